@@ -1,0 +1,78 @@
+"""Run measurements and print their table: `python -m bench [NAME...] [--quick] [--repeats N] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from bench.figures import Figure, table
+from bench.growth import growth, hosts
+from bench.idle import idle, latency
+from bench.machine import machine
+from bench.memory import seen, waiting
+from bench.server import Server
+from bench.size import Size
+from bench.speed import speed
+
+MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
+    "seen": seen,
+    "waiting": waiting,
+    "speed": speed,
+    "growth": growth,
+    "hosts": hosts,
+    "idle": idle,
+    "latency": latency,
+}
+
+
+async def run(names: list[str], size: Size) -> tuple[list[Figure], list[str]]:
+    """The figures, and the names of measurements that failed: one of them does not take the others' figures away."""
+    figures, failed = [], []
+    for name in names:
+        began = time.monotonic()
+        print(f"measuring {name} ...", end=" ", flush=True)
+        try:
+            figures += await MEASUREMENTS[name](size)
+        except Exception:
+            failed.append(name)
+            traceback.print_exc()
+        print(f"{time.monotonic() - began:.0f} s", flush=True)
+    return figures, failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(MEASUREMENTS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, to see whether a change helps")
+    parser.add_argument("--repeats", type=int, default=0, help="of speeds; 5, or 3 with --quick")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and figures there too")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(MEASUREMENTS):
+        parser.error(f"there is no measurement {', '.join(sorted(unknown))}; choose from {', '.join(MEASUREMENTS)}")
+    if options.repeats < 0:
+        parser.error("repeats must be at least 1")
+    size = Size(options.quick, options.repeats or (3 if options.quick else 5))
+    with Server(durable=False) as server:
+        where = machine(server.version())
+    figures, failed = uvloop.run(run(options.names or list(MEASUREMENTS), size))
+    print()
+    if size.quick:
+        print("Quick: a tenth of the sizes. Not figures to publish.\n")
+    for name, text in where.items():
+        print(f"{name + ':':10}{text}")
+    print(f"\n{table(figures)}")
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode({"where": where, "figures": figures})))
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

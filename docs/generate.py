@@ -1,0 +1,222 @@
+"""Write the parts of docs/ that come from the code, and check that the documentation holds.
+
+Owns everything between `<!-- generated: NAME -->` and `<!-- end -->` in docs/: the index, the table of settings, the
+tree of errors. With --check nothing is written; each difference, dead link, unlinked page and stray word is one line,
+and the exit code is 1.
+
+    python docs/generate.py [--check]
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from shoal import errors, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+FOLDERS = {
+    "guides": "How to do one thing, step by step",
+    "concepts": "How Shoal works, and why",
+    "reference": "What there is, complete",
+    "operations": "Running it",
+    "decisions": "What was decided, why, and what would change our mind",
+}
+SKIPPED = {"__pycache__", "build", "dist", "node_modules"}
+# The brackets keep each pattern from matching its own definition.
+STRAY = {
+    "a path of one machine": re.compile(r"(?<![\w.*])/(?:wor[k]|roo[t]|home/[a-z]\w*)/"),
+    "the address of a package registry": re.compile(
+        r"(?i)py[p]i\.(?:org|python)|python[h]osted\.org|npm[j]s\.(?:org|com)"
+    ),
+}
+
+
+class Problem(Exception):
+    """Something in the sources that keeps a page from being written."""
+
+
+def pages() -> list[Path]:
+    return sorted(p for p in DOCS.rglob("*.md") if p != DOCS / "README.md")
+
+
+def summary(page: Path) -> tuple[str, str]:
+    """The first heading and the first sentence of a page."""
+    text = re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.S).strip()
+    heading, _, body = text.partition("\n")
+    paragraph = " ".join(body.strip().split("\n\n", 1)[0].split())
+    if not heading.startswith("# ") or not paragraph or paragraph.startswith(("#", "|", "```")):
+        raise Problem(f"{name_of(page)}: begin with a '# heading' and a sentence that says what the page is for")
+    # A link inside the sentence would be relative to the page, not to the index.
+    paragraph = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
+    return heading[2:].strip(), re.split(r"(?<=[.!?])\s", paragraph, maxsplit=1)[0]
+
+
+def index() -> str:
+    lines: list[str] = []
+    for folder, meaning in FOLDERS.items():
+        found = [page for page in pages() if page.is_relative_to(DOCS / folder)]
+        if found:
+            lines += [f"## {folder.capitalize()}", "", f"{meaning}.", ""]
+            lines += [
+                f"- [{heading}]({page.relative_to(DOCS).as_posix()}): {sentence}"
+                for page in found
+                for heading, sentence in [summary(page)]
+            ]
+            lines.append("")
+    return "\n".join(lines).strip()
+
+
+def settings_table() -> str:
+    lines: list[str] = []
+    for section in settings.SECTIONS:
+        lines += [f"## [{section.section}]", "", inspect.getdoc(section) or "", ""]
+        lines += ["| key | default | meaning | must be | variable |", "| --- | --- | --- | --- | --- |"]
+        for field in settings.fields_of(section):
+            default = f'"{field.default}"' if isinstance(field.default, str) else str(field.default)
+            cells = [f"`{field.key}`", f"`{default}`", field.description, field.expects, f"`{field.variable}`"]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def errors_tree() -> str:
+    """The tree drawn at the top of errors.py, after checking that it is the tree of its classes."""
+    classes = {
+        name: value
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and value.__module__ == errors.__name__
+    }
+    block = re.search(r"(?:^    .*\n)+", (errors.__doc__ or "") + "\n", flags=re.M)
+    if block is None:
+        raise Problem("src/shoal/errors.py: the module's docstring holds no tree")
+    drawn: dict[str, tuple[str | None, str]] = {}
+    path: list[str] = []
+    for line in block.group().splitlines():
+        match = re.match(r"    ([│├└─ ]*)(\w+)(?:\s{2,}(.*))?$", line)
+        if match is None:
+            raise Problem(f"src/shoal/errors.py: this line of the tree cannot be read: {line.strip()}")
+        path = [*path[: len(match[1]) // 4], match[2]]
+        drawn[match[2]] = (path[-2] if len(path) > 1 else None, match[3] or "")
+    for name in sorted(classes.keys() ^ drawn.keys()):
+        raise Problem(f"src/shoal/errors.py: {name} is {'not drawn in the tree' if name in classes else 'not a class'}")
+    lines = ["```", inspect.cleandoc(block.group()), "```", "", "| error | is a | meaning |", "| --- | --- | --- |"]
+    for name, (parent, meaning) in drawn.items():
+        actual = classes[name].__bases__[0]
+        if parent is not None and actual is not classes[parent]:
+            raise Problem(f"src/shoal/errors.py: {name} is drawn under {parent} but derives from {actual.__name__}")
+        doc = (vars(classes[name]).get("__doc__") or "").strip().partition("\n\n")[0]
+        children = [child for child, (above, _) in drawn.items() if above == name]
+        text = meaning or " ".join(doc.split()) or f"any of {', '.join(f'`{child}`' for child in children)}"
+        lines.append(f"| `{name}` | {f'`{actual.__name__}`'} | {text} |")
+    return "\n".join(lines)
+
+
+GENERATED = {
+    DOCS / "README.md": ("index", index),
+    DOCS / "reference/settings.md": ("settings", settings_table),
+    DOCS / "reference/errors.md": ("errors", errors_tree),
+}
+
+
+def rendered(page: Path) -> str:
+    part, render = GENERATED[page]
+    begin, end = f"<!-- generated: {part} -->", "<!-- end -->"
+    text = page.read_text(encoding="utf-8")
+    if begin not in text or end not in text.partition(begin)[2]:
+        raise Problem(f"{name_of(page)}: the markers {begin} and {end} are missing")
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{render()}\n\n{end}{rest.partition(end)[2]}"
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every text file of the repository; hidden folders hold nothing of ours except .ci."""
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])
+        if (
+            hidden
+            or SKIPPED.intersection(parts)
+            or not path.is_file()
+            or path.suffix in {".png", ".db", ".rdb", ".aof"}
+        ):
+            continue
+        try:
+            yield path, path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+
+
+def anchors(text: str) -> set[str]:
+    """The names that a hosting site gives to headings: lower case, spaces to dashes, other signs dropped."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    headings = re.findall(r"^#+\s+(.*)$", prose, flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def dead_links(page: Path, text: str) -> Iterator[str]:
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.M | re.S)
+    for target in re.findall(r"\]\(\s*<?([^)\s>]+)", prose):
+        if re.match(r"[a-z][a-z+.-]*:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        if not found.exists():
+            yield f"{name_of(page)}: the link {target} leads nowhere"
+        elif anchor and found.suffix == ".md" and anchor not in anchors(found.read_text(encoding="utf-8")):
+            yield f"{name_of(page)}: the link {target} names a heading that is not there"
+
+
+def problems() -> Iterator[str]:
+    for page in GENERATED:
+        try:
+            if rendered(page) != page.read_text(encoding="utf-8"):
+                yield f"{name_of(page)}: out of date; run `make docs`"
+        except Problem as problem:
+            yield str(problem)
+    listed = (DOCS / "README.md").read_text(encoding="utf-8")
+    for page in pages():
+        if f"]({page.relative_to(DOCS).as_posix()})" not in listed:
+            yield f"{name_of(page)}: not linked from docs/README.md; move it to a folder that is, and run `make docs`"
+    for path, text in texts():
+        if path.suffix == ".md":
+            yield from dead_links(path, text)
+        for number, line in enumerate(text.splitlines(), 1):
+            for meaning, pattern in STRAY.items():
+                if pattern.search(line):
+                    yield f"{name_of(path)}:{number}: contains {meaning}"
+        if path.parent.name == "requirements" and re.search(
+            r"^\s*--?(?:i\b|index|extra-index|find-links)|://", text, re.M
+        ):
+            yield f"{name_of(path)}: a lock names packages and versions, never where they come from"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--check"]:
+        found = list(problems())
+        print("\n".join(found) if found else "docs: in order")
+        return 1 if found else 0
+    if arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    # The index quotes the other pages, so it comes last.
+    for page in reversed(GENERATED):
+        try:
+            text = rendered(page)
+        except Problem as problem:
+            print(problem, file=sys.stderr)
+            return 1
+        page.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,7 @@
+"""The shared frontier: see `Frontier`."""
+
+from shoal.frontier.frontier import Done, Frontier
+from shoal.frontier.hosts import Host
+from shoal.frontier.shards import mono
+
+__all__ = ["Done", "Frontier", "Host", "mono"]

@@ -1,0 +1,121 @@
+"""Admission: URLs in, grouped by shard and host, in calls of at most 250."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shoal.errors import CrawlEnded, InvalidVisit
+from shoal.frontier import entry
+from shoal.frontier.crawls import Crawls
+from shoal.frontier.scripts import Status
+from shoal.frontier.shards import Shards
+from shoal.model.visit import Added, Visit
+from shoal.store import Argument
+from shoal.urls.canonical import canonical
+from shoal.urls.fingerprint import fingerprint, host_bits, shard_of
+
+MOST_A_CALL = 250
+_WIDEST = 2**53
+
+# host, priority, depth -> positions, fingerprints and entries in turn
+_Groups = dict[tuple[str, int, int], tuple[list[int], list[Argument]]]
+
+
+class Admission:
+    def __init__(self, shards: Shards, crawls: Crawls) -> None:
+        self._shards = shards
+        self._crawls = crawls
+
+    async def add(self, crawl_id: str, visits: Iterable[Visit | str], force: bool) -> Added:
+        crawl = await self._crawls.known(crawl_id)
+        by_shard, total = self._grouped(visits)
+        letters = bytearray(total)
+        calls = [(shard, call) for shard, groups in by_shard.items() for call in _calls(groups, force)]
+        # A round has one call a shard; a second call to the same shard waits for the next round.
+        while calls:
+            this_round: dict[int, tuple[list[int], list[Argument]]] = {}
+            later = []
+            for shard, call in calls:
+                if shard in this_round:
+                    later.append((shard, call))
+                else:
+                    this_round[shard] = call
+            args = {shard: (crawl.key, len(places), *rest) for shard, (places, rest) in this_round.items()}
+            replies = await self._shards.call_all("add", args, replicated=True)
+            for shard, reply in replies.items():
+                while reply[0] == Status.UNKNOWN:
+                    crawl = await self._crawls.introduce(crawl_id, shard)
+                    reply = await self._shards.call("add", shard, args[shard], replicated=True)
+                if reply[0] == Status.ENDED:
+                    self._crawls.drop_cache(crawl_id)
+                    self._crawls.check_open(await self._crawls.get(crawl_id))
+                    raise CrawlEnded(f"Crawl {crawl_id!r} has ended: it takes no more URLs.")
+                for place, letter in zip(this_round[shard][0], reply[1], strict=True):
+                    letters[place] = letter
+            calls = later
+        return Added(letters.decode())
+
+    def _grouped(self, visits: Iterable[Visit | str]) -> tuple[dict[int, _Groups], int]:
+        """Everything is parsed and checked here, before the first call."""
+        by_shard: dict[int, _Groups] = {}
+        hosts: dict[str, tuple[int, _Groups]] = {}
+        seed, count = self._shards.seed, self._shards.count
+        place = -1
+        for place, visit in enumerate(visits):
+            if isinstance(visit, str):
+                target = canonical(visit)
+                packed = entry.plain(target, 0, "link")
+                priority = depth = 0
+                method, body = "GET", b""
+            elif isinstance(visit, Visit):
+                target = canonical(visit.url)
+                priority, depth, method, body = visit.priority, visit.depth, visit.method, visit.body
+                _check(visit)
+                packed = entry.pack(target, visit)
+            else:
+                raise InvalidVisit(f"A visit must be a Visit or a URL as text, not {type(visit).__name__}.")
+            known = hosts.get(target.host)
+            if known is None:
+                bits = host_bits(target.host)
+                known = hosts[target.host] = (bits, by_shard.setdefault(shard_of(bits, count), {}))
+            bits, groups = known
+            group = groups.get((target.host, priority, depth))
+            if group is None:
+                group = groups[target.host, priority, depth] = ([], [])
+            group[0].append(place)
+            group[1].append(fingerprint(bits, target.url, seed, method, body))
+            group[1].append(packed)
+        return by_shard, place + 1
+
+
+def _calls(groups: _Groups, force: bool) -> list[tuple[list[int], list[Argument]]]:
+    """Arguments of add.lua for one shard, cut into calls."""
+    calls: list[tuple[list[int], list[Argument]]] = []
+    places: list[int] = []
+    args: list[Argument] = []
+    for (host, priority, depth), (positions, pairs) in groups.items():
+        start = 0
+        while start < len(positions):
+            room = MOST_A_CALL - len(places)
+            if room == 0:
+                calls.append((places, args))
+                places, args, room = [], [], MOST_A_CALL
+            part = positions[start : start + room]
+            args += [host, priority, depth, int(force), len(part), *pairs[2 * start : 2 * (start + len(part))]]
+            places += part
+            start += len(part)
+    if places:
+        calls.append((places, args))
+    return calls
+
+
+def _check(visit: Visit) -> None:
+    for name in ("priority", "depth"):
+        value = getattr(visit, name)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or abs(value) >= _WIDEST
+            or (name == "depth" and value < 0)
+        ):
+            raise InvalidVisit(f"{name} of {visit.url[:80]!r} is {value!r}: it must be a whole number below 2**53.")

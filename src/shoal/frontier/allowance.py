@@ -1,0 +1,57 @@
+"""`max_pages` over all shards: the home shard has the pages that are left, shards draw from it what they lease.
+
+    pages = left at home + granted, not yet taken over + allowance in shards + leased + stored
+
+Every move is written as a total that only grows, on both sides, so it can be repeated and can be taken up by anybody
+after whoever made it has died.
+"""
+
+from __future__ import annotations
+
+from shoal.frontier.crawls import Crawls
+from shoal.frontier.scripts import Status
+from shoal.frontier.shards import Shards
+from shoal.model.crawl import Crawl
+
+
+class Allowance:
+    def __init__(self, shards: Shards, crawls: Crawls) -> None:
+        self._shards = shards
+        self._crawls = crawls
+
+    async def settle(self, key: str) -> None:
+        """Bring pages to the shards that wait for some; end the crawl when all are stored."""
+        crawl = await self._crawls.by_key(key)
+        state = await self._ask(crawl, "", "0")
+        if sum(s[4] for s in state.values()) >= crawl.limits.max_pages:
+            await self._crawls.end(crawl, "max pages")
+            return
+        hungry = [shard for shard, (_, _, allowance, waiting, _) in state.items() if waiting and not allowance]
+        if not await self._feed(crawl, state, hungry):
+            # Nothing is left at home: what other shards have and cannot use goes back there first.
+            state = await self._ask(crawl, "", "1")
+            for shard, (received, returned, *_) in state.items():
+                await self._draw(crawl, shard, received, returned, 0)
+            await self._feed(crawl, state, hungry)
+
+    async def _feed(self, crawl: Crawl, state: dict[int, list[int]], hungry: list[int]) -> bool:
+        """True when every hungry shard got something."""
+        for shard in hungry:
+            received, returned, _, waiting, _ = state[shard]
+            # A share, so that one shard does not take all; the rest is drawn when it is needed.
+            want = max(1, min(waiting, crawl.limits.max_pages // (2 * self._shards.count)))
+            granted = await self._draw(crawl, shard, received, returned, want)
+            if granted <= received:
+                return False
+            await self._shards.call("allow", shard, (crawl.key, granted, "0"), replicated=True)
+        return True
+
+    async def _draw(self, crawl: Crawl, shard: int, received: int, returned: int, want: int) -> int:
+        args = (crawl.id, shard, received, returned, want)
+        reply = await self._shards.call("draw", self._shards.home(crawl.id), args, replicated=True)
+        return int(reply[1])
+
+    async def _ask(self, crawl: Crawl, granted: int | str, back: str) -> dict[int, list[int]]:
+        args = dict.fromkeys(range(self._shards.count), (crawl.key, granted, back))
+        replies = await self._shards.call_all("allow", args, replicated=True)
+        return {shard: reply[1:] for shard, reply in replies.items() if reply[0] == Status.OK}

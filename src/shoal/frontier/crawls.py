@@ -1,0 +1,321 @@
+"""Crawls: made, steered and counted. Their records live at their home shards; every other shard has a versioned copy.
+
+A change is written at home first, then brought to the shards that have a copy. Whoever dies in between leaves shards
+behind; `repair` brings them up, and any worker may call it at any time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import msgspec
+
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, UnknownCrawl
+from shoal.frontier import entry
+from shoal.frontier.keys import home_of
+from shoal.frontier.scripts import Status
+from shoal.frontier.shards import Shards
+from shoal.model.crawl import STATES, Counts, Crawl, Limits, State
+from shoal.model.visit import Visit
+from shoal.urls.canonical import canonical
+from shoal.urls.fingerprint import fingerprint, host_bits, shard_of
+
+MAX_SPEC_BYTES = 1_000_000
+_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-")
+
+
+class _Spec(msgspec.Struct):
+    limits: Limits
+    spec: dict[str, Any] = {}
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Spec).decode
+
+
+class Crawls:
+    """What a person or a program does to crawls. Reached as `frontier.crawls`."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._by_id: dict[str, Crawl] = {}
+        self._by_key: dict[str, Crawl] = {}
+
+    async def create(self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None) -> Crawl:
+        """A new crawl. An id is used once for ever: CrawlExists names one that is taken, also by an ended crawl."""
+        if not isinstance(crawl_id, str) or not 1 <= len(crawl_id) <= 128 or not _ID.issuperset(crawl_id):
+            raise InvalidLimit(f"A crawl's id is {crawl_id!r}: use 1 to 128 letters, digits and . _ : @ -")
+        limits = limits or Limits()
+        limits.check()
+        packed = _packed(limits, spec or {})
+        home = self._shards.home(crawl_id)
+        args = (crawl_id, secrets.token_hex(8), limits.max_pages, packed)
+        reply = await self._shards.call("create", home, args, replicated=True)
+        if reply[0] == Status.EXISTS:
+            state = STATES[reply[1].decode()].value
+            raise CrawlExists(f"A crawl {crawl_id!r} exists and is {state}: choose another id.")
+        return await self.get(crawl_id)
+
+    async def get(self, crawl_id: str) -> Crawl:
+        """The crawl as its home shard has it now."""
+        return self._keep(await self._record(self._shards.home(crawl_id), crawl_id, ""))
+
+    async def by_key(self, key: str) -> Crawl:
+        """The crawl that shards know by this key; not asked for twice."""
+        known = self._by_key.get(key)
+        return known or self._keep(await self._record(home_of(key), "", key))
+
+    async def known(self, crawl_id: str) -> Crawl:
+        """As `get`, but a crawl once met is not asked for again: its key and limits serve until a shard disagrees."""
+        return self._by_id.get(crawl_id) or await self.get(crawl_id)
+
+    async def all(self) -> AsyncIterator[Crawl]:
+        """Every crawl that was not deleted, newest first in each shard."""
+        for shard in range(self._shards.count):
+            key = self._shards.prefixes[shard] + "crawls"
+            for crawl_id in await self._shards.store.command("ZREVRANGE", key, 0, -1, key=key):
+                crawl = await self.get(crawl_id.decode())
+                if crawl.state is not State.DELETED:
+                    yield crawl
+
+    async def pause(self, crawl_id: str) -> Crawl:
+        """No further visit is leased; what is leased may end."""
+        return await self._change(crawl_id, State.PAUSED)
+
+    async def resume(self, crawl_id: str) -> Crawl:
+        return await self._change(crawl_id, State.RUNNING)
+
+    async def stop(self, crawl_id: str, why: str = "stopped") -> Crawl:
+        """What waits ends as excluded; what is leased may end; nothing more is admitted."""
+        return await self._change(crawl_id, State.STOPPED, why=why)
+
+    async def expire(self, crawl_id: str, at_seconds: float) -> Crawl:
+        """End the crawl at this moment of the store's clock (seconds since 1970); 0 takes that back."""
+        crawl = await self.get(crawl_id)
+        limits = msgspec.structs.replace(crawl.limits, expires_at=at_seconds)
+        limits.check()
+        return await self._change(crawl_id, crawl.state, spec=_packed(limits, crawl.spec))
+
+    async def delete(self, crawl_id: str) -> None:
+        """Free everything an ended crawl held. Its id stays taken."""
+        crawl = await self.get(crawl_id)
+        if crawl.state.open:
+            raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
+        if crawl.state is State.EXPIRED:
+            crawl = await self._at_home(crawl_id, State.EXPIRED, "expired", b"")
+        await self._bring(crawl, crawl.why)
+        for shard in range(self._shards.count):
+            stage, rank = b"ready", 0
+            while stage != b"done":
+                _, stage, rank = await self._shards.call("purge", shard, (crawl.key, stage, rank))
+            more = 1
+            while more:
+                more = (await self._shards.call("sweep", shard, ()))[1]
+        await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", ""))
+        self._forget(crawl)
+
+    async def count(self, crawl_id: str) -> Counts:
+        """How far the crawl is, summed over all shards."""
+        crawl = await self.known(crawl_id)
+        totals = [0] * 7
+        reasons: dict[str, int] = {}
+        for reply in (await self._count(crawl)).values():
+            for i in range(7):
+                totals[i] += reply[3 + i]
+            for name, number in zip(reply[10::2], reply[11::2], strict=True):
+                reasons[name.decode()] = reasons.get(name.decode(), 0) + int(number)
+        a, w, le, t, s, f, x = totals
+        return Counts(admitted=a, waiting=w, leased=le, later=t, stored=s, failed=f, excluded=x, reasons=reasons)
+
+    async def finished(self, crawl_id: str) -> bool:
+        """True exactly when nothing is waiting, leased or due later in any shard.
+
+        What has ended is read from all shards before what was admitted is: a visit that ends in between has admitted
+        its links before, so the sums cannot meet too early.
+        """
+        crawl = await self.known(crawl_id)
+        ended = sum(sum(reply[7:10]) for reply in (await self._count(crawl)).values())
+        admitted = sum(reply[3] for reply in (await self._count(crawl)).values())
+        return bool(admitted == ended)
+
+    async def finish(self, crawl_id: str) -> bool:
+        """Close a crawl that is finished; False, and it goes on, when it is not (any more)."""
+        if not await self.finished(crawl_id):
+            return False
+        crawl = await self._at_home(crawl_id, State.FINISHED, "finished", b"")
+        replies = await self._bring(crawl, "finished", mode="x")
+        if all(reply[0] == Status.OK for reply in replies):
+            return True
+        # A visit came in between the look and the closing: shards that had closed open again.
+        await self._change(crawl_id, State.RUNNING)
+        return False
+
+    async def end(self, crawl: Crawl, why: str) -> None:
+        """Finish a crawl that has reached a limit: what still waits is excluded by it."""
+        await self._change(crawl.id, State.FINISHED, why=why)
+
+    async def retry(self, crawl_id: str) -> int:
+        """Admit every failed visit again; a finished crawl runs again. Returns how many."""
+        crawl = await self.get(crawl_id)
+        if crawl.state is State.FINISHED:
+            crawl = await self._change(crawl_id, State.RUNNING)
+        if not crawl.state.open:
+            raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: its failed URLs cannot be retried.")
+        total = 0
+        for shard in range(self._shards.count):
+            more = 1
+            while more:
+                reply = await self._shards.call("retry", shard, (crawl.key,), replicated=True)
+                if reply[0] != Status.OK:
+                    break
+                total += reply[1]
+                more = reply[2]
+        return total
+
+    async def failed(self, crawl_id: str, most: int = 100) -> list[tuple[Visit, str]]:
+        """Failed visits with their reasons, oldest first in each shard."""
+        crawl = await self.known(crawl_id)
+        found: list[tuple[Visit, str]] = []
+        for prefix in self._shards.prefixes:
+            if len(found) >= most:
+                break
+            key = f"{prefix}failed:{crawl.key}"
+            for packed in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
+                head, _, entry_bytes = packed.partition(b"\n")
+                found.append(_failed(head, entry_bytes, crawl_id))
+            index = f"{prefix}fi:{crawl.key}"
+            flat = await self._shards.store.command("HGETALL", index, key=index)
+            for number, head in zip(flat[::2], flat[1::2], strict=True):
+                if number in (b"n", b"first") or len(found) >= most:
+                    continue
+                key = f"{prefix}fq:{crawl.key}:{number.decode()}"
+                for entry_bytes in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
+                    found.append(_failed(head, entry_bytes, crawl_id))
+        return found
+
+    async def forget(self, crawl_id: str, urls: Iterable[str]) -> int:
+        """These URLs may be visited again when they are added again. Returns how many were known."""
+        crawl = await self.known(crawl_id)
+        by_shard: dict[int, list[int]] = {}
+        for url in urls:
+            target = canonical(url)
+            bits = host_bits(target.host)
+            shard = shard_of(bits, self._shards.count)
+            by_shard.setdefault(shard, []).append(fingerprint(bits, target.url, self._shards.seed))
+        known = 0
+        for shard, marks in by_shard.items():
+            for start in range(0, len(marks), 250):
+                reply = await self._shards.call("forget", shard, (crawl.key, *marks[start : start + 250]))
+                known += reply[1] if reply[0] == Status.OK else 0
+        return known
+
+    async def repair(self) -> None:
+        """Bring every shard to the version its crawls' homes have."""
+        async for crawl in self.all():
+            await self._bring(crawl, crawl.why)
+
+    async def introduce(self, crawl_id: str, shard: int) -> Crawl:
+        """Give a shard its copy of a crawl it has not met, or a newer one."""
+        crawl = await self.get(crawl_id)
+        self.check_open(crawl)
+        await self._shards.call("sync", shard, _sync_args(crawl, "", "c"), replicated=True)
+        return crawl
+
+    def check_open(self, crawl: Crawl) -> None:
+        if not crawl.state.open:
+            raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it takes no more URLs.")
+
+    def drop_cache(self, crawl_id: str) -> None:
+        if crawl := self._by_id.get(crawl_id):
+            self._forget(crawl)
+
+    async def _change(self, crawl_id: str, state: State, *, why: str = "", spec: bytes = b"") -> Crawl:
+        crawl = await self._at_home(crawl_id, state, why, spec)
+        await self._bring(crawl, why)
+        return crawl
+
+    async def _at_home(self, crawl_id: str, state: State, why: str, spec: bytes) -> Crawl:
+        home = self._shards.home(crawl_id)
+        reply = await self._shards.call("change", home, (crawl_id, state.code, why, spec), replicated=True)
+        if reply[0] == Status.UNKNOWN:
+            raise _unknown(crawl_id)
+        if reply[0] == Status.ENDED:
+            now = STATES[reply[1].decode()].value
+            raise CrawlEnded(f"Crawl {crawl_id!r} is {now} and cannot become {state.value}.")
+        return await self.get(crawl_id)
+
+    async def _bring(self, crawl: Crawl, why: str, mode: str = "u") -> list[list[Any]]:
+        if crawl.state is State.DELETED:
+            return []
+        args = _sync_args(crawl, why or crawl.state.value, mode)
+        shards = range(self._shards.count)
+        return list((await self._shards.call_all("sync", dict.fromkeys(shards, args), replicated=True)).values())
+
+    async def _record(self, shard: int, crawl_id: str, key: str) -> Crawl:
+        if shard >= self._shards.count:
+            raise _unknown(crawl_id or key)
+        reply = await self._shards.call("home", shard, (crawl_id, key))
+        if reply[0] != Status.OK:
+            raise _unknown(crawl_id or key)
+        fields = {name.decode(): value for name, value in zip(reply[2::2], reply[3::2], strict=True)}
+        spec = _decode(fields["spec"]) if "spec" in fields else _Spec(Limits())
+        state = STATES[fields["st"].decode()]
+        expires = spec.limits.expires_at
+        if state.open and expires and expires * 1000 <= reply[1]:
+            state = State.EXPIRED
+        return Crawl(
+            id=fields["id"].decode(), key=fields["key"].decode(), state=state, version=int(fields["v"]),
+            limits=spec.limits, created_at=int(fields["created"]) / 1000,
+            ended_at=int(fields.get("ended", 0)) / 1000, why=fields.get("why", b"").decode(), spec=spec.spec,
+        )  # fmt: skip
+
+    async def _count(self, crawl: Crawl) -> dict[int, list[Any]]:
+        replies = await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (crawl.key,)))
+        return {shard: reply for shard, reply in replies.items() if reply[0] == Status.OK}
+
+    def _keep(self, crawl: Crawl) -> Crawl:
+        self._by_id[crawl.id] = crawl
+        self._by_key[crawl.key] = crawl
+        return crawl
+
+    def _forget(self, crawl: Crawl) -> None:
+        self._by_id.pop(crawl.id, None)
+        self._by_key.pop(crawl.key, None)
+
+
+def _packed(limits: Limits, spec: dict[str, Any]) -> bytes:
+    try:
+        packed = _encode(_Spec(limits, spec))
+        _decode(packed)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"A crawl's specification cannot be stored: {error}.") from None
+    if len(packed) > MAX_SPEC_BYTES:
+        raise InvalidInput(f"A crawl's specification has {len(packed)} bytes: it may have {MAX_SPEC_BYTES}.")
+    return packed
+
+
+def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:
+    """A crawl as its copies have it; the names of the fields are those of lua/shared/crawls.lua."""
+    limits = crawl.limits
+    fields: list[str | int] = [
+        "id", crawl.id, "sp", limits.spider, "pr", limits.priority, "ord", limits.order[0],
+        "d", round(limits.delay_seconds * 1000), "n", limits.places, "ph", limits.max_pages_per_host,
+        "exp", round(limits.expires_at * 1000), "life", round(limits.dedup_seconds * 1000),
+    ]  # fmt: skip
+    if limits.max_depth is not None:
+        fields += ["md", limits.max_depth]
+    if limits.max_pages:
+        fields += ["mp", 1]
+    return (crawl.key, crawl.version, crawl.state.code, why, mode, *fields)
+
+
+def _failed(head: bytes, entry_bytes: bytes, crawl_id: str) -> tuple[Visit, str]:
+    where, _, why = head.decode().partition(" ")
+    prio, _, host = where.partition(":")
+    return entry.unpack(entry_bytes, host=host, crawl=crawl_id, priority=int(prio), number=0), why
+
+
+def _unknown(crawl_id: str) -> UnknownCrawl:
+    return UnknownCrawl(f"There is no crawl {crawl_id!r} in this store: create it first, or check its id.")

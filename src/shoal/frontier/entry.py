@@ -1,0 +1,117 @@
+"""A visit as bytes in a queue: a flag byte, its depth and its path; more only for visits that carry more.
+
+flags   bits 0-1 scheme (3: the whole URL follows), 2 attempts follow, 3 an extension follows, 4-6 how it was found
+[retries, expiries, blames]     a byte each; scripts write these
+depth                           7 bits a byte, lowest first
+[length, extension]             msgpack: method, headers, body, meta
+path and query
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shoal.errors import InvalidVisit, StoreCorrupt
+from shoal.model.visit import FOUND, Visit
+from shoal.urls.canonical import SCHEMES, Target, rebuild
+
+MAX_EXTENSION_BYTES = 49152
+_WHOLE, _ATTEMPTS, _EXTENSION = 3, 4, 8
+_SCHEME_CODE = {scheme: code for code, scheme in enumerate(SCHEMES)}
+_FOUND_CODE = {found: code << 4 for code, found in enumerate(FOUND)}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Extension(msgspec.Struct, array_like=True):
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    meta: dict[str, Any] = {}
+
+
+_decode = msgspec.msgpack.Decoder(_Extension).decode
+
+
+def plain(target: Target, depth: int, found: str) -> bytes:
+    """The entry of an ordinary GET."""
+    flags = (_WHOLE if target.whole else _SCHEME_CODE[target.scheme]) | _FOUND_CODE[found]
+    return (bytes((flags, depth)) if depth < 128 else bytes((flags,)) + _varint(depth)) + target.rest.encode()
+
+
+def pack(target: Target, visit: Visit) -> bytes:
+    """The entry of a visit, with what it carries beyond its URL."""
+    if visit.found not in _FOUND_CODE:
+        raise InvalidVisit(f"found is {visit.found!r}: it must be one of {', '.join(FOUND)}.")
+    entry = plain(target, visit.depth, visit.found)
+    if visit.method == "GET" and not visit.headers and not visit.body and not visit.meta:
+        return entry
+    try:
+        extra = _encode(_Extension(visit.method, visit.headers, visit.body, visit.meta))
+        _decode(extra)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidVisit(f"A visit of {target.url[:80]!r} carries what cannot be stored: {error}.") from None
+    if len(extra) > MAX_EXTENSION_BYTES:
+        raise InvalidVisit(
+            f"A visit of {target.url[:80]!r} carries {len(extra)} bytes of method, headers, body and meta: "
+            f"it may carry {MAX_EXTENSION_BYTES}."
+        )
+    head = 1 + len(_varint(visit.depth))
+    return bytes((entry[0] | _EXTENSION,)) + entry[1:head] + _varint(len(extra)) + extra + entry[head:]
+
+
+def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -> Visit:
+    """The visit an entry stands for. Nothing in it is trusted: what does not parse is StoreCorrupt."""
+    try:
+        flags = entry[0]
+        at = 1
+        retries = expiries = blames = 0
+        if flags & _ATTEMPTS:
+            retries, expiries, blames = entry[1:4]
+            at = 4
+        depth, at = _read_varint(entry, at)
+        code = flags & 3
+        found = FOUND[flags >> 4 & 7]
+        if not flags & _EXTENSION:
+            rest = entry[at:].decode()
+            extra = None
+        else:
+            length, at = _read_varint(entry, at)
+            extra = _decode(entry[at : at + length])
+            rest = entry[at + length :].decode()
+    except (IndexError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise StoreCorrupt(f"An entry of host {host} in the store is not one of Shoal's: {error}.") from None
+    url = rest if code == _WHOLE else rebuild(SCHEMES[code], host, rest)
+    if extra is None:
+        return Visit(
+            url=url, depth=depth, priority=priority, found=found, crawl=crawl, number=number,
+            retries=retries, expiries=expiries, blames=blames,
+        )  # fmt: skip
+    return Visit(
+        url=url, depth=depth, priority=priority, found=found, method=extra.method, headers=extra.headers,
+        body=extra.body, meta=extra.meta, crawl=crawl, number=number,
+        retries=retries, expiries=expiries, blames=blames,
+    )  # fmt: skip
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 56:
+            raise ValueError("a number too long")

@@ -1,0 +1,113 @@
+"""Hosts: what holds for all crawls and all machines that ask one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shoal.errors import InvalidLimit
+from shoal.frontier.shards import Shards
+from shoal.urls.canonical import canonical
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What the store knows of a host. Times are seconds since 1970 on the store's clock, 0 = never."""
+
+    name: str
+    crawls_waiting: int
+    leases: int
+    delay_seconds: float | None
+    places: int | None
+    crawl_delay_seconds: float
+    adaptive_delay_seconds: float
+    robots_known: bool
+    gate_at: float
+    backoff_until: float
+    failures: int
+    blocked: str
+    last_finished_at: float
+    last_successful_at: float
+    mean_response_seconds: float
+
+
+class Hosts:
+    """Reached as `frontier.hosts`. A host is a name, with its port unless that is 80 or 443."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+
+    async def get(self, host: str) -> Host:
+        return await self._set(host)
+
+    async def set_delay(self, host: str, seconds: float | None) -> Host:
+        """The delay an operator sets in place of the crawls' own; None takes it back. robots.txt may ask for more."""
+        return await self._set(host, d="" if seconds is None else _ms("delay", seconds, 86400))
+
+    async def set_places(self, host: str, places: int | None) -> Host:
+        """How many requests may be open at once; one all the same until robots.txt is known, or if it has a delay."""
+        if places is not None and (not isinstance(places, int) or not 1 <= places <= 32):
+            raise InvalidLimit(f"places is {places!r}: it must be a whole number from 1 to 32.")
+        return await self._set(host, n="" if places is None else places)
+
+    async def set_robots(self, host: str, *, crawl_delay_seconds: float = 0.0) -> Host:
+        """robots.txt is known, with this Crawl-delay (0 = none)."""
+        return await self._set(host, rk=1, cd=_ms("crawl delay", crawl_delay_seconds, 86400))
+
+    async def postpone(
+        self, host: str, seconds: float, *, failed: bool = False, host_failures: int = 10, reason: str = "unreachable"
+    ) -> bool:
+        """No request to the host by anybody for this time.
+
+        With `failed`, a failure is counted; after `host_failures` in a row its visits are set aside as failed with
+        this reason, so that every crawl ends. True when that happened.
+        """
+        name = self.name(host)
+        args = (name, _ms("back-off", seconds, 31536000), int(failed), host_failures, reason)
+        reply = await self._shards.call("postpone", self._shards.of(name), args, replicated=True)
+        return bool(reply[3])
+
+    async def block(self, host: str, reason: str = "blocked") -> Host:
+        """Ask it nothing: what waits fails with this reason and can be retried, new URLs are refused."""
+        return await self._set(host, x=reason or "blocked")
+
+    async def unblock(self, host: str) -> Host:
+        """Ask it again, and forget its failures and back-off."""
+        return await self._set(host, x="", reset=1)
+
+    def name(self, host: str) -> str:
+        """The host's one spelling."""
+        return canonical(f"http://{host}/").host
+
+    async def _set(self, host: str, **changes: str | int) -> Host:
+        name = self.name(host)
+        args: list[str | int] = [name]
+        for field, value in changes.items():
+            args += [field, value]
+        reply = await self._shards.call("host", self._shards.of(name), args, replicated=bool(changes))
+        fields: dict[str, Any] = {k.decode(): v for k, v in zip(reply[3::2], reply[4::2], strict=True)}
+
+        def of_places(letter: str) -> list[bytes]:
+            """A field that every place has for itself."""
+            return [v for k, v in fields.items() if k == letter or (k[0] == letter and k[1:].isdigit())]
+
+        def latest(letter: str) -> float:
+            return max((int(float(v)) for v in of_places(letter)), default=0) / 1000
+
+        def seconds(field: str) -> float:
+            return int(fields.get(field, 0)) / 1000
+
+        return Host(
+            name=name, crawls_waiting=reply[2], leases=len(of_places("k")),
+            delay_seconds=seconds("d") if "d" in fields else None, places=int(fields["n"]) if "n" in fields else None,
+            crawl_delay_seconds=seconds("cd"), adaptive_delay_seconds=seconds("ad"), robots_known="rk" in fields,
+            gate_at=latest("g"), backoff_until=seconds("b"), failures=int(fields.get("f", 0)),
+            blocked=fields.get("x", b"").decode(), last_finished_at=latest("t"),
+            last_successful_at=seconds("ts"), mean_response_seconds=seconds("m"),
+        )  # fmt: skip
+
+
+def _ms(name: str, seconds: float, most: float) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= most:
+        raise InvalidLimit(f"{name} is {seconds!r}: it must be a number of seconds from 0 to {most:g}.")
+    return round(seconds * 1000)

@@ -1,0 +1,115 @@
+-- acknowledge: say how visits ended; with its last visit a lease ends and its place is free.
+-- ARGV    1 now | 2 worker | 3 request | then per lease: token, host, ms since its last request finished ('' = none was
+--         made), success of that request (1, 0, ''), its response ms or '', the host's delay ms by response time or '',
+--         visits, and for each: number, outcome (s stored, f failed, x excluded, r retry), reason, ms (r: until the
+--         retry; s: until a revisit, 0 = never)
+-- Reply   OK, now, tokens that are lost
+-- Keeps   each visit of a token is acknowledged once; a lost token changes nothing but may move its host's gate later
+--         the same worker and request again get the same reply
+-- Frees memory first, so that it runs when the store is full
+-- Cost    O(visits + leases log leases)
+--include shard open crawls seen queues hosts take visits
+
+local worker = text(64, '^[%w_.@-]+$')
+local request = text(32, '^%w+$')
+local blocks = {}
+while not wrong and at < #ARGV do
+  local b = {token = text(128, '^%x+%.%d+%-%d+%.[%w_.@-]+$'), host = text(260, HOST), ago = numberOr(nil, 0, BIG), success = text(1, '^[01]?$'),
+    response = numberOr(nil, 0, BIG), delay = numberOr(nil, 0, 86400000), n = number(0, 1000), visits = {}}
+  for i = 1, wrong and 0 or b.n do
+    b.visits[i] = {n = text(12, '^%d+$'), outcome = text(1, '^[sfxr]$'), why = text(64, '^[^%c]*$'), ms = number(0, BIG)}
+  end
+  blocks[#blocks + 1] = b
+end
+if wrong then return {S.INVALID, wrong} end
+
+call('DEL', P .. '-')
+local reply = {S.OK, NOW}
+local last = call('HGET', P .. 'acks', worker)
+if last and string.match(last, '^%w+') == request then
+  for token in string.gmatch(string.sub(last, #request + 1), '%S+') do reply[#reply + 1] = token end
+  return reply
+end
+
+local function later(key, prio, host, entry, ms)
+  bump(key, 't', 1)
+  call('ZADD', P .. 'later', NOW + ms, key .. ':' .. prio .. ':' .. host .. ' ' .. entry)
+end
+
+local function conclude(host, visit, packed)
+  local key, prio, entry = unpackVisit(packed)
+  local c = crawl(key)
+  if not c then return end
+  bump(key, 'l', -1)
+  unreserve(key, c, host, visit.outcome == 's')
+  if visit.outcome == 's' then
+    bump(key, 's', 1)
+    if visit.ms > 0 and not ended(c) then
+      bump(key, 'a', 1)
+      later(key, prio, host, entry, visit.ms)
+    end
+  elseif visit.outcome == 'f' then
+    fail(key, host, prio, entry, visit.why)
+  elseif visit.outcome == 'x' then
+    bump(key, 'x', 1)
+    reason(key, 'excluded:' .. visit.why, 1)
+  elseif ended(c) then
+    bump(key, 'x', 1)
+    reason(key, 'excluded:stopped', 1)
+  else
+    later(key, prio, host, (mark(entry, RETRY)), visit.ms)
+  end
+end
+
+local lost = {}
+for _, b in ipairs(blocks) do
+  local lease = readLease(b.token)
+  local finish = b.ago and math.max(0, NOW - b.ago)
+  if not lease or lease.host ~= b.host then
+    lost[#lost + 1] = b.token
+    if finish then
+      local v = view(b.host)
+      for i = 1, v.h.mx or 1 do
+        local g = 'g' .. suffix(i)
+        keep(b.host, g, math.max(tonumber(v.h[g]) or 0, finish + v.delay))
+      end
+      arm(b.host)
+    end
+  else
+    local gone = {}
+    for _, visit in ipairs(b.visits) do
+      local packed = lease[visit.n]
+      if packed then
+        lease[visit.n] = nil
+        gone[#gone + 1] = visit.n
+        conclude(b.host, visit, packed)
+      end
+    end
+    local h = state(b.host)
+    if finish then
+      finish = math.max(finish, tonumber(lease.start), tonumber(lease.f) or 0)
+      lease.f = finish
+      if b.success == '1' then
+        keep(b.host, 'ts', finish)
+        if (h.f or 0) > 0 then keep(b.host, 'f', 0) end
+      end
+      if b.response then keep(b.host, 'm', math.floor((h.m or b.response) * 0.75 + b.response * 0.25)) end
+    end
+    if b.delay and b.delay ~= (h.ad or 0) then keep(b.host, 'ad', b.delay) end
+    if #visitsOf(lease) == 0 then
+      dropLease(b.token)
+      if lease.place then
+        freeHost(b.host, tonumber(lease.place), tonumber(lease.f), math.max(tonumber(lease.delay), h.ad or 0))
+      end
+    else
+      if #gone > 0 then call('HDEL', P .. 'l:' .. b.token, unpack(gone)) end
+      if finish then call('HSET', P .. 'l:' .. b.token, 'f', finish) end
+    end
+    arm(b.host)
+  end
+end
+save()
+if call('HLEN', P .. 'acks') > 10000 then call('UNLINK', P .. 'acks') end
+call('HSET', P .. 'acks', worker, request .. ' ' .. table.concat(lost, ' '))
+for _, token in ipairs(lost) do reply[#reply + 1] = token end
+return reply

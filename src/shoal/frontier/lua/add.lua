@@ -1,0 +1,71 @@
+-- add: admit visits of one crawl that it has not seen.
+-- ARGV    1 now | 2 crawl | 3 visits in all | then groups: host, priority, depth, 1 = also if seen, visits, and for
+--         each visit: fingerprint (signed decimal), entry
+-- Reply   OK, one letter a visit: n new, s seen, d too deep, h pages per host reached, b host blocked
+-- Keeps   a visit is marked seen and queued in one step; over a limit it is neither. Idempotent.
+-- Refused whole when the store is full: its first write is one that needs memory
+-- Cost    O(visits), at most 250
+--include shard open crawls seen queues hosts
+
+local key = text(16, CRAWL)
+local total = number(1, 250)
+local groups, visits = {}, 0
+while not wrong and at < #ARGV do
+  local g = {host = text(260, HOST), prio = text(17, PRIORITY), depth = number(0, BIG), force = text(1) == '1', n = number(1, 250)}
+  g.from = at
+  for _ = 1, wrong and 0 or g.n do
+    text(20, '^%-?%d+$')
+    if #text(65536) < 2 then wrong = wrong or ('argument ' .. at) end
+  end
+  visits = visits + g.n
+  groups[#groups + 1] = g
+end
+if not wrong and visits ~= total then wrong = 'visits' end
+if wrong then return {S.INVALID, wrong} end
+
+local c = crawl(key)
+if not c then return {S.UNKNOWN} end
+if ended(c) then save() return {S.ENDED, c.st} end
+
+turnGeneration(key, c)
+local m, count = level(c.gn), 0
+local result, armed = {}, false
+for _, g in ipairs(groups) do
+  local refused
+  if c.md and g.depth > tonumber(c.md) then
+    refused = 'd'
+  elseif META[9] and META[9] ~= '0' and call('HEXISTS', P .. 'h:' .. g.host, 'x') == 1 then
+    refused = 'b'
+  elseif c.ph > 0 and (tonumber(call('HGET', P .. 'hp:' .. key, g.host)) or 0) >= c.ph then
+    refused = 'h'
+  end
+  if refused then
+    result[#result + 1] = string.rep(refused, g.n)
+  else
+    local fresh = {}
+    for i = g.from + 1, g.from + 2 * g.n, 2 do
+      local isNew = remember(key, c, m, ARGV[i])
+      if isNew then count = count + 1 end
+      if isNew or g.force then
+        fresh[#fresh + 1] = ARGV[i + 1]
+        result[#result + 1] = 'n'
+      else
+        result[#result + 1] = 's'
+      end
+    end
+    if #fresh > 0 then
+      bump(key, 'a', #fresh)
+      bump(key, 'w', #fresh)
+      local rose = push(key, c, g.host, g.prio, fresh, false)
+      local came, alone = enlist(key, g.host)
+      if came or rose then armed = arm(g.host, alone) or armed end
+    end
+  end
+end
+if count > 0 then
+  put(key, 'gc', c.gc + count)
+  while c.gc > c.gn * LOAD do split(key, c) end
+end
+save()
+if armed then wake() end
+return {S.OK, table.concat(result)}

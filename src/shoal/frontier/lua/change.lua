@@ -1,0 +1,34 @@
+-- change: a crawl's state, at its home shard. The other shards follow by sync.
+-- ARGV    1 now | 2 id | 3 state wanted (r p s e f, d = forgotten but for its id) | 4 why | 5 specification or '' (as it is)
+-- Reply   OK, key, version, state, specification, why  or  UNKNOWN  or  ENDED, state
+-- Keeps   stopped and expired are for ever; a finished crawl can be reopened, to retry what failed
+--include shard open
+
+local id = text(128, '^[%w_.:@-]+$')
+local wanted = text(1, '^[rpsefd]$')
+local why = text(64, '^[^%c]*$')
+local spec = text(1048576)
+if wrong then return {S.INVALID, wrong} end
+
+local record = P .. 'crawl:' .. id
+local now = call('HMGET', record, 'key', 'v', 'st', 'spec')
+if not now[1] then return {S.UNKNOWN} end
+local from = now[3]
+local open = from == 'r' or from == 'p'
+if from == 'd' and wanted ~= 'd' then return {S.ENDED, from} end
+if not open and wanted ~= from and wanted ~= 'd' and not (from == 'f' and wanted == 'r') then return {S.ENDED, from} end
+if open and wanted == 'd' then return {S.RUNNING} end
+local version = tonumber(now[2])
+if wanted ~= from or (spec ~= '' and spec ~= now[4]) then
+  version = version + 1
+  call('HSET', record, 'v', version, 'st', wanted)
+  if spec ~= '' then call('HSET', record, 'spec', spec) end
+  if wanted == 'r' then call('HDEL', record, 'ended', 'why') end
+  if wanted == 's' or wanted == 'e' or wanted == 'f' then call('HSET', record, 'ended', NOW, 'why', why) end
+  if wanted == 'd' then
+    call('HDEL', record, 'spec')
+    call('UNLINK', P .. 'grants:' .. now[1])
+  end
+end
+local after = call('HMGET', record, 'spec', 'why')
+return {S.OK, now[1], version, wanted, after[1] or '', after[2] or ''}

@@ -1,0 +1,47 @@
+-- host: what an operator, or robots.txt, says of a host; and what is known of it.
+-- ARGV    1 now | 2 host | then field, value, ...: d delay ms, n places, cd robots crawl delay ms, rk 1 = robots.txt is
+--         known, x why it is blocked, reset 1 = forget back-off, failures and gate; '' removes d, n, cd, rk, x
+-- Reply   OK, now, crawls waiting here, field, value, ...
+-- Keeps   only an operator moves a gate earlier: by a smaller delay, or reset
+--include shard open crawls seen queues hosts
+
+local host = text(260, HOST)
+local known = {d = '^%d*$', n = '^%d*$', cd = '^%d*$', rk = '^1?$', x = '^[^%c]*$', reset = '^1$'}
+local changes_ = {}
+while not wrong and at < #ARGV do
+  local field = text(8)
+  if not known[field] then wrong = 'field' break end
+  changes_[field] = text(64, known[field])
+end
+if wrong then return {S.INVALID, wrong} end
+
+if next(changes_) then
+  call('DEL', P .. '-')
+  local h = state(host)
+  local was = h.x
+  for field, value in pairs(changes_) do
+    if field == 'reset' then
+      call('HDEL', P .. 'h:' .. host, 'b', 'f')
+      h.b, h.f = nil, nil
+    elseif value == '' then
+      call('HDEL', P .. 'h:' .. host, field)
+      h[field] = nil
+    else
+      keep(host, field, field == 'x' and value or tonumber(value))
+    end
+  end
+  if h.x and not was then call('HINCRBY', KEYS[1], 'blocked', 1) end
+  if was and not h.x then call('HINCRBY', KEYS[1], 'blocked', -1) end
+  if changes_.d or changes_.reset then
+    -- The gate as the new delay sets it, counted from the last finish.
+    local delay = view(host).delay
+    for i = 1, h.mx or 1 do
+      local t = tonumber(h['t' .. suffix(i)])
+      if h['g' .. suffix(i)] then keep(host, 'g' .. suffix(i), t and t + delay or 0) end
+    end
+  end
+  arm(host)
+  save()
+  wake()
+end
+return {S.OK, NOW, call('ZCARD', P .. 'w:' .. host), unpack(call('HGETALL', P .. 'h:' .. host))}

@@ -1,0 +1,261 @@
+-- lease: give ready hosts of one shard to one worker.
+-- ARGV    1 now | 2 worker | 3 request | 4 hosts at most | 5 visits a host at most | 6 lease length ms | 7 batch ms
+--         8 expiries at most | 9 1 = the worker will sleep if there is nothing | 10 the time the caller expects, or ''
+--         11.. spiders the worker has
+-- Reply   OK, now, ms until something may be ready (-1 never), crawls that want allowance {crawl ...},
+--         then per lease: token, host, delay ms, epoch, {crawl, priority, entry, ...}
+--         EPOCH: another server process wrote here last (epoch.lua). CLOCK, now: the server's clock was stepped
+-- Keeps   a host leaves `ready` before it is returned: two calls cannot take the same place
+--         the same worker and request again get the same leases: a lost reply costs nothing
+-- Frees memory first, so that it runs when the store is full
+-- Cost    O(hosts * (log ready + visits))
+--include shard open crawls seen queues hosts take visits
+
+local worker = text(64, '^[%w_.@-]+$')
+local request = text(32, '^%w+$')
+local hosts = number(1, 1000)
+local most = number(1, 1000)
+local ttl = number(1, 86400000)
+local batch = number(0, 3600000)
+local expiries = number(1, 255)
+local sleeps = text(1) == '1'
+local expected = numberOr(nil, 0, BIG)
+local spiders, names = {}, {}
+while at < #ARGV do
+  local sp = text(64, '^[%w_.:-]*$')
+  if not spiders[sp] then
+    spiders[sp] = true
+    names[#names + 1] = sp
+  end
+end
+if wrong then return {S.INVALID, wrong} end
+
+local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+if run ~= META[4] then return {S.EPOCH} end
+if expected and math.abs(NOW - expected) > 1000 then return {S.CLOCK, NOW} end
+call('DEL', P .. '-')
+
+local reply = {S.OK, NOW, -1, {}}
+local function give(token, lease, numbers)
+  local visits = {}
+  for _, n in ipairs(numbers) do
+    local key, prio, entry = unpackVisit(lease[tostring(n)])
+    visits[#visits + 1] = key
+    visits[#visits + 1] = prio
+    visits[#visits + 1] = entry
+  end
+  reply[#reply + 1] = token
+  reply[#reply + 1] = lease.host
+  reply[#reply + 1] = tonumber(lease.delay)
+  reply[#reply + 1] = tonumber(META[3])
+  reply[#reply + 1] = visits
+end
+
+-- A repeated request: its reply was lost on the way. What it was given is given again.
+local last = call('HGET', P .. 'workers', worker)
+if last and string.match(last, '^%w+') == request then
+  for token in string.gmatch(string.sub(last, #request + 1), '%S+') do
+    local lease = readLease(token)
+    if lease then
+      local numbers = visitsOf(lease)
+      table.sort(numbers)
+      give(token, lease, numbers)
+    end
+  end
+  reply[3] = 0
+  return reply
+end
+
+local hold = tonumber(META[5]) or 0
+if hold > NOW then
+  reply[3] = hold - NOW
+  return reply
+end
+
+reapExpired(10, expiries)
+for _, key in ipairs(call('ZRANGEBYSCORE', P .. 'expiring', '-inf', NOW, 'LIMIT', 0, 10)) do
+  if not crawl(key) then call('ZREM', P .. 'expiring', key) end
+end
+sweep()
+
+-- Retries and revisits that are due.
+local due = call('ZRANGEBYSCORE', P .. 'later', '-inf', NOW, 'LIMIT', 0, 100)
+if #due > 0 then
+  call('ZREM', P .. 'later', unpack(due))
+  for _, member in ipairs(due) do
+    local key, prio, host, start = string.match(member, '^(%w+):(%-?%d+):(%S+) ()')
+    local c = crawl(key)
+    if c and not ended(c) then
+      local rose = push(key, c, host, prio, {string.sub(member, start)}, false)
+      bump(key, 't', -1)
+      bump(key, 'w', 1)
+      if enlist(key, host) or rose then arm(host) end
+    end
+  end
+end
+
+-- Hosts of crawls that were resumed, or that were given allowance.
+for _, key in ipairs(call('SRANDMEMBER', P .. 'unparking', 3)) do
+  local c = crawl(key)
+  local parked = P .. 'parked:' .. key
+  if not c or ended(c) then
+    for _, host in ipairs(call('SPOP', parked, 100)) do unlist(key, c, host) end
+  elseif c.st == 'r' and not c.dry then
+    for _, host in ipairs(call('SPOP', parked, c.mp and math.max(1, math.min(100, c.al)) or 100)) do
+      enlist(key, host)
+      arm(host)
+    end
+  end
+  if (c and (c.st == 'p' or c.dry)) or call('EXISTS', parked) == 0 then call('SREM', P .. 'unparking', key) end
+end
+
+-- Candidates of the three classes, earliest first.
+local lanes = {}
+for rank = 0, 2 do
+  local found = {}
+  for _, sp in ipairs(names) do
+    local lane = P .. 'ready:' .. rank .. ':' .. sp
+    local r = call('ZRANGE', lane, '-inf', NOW, 'BYSCORE', 'LIMIT', 0, hosts + 16, 'WITHSCORES')
+    for i = 1, #r, 2 do found[#found + 1] = {r[i], tonumber(r[i + 1]), lane} end
+  end
+  if #names > 1 then table.sort(found, function(a, b) return a[2] < b[2] end) end
+  lanes[rank + 1] = {list = found, next = 1}
+end
+
+local turns = tonumber(call('HGET', KEYS[1], 'turns')) or 0
+-- One lease in four looks at the lower classes first, so that nothing starves.
+local function candidate(turn)
+  local order = {1, 2, 3}
+  if turn % 4 == 3 then order = turn % 8 == 3 and {2, 3, 1} or {3, 2, 1} end
+  for _, rank in ipairs(order) do
+    local lane = lanes[rank]
+    local one = lane.list[lane.next]
+    if one then
+      lane.next = lane.next + 1
+      return one
+    end
+  end
+end
+
+local deadline = NOW + ttl
+local soonest                      -- of the hosts that were met and passed over
+local given, tokens, deadlines = 0, {}, {}
+local counter = tonumber(call('HGET', KEYS[1], 'tokens')) or 0
+local met = {}
+while given < hosts do
+  local one = candidate(turns + given)
+  if not one then break end
+  local host, lane = one[1], one[3]
+  local v = met[host] == nil and view(host)
+  met[host] = true
+  if v then
+    local place, moment = freePlace(v)
+    if place and META[6] == '1' and v.h.e ~= META[3] then
+      -- The last moments of the epoch before are lost: the host may have been asked until the hold ended.
+      local s = suffix(place)
+      moment = math.max(moment, hold + v.delay)
+      keep(host, 'e', META[3], 'g' .. s, math.max(tonumber(v.h['g' .. s]) or 0, moment))
+    end
+    local mine = false
+    if v.places > 1 then
+      for i = 1, v.h.mx or 1 do
+        local token = v.h['k' .. suffix(i)]
+        if token and string.sub(token, -#worker - 1) == '.' .. worker then mine = true end
+      end
+    end
+    if not place or v.h.x or not next(v.lanes) then
+      disarm(v, lane)
+    elseif #v.crawls == 0 then
+      soonest = NOW
+    elseif moment > NOW then
+      arm(host)
+    elseif mine and NOW < one[2] + 100 then
+      -- Another worker goes first; if none comes within 100 ms, this one may take a second place.
+      soonest = math.min(soonest or BIG, one[2] + 100)
+    else
+      local pace = v.delay + (v.h.m or 0)
+      local want = pace > 0 and math.max(1, math.min(most, math.floor(batch / pace))) or most
+      if v.places > 1 then
+        local waiting = 0
+        for _, one in ipairs(v.crawls) do
+          waiting = waiting + call('LLEN', queue(one.key, top(one.key, one.copy, host), host))
+        end
+        want = math.min(want, math.max(1, math.ceil(waiting / v.places)))
+      end
+      disarm(v, lane)
+      local delay = v.delay
+      local visits = take(v, want, spiders)
+      if #visits == 0 then
+        arm(host)
+      else
+        counter = counter + 1
+        given = given + 1
+        local token = string.sub(run, 1, 10) .. '.' .. META[2] .. '-' .. counter .. '.' .. worker
+        local args = {'host', host, 'place', place, 'delay', delay, 'start', NOW, 'n', #visits}
+        local flat = {}
+        for i, visit in ipairs(visits) do
+          args[#args + 1] = i
+          args[#args + 1] = visit[1] .. ':' .. visit[2] .. ':' .. visit[3]
+          flat[#flat + 1] = visit[1]
+          flat[#flat + 1] = visit[2]
+          flat[#flat + 1] = visit[3]
+        end
+        call('HSET', P .. 'l:' .. token, unpack(args))
+        keep(host, 'k' .. suffix(place), token)
+        if META[6] == '1' then keep(host, 'e', META[3]) end
+        if place > (v.h.mx or 1) then keep(host, 'mx', place) end
+        if v.places > 1 then arm(host) end
+        tokens[#tokens + 1] = token
+        deadlines[#deadlines + 1] = deadline
+        deadlines[#deadlines + 1] = token
+        reply[#reply + 1] = token
+        reply[#reply + 1] = host
+        reply[#reply + 1] = delay
+        reply[#reply + 1] = tonumber(META[3])
+        reply[#reply + 1] = flat
+      end
+    end
+  end
+end
+
+if given > 0 then
+  call('ZADD', P .. 'leases', unpack(deadlines))
+  call('HSET', KEYS[1], 'tokens', counter, 'turns', (turns + given) % 8)
+  if ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
+  -- Names of workers that never came back are not kept for ever; only a lost reply would miss them.
+  if call('HLEN', P .. 'workers') > 10000 then call('UNLINK', P .. 'workers') end
+  call('HSET', P .. 'workers', worker, request .. ' ' .. table.concat(tokens, ' '))
+end
+
+-- Crawls without allowance are reported once a second until they have some, or have ended.
+for _, key in ipairs(call('ZRANGEBYSCORE', P .. 'dry', '-inf', NOW, 'LIMIT', 0, 10)) do
+  local c = crawl(key)
+  if c and c.dry and not ended(c) then
+    reply[4][#reply[4] + 1] = key
+    call('ZADD', P .. 'dry', NOW + 1000, key)
+  else
+    call('ZREM', P .. 'dry', key)
+  end
+end
+save()
+
+local function head(name)
+  local first = call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')
+  if first[2] then soonest = math.min(soonest or BIG, tonumber(first[2])) end
+end
+if call('SCARD', P .. 'unparking') > 0 then soonest = NOW end
+for rank = 0, 2 do
+  for _, sp in ipairs(names) do
+    local first = call('ZRANGE', P .. 'ready:' .. rank .. ':' .. sp, 0, 0, 'WITHSCORES')
+    if first[2] and not (met[first[1]] and tonumber(first[2]) <= NOW) then
+      soonest = math.min(soonest or BIG, tonumber(first[2]))
+    end
+  end
+end
+head('later')
+head('leases')
+head('dry')
+head('expiring')
+if soonest then reply[3] = math.max(0, soonest - NOW) end
+if given == 0 and sleeps then call('SET', P .. 'idle', 1, 'PX', 15000) end
+return reply

@@ -1,0 +1,49 @@
+-- reap: take back the leases of a worker that is known to be dead, and any whose time is over.
+-- ARGV    1 now | 2 worker, '' = none | 3 rank to look from | 4 token and 5 number of the visit that it was parsing,
+--         or '' and 0 | 6 blames at most | 7 expiries at most
+-- Reply   OK, now, leases taken back, next rank to look from (-1 = all were looked at)
+-- Keeps   the host of a dead worker is ready at now plus its delay: its last request may have been open until just now
+--         the visit it was parsing is blamed, the others count as expired
+-- Cost    O(1000 + visits taken back), at most 100 leases a call
+--include shard open crawls seen queues hosts take visits
+
+local worker = text(64, '^[%w_.@-]*$')
+local from = number(0, BIG)
+local guilty = text(128)
+local number_ = number(0, BIG)
+local blames = number(1, 255)
+local expiries = number(1, 255)
+if wrong then return {S.INVALID, wrong} end
+
+call('DEL', P .. '-')
+local reaped = reapExpired(100, expiries)
+local nextRank = -1
+if worker ~= '' then
+  local suffix_ = '.' .. worker
+  local tokens = call('ZRANGE', P .. 'leases', from, from + 999)
+  local taken = 0
+  for i, token in ipairs(tokens) do
+    if string.sub(token, -#suffix_) == suffix_ then
+      local lease = readLease(token)
+      dropLease(token)
+      taken = taken + 1
+      local packed, numbers = {}, visitsOf(lease)
+      for j, n in ipairs(numbers) do packed[j] = lease[tostring(n)] end
+      local blame = {which = BLAME, most = blames, why = 'poison'}
+      local expired = {which = EXPIRY, most = expiries, why = 'lease expired'}
+      giveBack(lease.host, packed, function(j) return token == guilty and numbers[j] == number_ and blame or expired end)
+      if lease.place then freeHost(lease.host, tonumber(lease.place), NOW, tonumber(lease.delay)) end
+      arm(lease.host)
+    end
+    if taken == 100 then
+      nextRank = from + i - taken
+      break
+    end
+  end
+  if nextRank < 0 and #tokens == 1000 then nextRank = from + 1000 - taken end
+  if nextRank < 0 then call('HDEL', P .. 'workers', worker) call('HDEL', P .. 'acks', worker) end
+  reaped = reaped + taken
+end
+save()
+if reaped > 0 then wake() end
+return {S.OK, NOW, reaped, nextRank}

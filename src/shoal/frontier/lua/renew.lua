@@ -1,0 +1,66 @@
+-- renew: extend leases, and top them up while their hosts have more to visit.
+-- ARGV    1 now | 2 lease length ms | 3 batch ms | then per lease: token, visits known to the holder, visits at most
+--         it may hold
+-- Reply   OK, now, then per lease: visits {number, crawl, priority, entry, ...} the holder does not know, or LOST
+-- Keeps   a lease whose deadline is over is lost, also when nobody has taken its host yet
+--         visits are numbered, so a lost reply is made up for by the next renewal
+-- Cost    O(leases + visits)
+--include shard open crawls seen queues hosts take visits
+
+local ttl = number(1, 86400000)
+local batch = number(0, 3600000)
+local asked = {}
+while not wrong and at < #ARGV do
+  asked[#asked + 1] = {token = text(128), known = number(0, BIG), most = number(0, 1000)}
+end
+if wrong then return {S.INVALID, wrong} end
+
+call('DEL', P .. '-')
+local reply = {S.OK, NOW}
+local hold = tonumber(META[5]) or 0
+for _, one in ipairs(asked) do
+  local deadline = tonumber(call('ZSCORE', P .. 'leases', one.token))
+  local lease = deadline and deadline > NOW and readLease(one.token)
+  if not lease then
+    reply[#reply + 1] = S.LOST
+  else
+    call('ZADD', P .. 'leases', 'XX', NOW + ttl, one.token)
+    local numbers = visitsOf(lease)
+    if lease.place and hold <= NOW and #numbers < one.most and META[4] == string.match(call('INFO', 'server'), 'run_id:(%x+)') then
+      local v = view(lease.host)
+      local pace = math.max(tonumber(lease.delay), v.delay) + (v.h.m or 0)
+      local want = one.most - #numbers
+      if pace > 0 then want = math.min(want, math.floor(batch / pace) - #numbers) end
+      local spiders = {}
+      for _, n in ipairs(numbers) do
+        local c = crawl((unpackVisit(lease[tostring(n)])))
+        if c then spiders[c.sp] = true end
+      end
+      if want > 0 and v.delay <= tonumber(lease.delay) and not v.h.x then
+        local last = tonumber(lease.n)
+        for _, visit in ipairs(take(v, want, spiders)) do
+          last = last + 1
+          lease[tostring(last)] = visit[1] .. ':' .. visit[2] .. ':' .. visit[3]
+          call('HSET', P .. 'l:' .. one.token, last, lease[tostring(last)])
+        end
+        call('HSET', P .. 'l:' .. one.token, 'n', last)
+        numbers = visitsOf(lease)
+      end
+    end
+    local unknown = {}
+    for i = #numbers, 1, -1 do
+      local n = numbers[i]
+      if n > one.known then
+        local key, prio, entry = unpackVisit(lease[tostring(n)])
+        unknown[#unknown + 1] = n
+        unknown[#unknown + 1] = key
+        unknown[#unknown + 1] = prio
+        unknown[#unknown + 1] = entry
+      end
+    end
+    reply[#reply + 1] = unknown
+  end
+end
+if #asked > 0 and ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
+save()
+return reply

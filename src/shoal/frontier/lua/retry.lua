@@ -1,0 +1,54 @@
+-- retry: admit failed visits of a crawl again, as if they were new.
+-- ARGV    1 now | 2 crawl
+-- Reply   OK, how many, 1 = there are more
+-- Keeps   what had failed stays counted as failed; the retry is a new admission
+-- Cost    at most 100 visits
+--include shard open crawls seen queues hosts
+
+local key = text(16, CRAWL)
+if wrong then return {S.INVALID, wrong} end
+local c = crawl(key)
+if not c then return {S.UNKNOWN} end
+if ended(c) then return {S.ENDED, c.st} end
+
+call('DEL', P .. '-')
+local function admit(host, prio, entries)
+  for i, entry in ipairs(entries) do
+    -- A new admission starts with no retries, expiries or blames.
+    local flags = string.byte(entry, 1)
+    if bit.band(flags, 4) ~= 0 then entries[i] = string.char(flags - 4) .. string.sub(entry, 5) end
+  end
+  push(key, c, host, prio, entries, false)
+  bump(key, 'a', #entries)
+  bump(key, 'w', #entries)
+  enlist(key, host)
+  arm(host)
+end
+
+local done = 0
+for _, packed in ipairs(call('LPOP', P .. 'failed:' .. key, 100) or {}) do
+  local prio, host, start = string.match(packed, '^(%-?%d+):(%S+) [^\n]*\n()')
+  admit(host, prio, {string.sub(packed, start)})
+  done = done + 1
+end
+local fi = P .. 'fi:' .. key
+if done < 100 then
+  local last = tonumber(call('HGET', fi, 'n')) or 0
+  local first = tonumber(call('HGET', fi, 'first')) or 1
+  if first <= last then
+    local prio, host = string.match(call('HGET', fi, first) or '', '^(%-?%d+):(%S+) ')
+    local list = P .. 'fq:' .. key .. ':' .. first
+    local entries = prio and call('LPOP', list, 100 - done) or {}
+    if #entries > 0 then admit(host, prio, entries) end
+    done = done + #entries
+    if call('EXISTS', list) == 0 then
+      call('HDEL', fi, first)
+      call('HSET', fi, 'first', first + 1)
+    end
+  end
+end
+save()
+wake()
+local more = call('EXISTS', P .. 'failed:' .. key) == 1
+  or (tonumber(call('HGET', fi, 'first')) or 1) <= (tonumber(call('HGET', fi, 'n')) or 0)
+return {S.OK, done, more and 1 or 0}

@@ -1,0 +1,83 @@
+-- crawls: the shard's copies of crawls, read once a call and written back once by save().
+-- Fields   v version, st state (r running, p paused, s stopped, e expired, f finished), sp spider, pr priority,
+--          ord (f first in first out, l last in first out), d delay ms, n places, md depth limit, mp 1 = pages are
+--          limited, ph pages per host, exp end ms, life dedup lifetime ms, up 1 = priorities other than 0 are used
+-- Counts   a admitted = w waiting + l leased + t later + s stored + f failed + x excluded, at every script boundary
+-- Allow.   al pages that may still be leased here, rc received and rt returned in all (both only grow)
+-- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the generation before
+local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v'}
+local MOST_REASONS = 200
+local copies, changes, reasons = {}, {}, {}
+
+local function put(key, field, value)
+  copies[key][field] = value
+  local c = changes[key]
+  if not c then c = {} changes[key] = c end
+  c[field] = true
+end
+
+local function bump(key, field, by)
+  put(key, field, copies[key][field] + by)
+end
+
+local function reason(key, why, by)
+  local r = reasons[key]
+  if not r then r = {} reasons[key] = r end
+  r[why] = (r[why] or 0) + by
+end
+
+-- What waits or is due later ends as excluded now; its lists are unlinked when a lease meets them.
+local function finish(key, state, why)
+  local c = copies[key]
+  local left = c.w + c.t
+  if left > 0 then
+    bump(key, 'x', left)
+    put(key, 'w', 0)
+    put(key, 't', 0)
+    reason(key, 'excluded:' .. why, left)
+  end
+  put(key, 'st', state)
+  call('ZREM', P .. 'expiring', key)
+  call('ZREM', P .. 'dry', key)
+end
+
+local function ended(c)
+  return c.st == 's' or c.st == 'e' or c.st == 'f'
+end
+
+local function crawl(key)
+  local c = copies[key]
+  if c == nil then
+    local flat = call('HGETALL', P .. 'c:' .. key)
+    if #flat == 0 then
+      copies[key] = false
+      return false
+    end
+    c = {}
+    for i = 1, #flat, 2 do c[flat[i]] = flat[i + 1] end
+    for _, f in ipairs(COUNTS) do c[f] = tonumber(c[f]) or 0 end
+    copies[key] = c
+    if c.exp > 0 and c.exp <= NOW and not ended(c) then finish(key, 'e', 'expired') end
+  end
+  return c
+end
+
+local function save()
+  for key, fields in pairs(changes) do
+    local args = {}
+    for f in pairs(fields) do
+      args[#args + 1] = f
+      args[#args + 1] = copies[key][f]
+    end
+    call('HSET', P .. 'c:' .. key, unpack(args))
+  end
+  for key, counts in pairs(reasons) do
+    local r = P .. 'reasons:' .. key
+    for why, by in pairs(counts) do
+      if call('HLEN', r) >= MOST_REASONS and call('HEXISTS', r, why) == 0 then
+        why = string.match(why, '^%a+') .. ':other'
+      end
+      call('HINCRBY', r, why, by)
+    end
+  end
+end

@@ -1,0 +1,153 @@
+-- hosts: when a host may be asked next, and by how many at once.
+-- Fields of `h:<host>`, all optional: per place i (1 has no suffix) k token of its holder, t last finish ms,
+-- g gate ms; d delay and n places set by an operator, cd robots crawl delay, rk 1 = robots.txt is known, ad delay
+-- from response times, m mean response ms, b back-off until ms, f failures in a row, x why blocked, mx highest
+-- place used, e epoch of the last lease, t* last finish, ts last successful finish.
+local MOST_PLACES = 32
+local states = {}
+
+local function state(host)
+  local h = states[host]
+  if not h then
+    h = {}
+    local flat = call('HGETALL', P .. 'h:' .. host)
+    for i = 1, #flat, 2 do h[flat[i]] = flat[i + 1] end
+    for _, f in ipairs({'d', 'n', 'cd', 'ad', 'm', 'b', 'f', 'mx'}) do h[f] = tonumber(h[f]) end
+    states[host] = h
+  end
+  return h
+end
+
+local function suffix(i) return i == 1 and '' or tostring(i) end
+
+local function class(rank)
+  if rank > 0 then return 0 elseif rank == 0 then return 1 end
+  return 2
+end
+
+-- Who waits on the host, and what holds for all of them: the largest delay, the smallest number of places.
+-- What is met here and cannot run is moved out of the way, at most 100 a call: lists of ended crawls are unlinked,
+-- paused crawls and crawls without allowance are parked.
+local budget = 100
+
+local function view(host)
+  local h = state(host)
+  local v = {host = host, h = h, crawls = {}, lanes = {}}
+  local delay, places = 0, nil
+  local w = P .. 'w:' .. host
+  local members = call('ZRANGE', w, 0, 63, 'WITHSCORES')
+  for i = 1, #members, 2 do
+    local key = members[i]
+    local c = crawl(key)
+    if c and c.st == 'r' and not c.dry then
+      v.crawls[#v.crawls + 1] = {key = key, copy = c, pass = tonumber(members[i + 1])}
+      local rank = class(c.pr + tonumber(top(key, c, host)))
+      v.lanes[c.sp] = math.min(v.lanes[c.sp] or 2, rank)
+      delay = math.max(delay, c.d)
+      places = math.min(places or c.n, c.n)
+    elseif budget == 0 then
+      v.lanes[c and c.sp or ''] = v.lanes[c and c.sp or ''] or 2
+    else
+      budget = budget - 1
+      if not c or ended(c) then
+        unlist(key, c, host)
+      else
+        call('ZREM', w, key)
+        call('SADD', P .. 'parked:' .. key, host)
+      end
+    end
+  end
+  v.delay = math.max(h.d or delay, h.cd or 0, h.ad or 0)
+  v.places = math.min(h.n or places or 1, MOST_PLACES)
+  if not h.rk or (h.cd or 0) > 0 then v.places = 1 end
+  return v
+end
+
+-- The free place that may be used first: its number and moment. Nil when all are taken.
+local function freePlace(v)
+  local h = v.h
+  local taken, best, moment = 0, nil, nil
+  for i = 1, math.max(h.mx or 1, v.places) do
+    local s = suffix(i)
+    if h['k' .. s] then
+      taken = taken + 1
+    elseif i <= v.places then
+      local g = math.max(tonumber(h['g' .. s]) or 0, h.b or 0)
+      local t = tonumber(h['t' .. s])
+      if t then g = math.max(g, t + v.delay) end
+      if not best or g < moment then best, moment = i, g end
+    end
+  end
+  if taken >= v.places then return nil end
+  return best, moment
+end
+
+-- Take a host out of `ready`. With one crawl on it, it stands in the lane it was found in and no other.
+local function disarm(v, lane)
+  call('ZREM', lane, v.host)
+  if #v.crawls <= 1 then return end
+  for sp in pairs(v.lanes) do
+    for rank = 0, 2 do call('ZREM', P .. 'ready:' .. rank .. ':' .. sp, v.host) end
+  end
+end
+
+-- Every list of a host becomes a failed one, at constant cost, and can be retried.
+-- `fi:<crawl>` number -> what it holds, `fq:<crawl>:<number>` the list.
+local function setAside(v, why)
+  for _, one in ipairs(v.crawls) do
+    local key, c = one.key, one.copy
+    for _, l in ipairs(lists(key, c, v.host)) do
+      local held = call('LLEN', l[2])
+      if held > 0 then
+        local number = call('HINCRBY', P .. 'fi:' .. key, 'n', 1)
+        call('RENAME', l[2], P .. 'fq:' .. key .. ':' .. number)
+        call('HSET', P .. 'fi:' .. key, number, l[1] .. ':' .. v.host .. ' ' .. why)
+        bump(key, 'w', -held)
+        bump(key, 'f', held)
+        reason(key, 'failed:' .. why, held)
+      end
+    end
+    unlist(key, c, v.host)
+  end
+end
+
+-- Make `ready` say what is true of a host: in one class for each spider that waits, or in none. An idle host is armed
+-- at its gate, never simply at now. `fresh`: it was in no class before. True when it will be ready at some moment.
+local function arm(host, fresh)
+  local v = view(host)
+  if not next(v.lanes) then return false end
+  if v.h.x then
+    setAside(v, v.h.x)
+    return false
+  end
+  local place, moment = freePlace(v)
+  if not place then return false end
+  for sp, rank in pairs(v.lanes) do
+    if not fresh then
+      for other = 0, 2 do
+        if other ~= rank then call('ZREM', P .. 'ready:' .. other .. ':' .. sp, host) end
+      end
+    end
+    call('ZADD', P .. 'ready:' .. rank .. ':' .. sp, moment, host)
+  end
+  return true
+end
+
+local function keep(host, ...)
+  local h = state(host)
+  local args = {...}
+  for i = 1, #args, 2 do h[args[i]] = args[i + 1] end
+  call('HSET', P .. 'h:' .. host, ...)
+end
+
+-- Give a place back. `finish` ms of its last request, or nil if none was made. The gate only moves later.
+local function freeHost(host, place, finish, delay)
+  local h = state(host)
+  local s = suffix(place)
+  h['k' .. s] = nil
+  call('HDEL', P .. 'h:' .. host, 'k' .. s)
+  if finish then
+    local gate = math.max(tonumber(h['g' .. s]) or 0, finish + delay)
+    keep(host, 't' .. s, finish, 'g' .. s, gate)
+  end
+end

@@ -1,0 +1,101 @@
+-- queues: where visits wait. Per crawl and host one list for each priority present; `p:<crawl>:<host>` names the
+-- priorities once one other than 0 was used; `w:<host>` names the crawls with visits there, scored by whose turn it is.
+-- An entry is a flag byte (bits 0-1 scheme, 2 attempts follow, 3 extension, 4-6 how found), then, if bit 2 is set,
+-- three bytes (retries, expiries, blames), then what only Python reads (entry.py).
+local RETRY, EXPIRY, BLAME = 1, 2, 3
+local MOST_PRIORITIES = 64
+
+local function queue(key, prio, host)
+  return P .. 'q:' .. key .. ':' .. prio .. ':' .. host
+end
+
+-- One more retry, expiry or blame; returns the new entry and that count.
+local function mark(entry, which)
+  local flags = string.byte(entry, 1)
+  local tries, rest
+  if bit.band(flags, 4) ~= 0 then
+    tries = {string.byte(entry, 2, 4)}
+    rest = string.sub(entry, 5)
+  else
+    tries = {0, 0, 0}
+    flags = flags + 4
+    rest = string.sub(entry, 2)
+  end
+  tries[which] = math.min(tries[which] + 1, 255)
+  return string.char(flags, tries[1], tries[2], tries[3]) .. rest, tries[which]
+end
+
+local function top(key, c, host)
+  if c.up then
+    local best = call('ZREVRANGE', P .. 'p:' .. key .. ':' .. host, 0, 0)[1]
+    if best then return best end
+  end
+  return '0'
+end
+
+-- The priority a visit really gets: the 65th different one on a queue joins the next lower.
+local function openPriority(key, c, host, prio)
+  if prio == '0' and not c.up then return prio, false end
+  local p = P .. 'p:' .. key .. ':' .. host
+  if not c.up then put(key, 'up', 1) end
+  if call('ZSCORE', p, prio) then return prio, false end
+  local present = call('ZCARD', p)
+  if present == 0 then
+    if prio == '0' then return prio, false end
+    if call('EXISTS', queue(key, '0', host)) == 1 then call('ZADD', p, 0, '0') end
+  elseif present >= MOST_PRIORITIES then
+    local near = call('ZREVRANGEBYSCORE', p, prio, '-inf', 'LIMIT', 0, 1)[1] or call('ZRANGE', p, 0, 0)[1]
+    return near, false
+  end
+  call('ZADD', p, prio, prio)
+  return prio, true
+end
+
+-- Put visits where they wait. `front`: to be taken next, as they were given out before.
+-- True when this made a priority present that was not: the host's class may rise.
+local function push(key, c, host, prio, entries, front)
+  local rose
+  prio, rose = openPriority(key, c, host, prio)
+  local command = (front and c.ord == 'f') and 'LPUSH' or 'RPUSH'
+  call(command, queue(key, prio, host), unpack(entries))
+  return rose
+end
+
+-- A crawl that comes to a host starts level with the one whose turn it is.
+-- Returns whether it was not there, and whether nobody was.
+local function enlist(key, host)
+  local w = P .. 'w:' .. host
+  local first = call('ZRANGE', w, 0, 0, 'WITHSCORES')
+  return call('ZADD', w, 'NX', first[2] or 0, key) == 1, not first[1]
+end
+
+-- Every list of a crawl on a host, with its priority.
+local function lists(key, c, host)
+  local found = {}
+  local prios = call('ZRANGE', P .. 'p:' .. key .. ':' .. host, 0, -1)
+  if #prios == 0 then prios = {'0'} end
+  for _, prio in ipairs(prios) do found[#found + 1] = {prio, queue(key, prio, host)} end
+  return found
+end
+
+-- Unlink a crawl's lists on a host; returns how many visits they held.
+local function unlist(key, c, host)
+  local held = 0
+  for _, l in ipairs(lists(key, c, host)) do
+    held = held + call('LLEN', l[2])
+    call('UNLINK', l[2])
+  end
+  call('DEL', P .. 'p:' .. key .. ':' .. host)
+  call('ZREM', P .. 'w:' .. host, key)
+  return held
+end
+
+local function spent(key, c, host, prio)
+  if call('EXISTS', queue(key, prio, host)) == 1 then return false end
+  if c.up then
+    local p = P .. 'p:' .. key .. ':' .. host
+    call('ZREM', p, prio)
+    if call('EXISTS', p) == 1 then return false end
+  end
+  return true
+end

@@ -1,0 +1,90 @@
+-- take: visits of a host for its holder, in the crawls' turns, each turn's highest priority first.
+-- Pages are reserved here: from the crawl's allowance in this shard (al) and from its pages per host (`hp:<crawl>`:
+-- <host> stored, !<host> in flight). What brings no page gives its reservation back (unreserve).
+
+local function pagesLeft(c, key, host)
+  local stored = tonumber(call('HGET', P .. 'hp:' .. key, host)) or 0
+  local flying = tonumber(call('HGET', P .. 'hp:' .. key, '!' .. host)) or 0
+  return c.ph - stored - flying, stored
+end
+
+local function unreserve(key, c, host, stored)
+  if c.mp and not stored then
+    bump(key, 'al', 1)
+    if c.dry then
+      put(key, 'dry', nil)
+      call('HDEL', P .. 'c:' .. key, 'dry')
+      changes[key].dry = nil
+      call('ZREM', P .. 'dry', key)
+      call('SADD', P .. 'unparking', key)
+    end
+  end
+  if c.ph > 0 then
+    call('HINCRBY', P .. 'hp:' .. key, '!' .. host, -1)
+    if stored then call('HINCRBY', P .. 'hp:' .. key, host, 1) end
+    if not ended(c) and call('EXISTS', queue(key, top(key, c, host), host)) == 1 then enlist(key, host) end
+  end
+end
+
+local function leave(v, i)
+  call('ZREM', P .. 'w:' .. v.host, v.crawls[i].key)
+  table.remove(v.crawls, i)
+end
+
+-- Up to `most` visits as {crawl, priority, entry}, for a worker that has these spiders.
+local function take(v, most, spiders)
+  local host, got = v.host, {}
+  local shared = #v.crawls > 1
+  local moved = {}
+  while #got < most do
+    local i
+    for j, candidate in ipairs(v.crawls) do
+      if spiders[candidate.copy.sp] and (not i or candidate.pass < v.crawls[i].pass) then i = j end
+    end
+    if not i then break end
+    local one = v.crawls[i]
+    local key, c = one.key, one.copy
+    local want = shared and 1 or most - #got
+    local stored
+    if c.mp then want = math.min(want, c.al) end
+    if want <= 0 then
+      put(key, 'dry', 1)
+      call('ZADD', P .. 'dry', NOW, key)
+      call('SADD', P .. 'parked:' .. key, host)
+      leave(v, i)
+    else
+      if c.ph > 0 then
+        local left
+        left, stored = pagesLeft(c, key, host)
+        want = math.min(want, left)
+      end
+      if want <= 0 then
+        if stored >= c.ph then
+          local dropped = unlist(key, c, host)
+          bump(key, 'w', -dropped)
+          bump(key, 'x', dropped)
+          reason(key, 'excluded:pages per host', dropped)
+        end
+        leave(v, i)
+      else
+        local prio = top(key, c, host)
+        local entries = call(c.ord == 'l' and 'RPOP' or 'LPOP', queue(key, prio, host), want) or {}
+        for _, entry in ipairs(entries) do got[#got + 1] = {key, prio, entry} end
+        bump(key, 'w', -#entries)
+        bump(key, 'l', #entries)
+        if c.mp then bump(key, 'al', -#entries) end
+        if c.ph > 0 then call('HINCRBY', P .. 'hp:' .. key, '!' .. host, #entries) end
+        if shared then
+          one.pass = one.pass + #entries * 2 ^ -c.pr
+          moved[key] = one.pass
+        end
+        if spent(key, c, host, prio) then
+          moved[key] = nil
+          leave(v, i)
+        end
+      end
+    end
+  end
+  for key, pass in pairs(moved) do call('ZADD', P .. 'w:' .. host, 'XX', pass, key) end
+  return got
+end

@@ -1,0 +1,83 @@
+-- visits: the ways a visit leaves a lease. A leased visit is stored as '<crawl>:<priority>:<entry>'.
+
+local function unpackVisit(packed)
+  local key, prio, start = string.match(packed, '^(%w+):(%-?%d+):()')
+  return key, prio, string.sub(packed, start)
+end
+
+local function fail(key, host, prio, entry, why)
+  bump(key, 'f', 1)
+  reason(key, 'failed:' .. why, 1)
+  call('RPUSH', P .. 'failed:' .. key, prio .. ':' .. host .. ' ' .. why .. '\n' .. entry)
+end
+
+-- Give a lease's visits back to the front of their queues, in their old order.
+-- `packed` newest first; `which` marks every one of them (EXPIRY) or only number `blamed` (BLAME).
+local function giveBack(host, packed, marks)
+  local touched = false
+  for i, p in ipairs(packed) do
+    local key, prio, entry = unpackVisit(p)
+    local c = crawl(key)
+    if c then
+      bump(key, 'l', -1)
+      unreserve(key, c, host, false)
+      local m = marks(i)
+      local count
+      if m then entry, count = mark(entry, m.which) end
+      if ended(c) then
+        bump(key, 'x', 1)
+        reason(key, 'excluded:stopped', 1)
+      elseif m and count >= m.most then
+        fail(key, host, prio, entry, m.why)
+      else
+        push(key, c, host, prio, {entry}, true)
+        bump(key, 'w', 1)
+        enlist(key, host)
+        touched = true
+      end
+    end
+  end
+  return touched
+end
+
+-- The numbered visits of a lease, newest first, so that giving them back keeps their order.
+local function visitsOf(lease)
+  local numbers = {}
+  for field in pairs(lease) do
+    if tonumber(field) then numbers[#numbers + 1] = tonumber(field) end
+  end
+  table.sort(numbers, function(a, b) return a > b end)
+  return numbers
+end
+
+local function readLease(token)
+  local flat = call('HGETALL', P .. 'l:' .. token)
+  if #flat == 0 then return nil end
+  local lease = {}
+  for i = 1, #flat, 2 do lease[flat[i]] = flat[i + 1] end
+  return lease
+end
+
+local function dropLease(token)
+  call('UNLINK', P .. 'l:' .. token)
+  call('ZREM', P .. 'leases', token)
+end
+
+-- Leases whose time is over: visits go back, and the host is ready at the deadline plus its delay.
+local function reapExpired(most, expiries)
+  local tokens = call('ZRANGEBYSCORE', P .. 'leases', '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, most)
+  for i = 1, #tokens, 2 do
+    local token, deadline = tokens[i], tonumber(tokens[i + 1])
+    local lease = readLease(token)
+    dropLease(token)
+    if lease then
+      local packed = {}
+      for _, n in ipairs(visitsOf(lease)) do packed[#packed + 1] = lease[tostring(n)] end
+      local expired = {which = EXPIRY, most = expiries, why = 'lease expired'}
+      giveBack(lease.host, packed, function() return expired end)
+      if lease.place then freeHost(lease.host, tonumber(lease.place), deadline, tonumber(lease.delay)) end
+      arm(lease.host)
+    end
+  end
+  return #tokens / 2
+end

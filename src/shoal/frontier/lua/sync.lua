@@ -1,0 +1,43 @@
+-- sync: bring a shard's copy of a crawl to a version.
+-- ARGV    1 now | 2 crawl | 3 version | 4 state | 5 why | 6 mode (c make the copy if there is none, u only if there
+--         is one, x the same, and finished only if nothing is open here) | then field, value, ...
+-- Reply   OK, version here  or  RUNNING: visits are open here, it is not finished
+-- Keeps   an older version changes nothing. A shard that never saw an ended crawl does not learn of it
+--include shard open crawls
+
+local key = text(16, CRAWL)
+local version = number(1, BIG)
+local st = text(1, '^[rpsef]$')
+local why = text(64, '^[^%c]*$')
+local mode = text(1, '^[cux]$')
+local fields = {}
+while not wrong and at < #ARGV do
+  fields[#fields + 1] = text(16, '^%l+$')
+  fields[#fields + 1] = text(128)
+end
+if wrong or #fields % 2 == 1 then return {S.INVALID, wrong or 'fields'} end
+
+local c = crawl(key)
+if not c then
+  if mode ~= 'c' or (st ~= 'r' and st ~= 'p') then return {S.OK, version} end
+  call('HSET', P .. 'c:' .. key, 'gn', 1, 'gs', NOW, 'v', version, 'st', st, unpack(fields))
+  copies[key] = nil
+  c = crawl(key)
+elseif c.v < version then
+  if mode == 'x' and st == 'f' and c.a ~= c.s + c.f + c.x then return {S.RUNNING} end
+  local before = c.st
+  for i = 1, #fields, 2 do put(key, fields[i], tonumber(c[fields[i]]) and tonumber(fields[i + 1]) or fields[i + 1]) end
+  put(key, 'v', version)
+  put(key, 'st', st)
+  if st == 'r' and before ~= 'r' then
+    call('SADD', P .. 'unparking', key)
+  elseif st ~= 'r' and st ~= 'p' then
+    finish(key, st, why)
+    call('SADD', P .. 'unparking', key)
+  end
+end
+if c.exp > 0 and not ended(c) then call('ZADD', P .. 'expiring', c.exp, key) else call('ZREM', P .. 'expiring', key) end
+local here = c.v
+save()
+wake()
+return {S.OK, here}

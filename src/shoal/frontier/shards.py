@@ -1,0 +1,140 @@
+"""Calls to shards: which key, which time, and what each status means.
+
+Owns the store connection of a frontier, the shard count and the seed. Knows nothing of crawls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shoal.errors import InvalidInput, InvalidLimit, StoreCorrupt, StoreHeld, StoreRefused
+from shoal.frontier.keys import channel, prefix, store_meta, tags
+from shoal.frontier.scripts import SCHEMA, Status, script
+from shoal.store import Argument, Store
+from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
+
+# Linux counts suspended time in BOOTTIME only; on macOS the ordinary monotonic clock does.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+DEFAULT_SHARDS = 16
+# A shard in transit answers again within a second or so; one that does not is not waited for longer than this.
+_HELD_PATIENCE_SECONDS = 60.0
+
+
+def mono() -> float:
+    """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Shards:
+    """Every shard of one namespace on one store."""
+
+    def __init__(
+        self, store: Store, namespace: str, shards: int, seed: int, clock_ms: Callable[[], int] | None
+    ) -> None:
+        self.store = store
+        self.namespace = namespace
+        self.count = shards
+        self.seed = seed
+        self.clock_ms = clock_ms
+        self.prefixes = [prefix(namespace, tag) for tag in tags(shards)]
+        self._meta = [p + "meta" for p in self.prefixes]
+
+    @classmethod
+    async def found(
+        cls, store: Store, namespace: str, shards: int | None = None, clock_ms: Callable[[], int] | None = None
+    ) -> Shards:
+        """Join the frontier of this namespace, or make one with this number of shards."""
+        if shards is not None and (not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS):
+            raise InvalidLimit(f"shards is {shards!r}: it must be a whole number from 1 to {MAX_SHARDS}.")
+        found, key = script("found"), store_meta(namespace)
+        # Of several that come at once to an empty store, the first decides on shards and seed.
+        reply = await store.call(found, key, (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m"), replicated=True)
+        if reply[1].decode() != SCHEMA:
+            raise StoreRefused(
+                f"Namespace {namespace!r} in the store has schema {reply[1].decode()}, this Shoal works with {SCHEMA}: "
+                "use the Shoal that made it, or dump it there and load it here."
+            )
+        there, seed = int(reply[2]), int(reply[3])
+        if shards is not None and shards != there:
+            raise StoreRefused(
+                f"Namespace {namespace!r} in the store has {there} shards, not {shards}: leave the number out, "
+                "or dump it and load it into a new namespace."
+            )
+        if not reply[4]:
+            metas = [prefix(namespace, tag) + "meta" for tag in tags(there)]
+            await store.call_many([(found, m, (i, there, seed, "m")) for i, m in enumerate(metas)], replicated=True)
+            await store.call(found, key, (0, there, seed, "c"), replicated=True)
+        return cls(store, namespace, there, seed, clock_ms)
+
+    def of(self, host: str) -> int:
+        return shard_of(host_bits(host), self.count)
+
+    def home(self, crawl_id: str) -> int:
+        return self.of(crawl_id)
+
+    @property
+    def channel(self) -> str:
+        return channel(self.namespace)
+
+    def now(self) -> int | str:
+        return "" if self.clock_ms is None else self.clock_ms()
+
+    async def call(self, name: str, shard: int, args: Sequence[Argument], *, replicated: bool = False) -> list[Any]:
+        """One script on one shard. Statuses that only the caller can judge come back as they are."""
+        wanted = script(name)
+        first = mono()
+        while True:
+            reply = await self.store.call(wanted, self._meta[shard], (self.now(), *args), replicated=replicated)
+            pause = self._judge(name, shard, reply, first)
+            if not pause:
+                return reply  # type: ignore[no-any-return]
+            await asyncio.sleep(pause)
+
+    async def call_all(
+        self, name: str, args: Mapping[int, Sequence[Argument]], *, replicated: bool = False
+    ) -> dict[int, list[Any]]:
+        """One script on several shards, in one round."""
+        wanted = script(name)
+        first = mono()
+        done: dict[int, list[Any]] = {}
+        todo = dict(args)
+        while True:
+            now = self.now()
+            calls = [(wanted, self._meta[shard], (now, *arg)) for shard, arg in todo.items()]
+            replies = await self.store.call_many(calls, replicated=replicated)
+            pause = 0.0
+            for shard, reply in zip(list(todo), replies, strict=True):
+                wait = self._judge(name, shard, reply, first)
+                if wait:
+                    pause = max(pause, wait)
+                else:
+                    done[shard] = reply
+                    del todo[shard]
+            if not todo:
+                return done
+            await asyncio.sleep(pause)
+
+    def _judge(self, name: str, shard: int, reply: list[Any], first_mono: float) -> float:
+        """Seconds to wait before the call is made again; 0 when the reply stands."""
+        status = reply[0]
+        if status == Status.OK:
+            return 0.0
+        if status == Status.INVALID:
+            raise InvalidInput(f"The script {name} refuses {reply[1].decode()}: nothing was changed.")
+        if status == Status.SCHEMA:
+            raise StoreRefused(
+                f"Shard {shard} has schema {reply[1].decode()}, this Shoal works with {SCHEMA}: stop one of the two."
+            )
+        if status not in (Status.ABSENT, Status.HELD):
+            return 0.0
+        if mono() - first_mono > _HELD_PATIENCE_SECONDS:
+            if status == Status.ABSENT:
+                raise StoreCorrupt(
+                    f"Shard {shard} of namespace {self.namespace!r} is gone from the store: load it from a dump."
+                )
+            raise StoreHeld(f"Shard {shard} takes no writes: it is being moved or dumped; try again when that is done.")
+        return min(max(reply[1] / 1000, 0.02), 0.25) if status == Status.HELD else 0.1

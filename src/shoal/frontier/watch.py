@@ -1,0 +1,77 @@
+"""Watches the store's time: its epochs, its clock, and the wake-ups of sleeping workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.errors import StoreError
+from shoal.frontier.scripts import Status
+from shoal.frontier.shards import Shards, mono
+from shoal.store import Listener
+
+# A reading of the store's clock older than this is not compared any more: clocks drift.
+_READING_SECONDS = 60.0
+_STEP_MS = 1000
+_LAG_MS = 2000
+
+
+class Watch:
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._readings: dict[int, tuple[int, float]] = {}
+        self._listener: Listener | None = None
+
+    def note(self, shard: int, now_ms: int, called_mono: float) -> None:
+        """What the shard's clock said in a call that began at `called_mono`."""
+        # Of two readings the one with the shorter call is the better; a long call says little.
+        if mono() - called_mono < 0.25:
+            self._readings[shard] = (now_ms, mono())
+
+    def expected_ms(self, shard: int) -> int | str:
+        """What the shard's clock should say now, '' when that is not known well enough."""
+        reading = self._readings.get(shard)
+        if reading is None or self._shards.clock_ms is not None:
+            return ""
+        passed = mono() - reading[1]
+        return reading[0] + round(passed * 1000) if passed < _READING_SECONDS else ""
+
+    async def turn_epoch(self, shard: int, reply: list[Any], lease_ms: int) -> bool:
+        """After EPOCH or CLOCK: begin a new epoch if there is reason to. True when one began."""
+        step = 0
+        if reply[0] == Status.CLOCK:
+            step = await self._step(shard)
+            if step == 0:
+                return False
+        elif reply[0] != Status.EPOCH:
+            raise StoreError(f"The script lease answers with status {reply[0]}: this is a defect in Shoal.")
+        safe = int(self._shards.store.durable)
+        await self._shards.call("epoch", shard, (safe, lease_ms, _LAG_MS, step), replicated=True)
+        self._readings.pop(shard, None)
+        return True
+
+    async def _step(self, shard: int) -> int:
+        """By how many ms the clock was stepped; 0 when the call was only slow."""
+        for _ in range(5):
+            called = mono()
+            expected = self.expected_ms(shard)
+            reply = await self._shards.call("clock", shard, ())
+            if expected == "":
+                return 0
+            step = int(reply[1]) - int(expected)
+            if abs(step) <= _STEP_MS:
+                return 0
+            if mono() - called < _STEP_MS / 2000:
+                return step
+        self._readings.pop(shard, None)
+        return 0
+
+    async def sleep(self, seconds: float) -> set[int]:
+        """Sleep until there may be work; returns the shards that have called."""
+        if self._listener is None:
+            self._listener = self._shards.store.listener(self._shards.channel)
+        messages = await self._listener.wait(seconds)
+        return {int(message) for message in messages if message.isdigit()}
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()

@@ -1,0 +1,114 @@
+"""A crawl: its limits, its state, its counts."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from shoal.errors import InvalidLimit
+
+_MAX = 2**53
+
+
+class State(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    EXPIRED = "expired"
+    FINISHED = "finished"
+    DELETED = "deleted"
+
+    @property
+    def code(self) -> str:
+        """The letter that scripts use."""
+        return self.value[0]
+
+    @property
+    def open(self) -> bool:
+        return self in (State.RUNNING, State.PAUSED)
+
+
+STATES = {state.code: state for state in State}
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the frontier enforces for a crawl. None and 0 mean no limit."""
+
+    delay_seconds: float = 1.0
+    places: int = 1
+    priority: int = 0
+    max_pages: int = 0
+    max_pages_per_host: int = 0
+    max_depth: int | None = None
+    order: str = "fifo"
+    expires_at: float = 0.0
+    dedup_seconds: float = 0.0
+    spider: str = ""
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, naming the limit and its value."""
+        _number("delay_seconds", self.delay_seconds, 0, 86400)
+        _whole("places", self.places, 1, 32)
+        _whole("priority", self.priority, -10, 10)
+        _whole("max_pages", self.max_pages, 0, _MAX)
+        _whole("max_pages_per_host", self.max_pages_per_host, 0, _MAX)
+        if self.max_depth is not None:
+            _whole("max_depth", self.max_depth, 0, _MAX)
+        _number("expires_at", self.expires_at, 0, _MAX / 1000)
+        _number("dedup_seconds", self.dedup_seconds, 0, 10**10)
+        if self.order not in ("fifo", "lifo"):
+            raise InvalidLimit(f"order is {self.order!r}: it must be 'fifo' or 'lifo' (depth-first).")
+        if not isinstance(self.spider, str) or len(self.spider) > 64 or not _plain(self.spider):
+            raise InvalidLimit(f"spider is {self.spider!r}: use up to 64 letters, digits and . _ : -")
+
+
+class Crawl(msgspec.Struct, frozen=True):
+    """A crawl as its home shard records it. `spec` is the caller's own, kept as it was given."""
+
+    id: str
+    key: str
+    state: State
+    version: int
+    limits: Limits
+    created_at: float
+    ended_at: float = 0.0
+    why: str = ""
+    spec: dict[str, Any] = {}
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a crawl is. `admitted` = waiting + leased + later + stored + failed + excluded, in each shard."""
+
+    admitted: int = 0
+    waiting: int = 0
+    leased: int = 0
+    later: int = 0
+    stored: int = 0
+    failed: int = 0
+    excluded: int = 0
+    reasons: dict[str, int] = {}
+
+    @property
+    def ended(self) -> int:
+        return self.stored + self.failed + self.excluded
+
+    @property
+    def open(self) -> int:
+        return self.waiting + self.leased + self.later
+
+
+def _number(name: str, value: float, least: float, most: float) -> None:
+    # `not (a <= b)` also refuses nan.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise InvalidLimit(f"{name} is {value!r}: it must be a number from {least:g} to {most:g}.")
+
+
+def _whole(name: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidLimit(f"{name} is {value!r}: it must be a whole number from {least} to {most}.")
+
+
+def _plain(text: str) -> bool:
+    return all(c.isascii() and (c.isalnum() or c in "._:-") for c in text)

@@ -1,0 +1,23 @@
+"""A lease: a worker's exclusive, expiring right to one place of a host, with a batch of visits."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.model.visit import Visit
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Fetch `visits` one after the other, `delay_seconds` between the end of one and the start of the next.
+
+    The holder trusts the lease until `trusted_until_mono` on its own clock (`shoal.frontier.mono`), and aborts then
+    what is still open. After it, somebody else may be asking the host.
+    """
+
+    token: str
+    shard: int
+    host: str
+    delay_seconds: float
+    epoch: int
+    trusted_until_mono: float
+    visits: tuple[Visit, ...]

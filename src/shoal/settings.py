@@ -1,0 +1,314 @@
+"""Every setting of Shoal as one typed, frozen value, and the rule by which it is put together.
+
+    defaults < shoal.toml < REDIS_URL (for store.url alone) < SHOAL_* < flags
+
+This module owns names, types, ranges and descriptions of settings; docs/reference/settings.md is generated from them.
+It opens one file and nothing else: whether a store can be reached or a folder written is for others to find out.
+A value that cannot be used stops the start with a SettingsError that names key, value and origin. An unknown variable
+only warns, because Kubernetes injects variables such as SHOAL_PORT_6379_TCP into every container beside a service.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple, get_args
+
+import msgspec
+from msgspec import Meta
+
+from shoal.errors import SettingsError
+
+DEFAULT_FILE = Path("shoal.toml")
+PREFIX = "SHOAL_"
+
+
+def masked(text: str) -> str:
+    """`text` without what may be a password, fit for a message or a log.
+
+    Everything before the last @ goes, not only what parses as user:password, because a password with an unescaped
+    / or @ is exactly the kind of URL that ends up in an error message.
+    """
+    before, at, after = text.rpartition("@")
+    if at:
+        scheme, sep, _ = before.partition("://")
+        text = f"{scheme}://***@{after}" if sep else f"***@{after}"
+    return re.sub(r"(?i)((?:password|passwd|secret|token)=)[^&\s]*", r"\1***", text)
+
+
+def _shown(value: object) -> str:
+    text = masked(value) if isinstance(value, str) else masked(repr(value))
+    text = text if len(text) <= 200 else text[:200] + "..."
+    return repr(text) if isinstance(value, str) else text
+
+
+class Field(NamedTuple):
+    """One setting: its name, its kind and its meaning, for whoever loads, checks or documents it."""
+
+    section: str
+    name: str
+    kind: Any
+    default: object
+    description: str
+    expects: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        return f"{PREFIX}{self.section}_{self.name}".upper()
+
+    def accept(self, value: object, where: str, *, text: bool = False) -> Any:
+        """`value` as this setting's type; `text` says that it came as a string whatever its type is."""
+        try:
+            accepted = msgspec.convert(value, self.kind, strict=not text)
+        except msgspec.ValidationError:
+            accepted = None
+        # NaN passes every comparison, and a control character in a path or URL is never meant.
+        unusable = isinstance(accepted, float) and not math.isfinite(accepted)
+        unusable = unusable or (isinstance(accepted, str) and any(ord(c) < 32 or ord(c) == 127 for c in accepted))
+        if accepted is None or unusable:
+            raise SettingsError(f"{self.key} is {_shown(value)} {where}, but must be {self.expects}.")
+        return accepted
+
+
+@functools.cache
+def fields_of(section: type[_Section]) -> tuple[Field, ...]:
+    """The settings of one section, in the order in which they are written."""
+    found = []
+    for info in msgspec.structs.fields(section):
+        plain, meta = get_args(info.type)
+        if plain is str:
+            expects = meta.extra["expects"]
+        else:
+            expects = f"a {'whole ' if plain is int else ''}number from {meta.ge} to {meta.le}"
+        found.append(Field(section.section, info.name, info.type, info.default, meta.description, expects))
+    return tuple(found)
+
+
+class _Section(msgspec.Struct, frozen=True):
+    """A table of shoal.toml. It checks itself, so a section built in code is as valid as one that was loaded."""
+
+    section: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in fields_of(type(self)):
+            field.accept(getattr(self, field.name), "in the code")
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in self.__struct_fields__)
+        return f"{type(self).__name__}({values})"
+
+
+class StoreSettings(_Section, frozen=True, kw_only=True):
+    """Where the frontier is kept."""
+
+    section: ClassVar[str] = "store"
+
+    url: Annotated[
+        str,
+        Meta(
+            description="Address of the Valkey or Redis server; empty starts the embedded one in `store.folder`.",
+            # Which schemes there are is for shoal.store to know.
+            pattern=r"\A(?:[a-z][a-z+]*://.+)?\Z",
+            extra={"expects": "empty or a URL like redis://host:6379/0"},
+        ),
+    ] = ""
+    folder: Annotated[
+        str,
+        Meta(
+            description="Folder in which the embedded store keeps its data.",
+            min_length=1,
+            extra={"expects": "the path of a folder"},
+        ),
+    ] = ".shoal"
+    namespace: Annotated[
+        str,
+        Meta(
+            description="First part of every key, so that several frontiers can share one server.",
+            pattern=r"\A[a-z0-9_-]{1,16}\Z",
+            extra={"expects": "1 to 16 characters out of a-z, 0-9, _ and -"},
+        ),
+    ] = "shoal"
+    shards: Annotated[
+        int, Meta(description="Number of partitions of the hosts, fixed when the store is created.", ge=1, le=1024)
+    ] = 16
+    server: Annotated[
+        str,
+        Meta(
+            description="Program that serves the embedded store; empty takes the bundled one, else the one on PATH.",
+            extra={"expects": "empty or the path of a valkey-server or redis-server"},
+        ),
+    ] = ""
+    maxmemory: Annotated[
+        str,
+        Meta(
+            description="Memory limit of the embedded store; empty means half of the machine's RAM.",
+            pattern=r"\A(?:[1-9][0-9]{0,15}(?:[kKmMgG][bB]?|[bB])?)?\Z",
+            extra={"expects": "empty or a size like 512mb or 4gb"},
+        ),
+    ] = ""
+    patience_seconds: Annotated[
+        float,
+        Meta(description="How long a lost store is waited for before StoreUnavailable is raised.", ge=0, le=86400),
+    ] = 60.0
+
+
+class FrontierSettings(_Section, frozen=True, kw_only=True):
+    """How visits are handed out, and when they are given up."""
+
+    section: ClassVar[str] = "frontier"
+
+    lease_seconds: Annotated[
+        float, Meta(description="How long a worker may hold a host before it must renew.", ge=1, le=3600)
+    ] = 60.0
+    batch_seconds: Annotated[
+        float,
+        Meta(description="A lease carries as many visits as fit into this time, at least one.", ge=0.1, le=60),
+    ] = 2.0
+    expiries: Annotated[
+        int, Meta(description="How many leases of a visit may run out before the visit fails.", ge=1, le=1000)
+    ] = 10
+    blames: Annotated[
+        int, Meta(description="How many workers a visit may kill before it fails as poison.", ge=1, le=1000)
+    ] = 3
+    host_failures: Annotated[
+        int, Meta(description="How many failures in a row set a host aside, with all its visits.", ge=1, le=100_000)
+    ] = 10
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings. A part of Shoal takes the section it needs, never the whole."""
+
+    store: StoreSettings = StoreSettings()
+    frontier: FrontierSettings = FrontierSettings()
+
+
+class Loaded(NamedTuple):
+    """What `load` found: the settings, and sentences for a person about what was ignored."""
+
+    settings: Settings
+    warnings: list[str]
+
+
+SECTIONS: tuple[type[_Section], ...] = (StoreSettings, FrontierSettings)
+FIELDS: Mapping[str, Field] = {field.key: field for section in SECTIONS for field in fields_of(section)}
+# In rising order of precedence; SHOAL_STORE is the short name people type, REDIS_URL the one that platforms set.
+VARIABLES: Mapping[str, Field] = {
+    "REDIS_URL": FIELDS["store.url"],
+    f"{PREFIX}STORE": FIELDS["store.url"],
+    **{field.variable: field for field in FIELDS.values()},
+}
+
+
+def load(
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Put the settings together: defaults < file < environment < flags.
+
+    `file` is ./shoal.toml when not named, and may then be absent. `environ` is the process's own when not given.
+    `flags` maps keys such as "store.url" to values; None means that the flag was not given.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, object] = {}
+    values.update(_from_file(file))
+    values.update(_from_environ(environ))
+    values.update(_from_flags(flags or {}))
+    sections: dict[str, Any] = {}
+    for section in SECTIONS:
+        given = {field.name: values[field.key] for field in fields_of(section) if field.key in values}
+        sections[section.section] = section(**given)
+    return Loaded(Settings(**sections), list(_warnings(environ)))
+
+
+def _from_file(file: Path | None) -> Iterator[tuple[str, object]]:
+    path = DEFAULT_FILE if file is None else file
+    try:
+        # utf-8-sig: editors on some systems put a byte order mark first, which TOML itself does not know.
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        if file is None:
+            return
+        raise SettingsError(f"The settings file {path} does not exist; create it or name another one.") from None
+    except OSError as error:
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"The settings file {path} is not UTF-8 text (byte {error.start}); save it as UTF-8."
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from error
+    sections = {section.section for section in SECTIONS}
+    for name, table in tables.items():
+        if name not in sections:
+            raise SettingsError(f"{path} has the unknown {_kind(table)} {name}; {_hint(name, sections)}")
+        if not isinstance(table, dict):
+            raise SettingsError(f"{name} is {_shown(table)} in {path}, but must be a table: write [{name}].")
+        for key, value in table.items():
+            field = FIELDS.get(f"{name}.{key}")
+            if field is None:
+                known = [known for known in FIELDS if known.startswith(f"{name}.")]
+                raise SettingsError(f"{path} has the unknown key {name}.{key}; {_hint(key, known)}")
+            yield field.key, field.accept(value, f"in {path}")
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+    for variable, field in VARIABLES.items():
+        # An empty variable is one that was not given: that is what compose files pass for `${NAME:-}`.
+        if value := environ.get(variable, "").strip():
+            yield field.key, field.accept(value, f"in the variable {variable}", text=True)
+
+
+def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for key, value in flags.items():
+        field = FIELDS.get(key)
+        if field is None:
+            raise SettingsError(f"The command line has the unknown setting {key}; {_hint(key, FIELDS)}")
+        if value is None:
+            continue
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        yield key, field.accept(value, "on the command line", text=isinstance(value, str))
+
+
+def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
+    """Names only, never values: a variable that Shoal does not know may hold a secret."""
+    strangers = []
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in VARIABLES:
+            continue
+        near = difflib.get_close_matches(variable, VARIABLES, n=1, cutoff=0.8)
+        if near:
+            yield f"The variable {variable} is not a setting and is ignored; did you mean {near[0]}?"
+        else:
+            strangers.append(variable)
+    if len(strangers) == 1:
+        yield f"The variable {strangers[0]} is not a setting and is ignored."
+    elif strangers:
+        yield f"The variables {', '.join(strangers)} are not settings and are ignored."
+    short, full = environ.get("SHOAL_STORE", "").strip(), environ.get("SHOAL_STORE_URL", "").strip()
+    if short and full and short != full:
+        yield "SHOAL_STORE and SHOAL_STORE_URL name different stores; SHOAL_STORE_URL is used."
+
+
+def _kind(table: object) -> str:
+    return "section" if isinstance(table, dict) else "key"
+
+
+def _hint(unknown: str, known: Iterable[str]) -> str:
+    """What was probably meant: the same name in another section, or a name that is spelled alike."""
+    names = {key.rpartition(".")[2]: key for key in known}
+    last = unknown.rpartition(".")[2]
+    meant = [key for key in FIELDS if key.endswith(f".{last}")]
+    meant = meant or [names[near] for near in difflib.get_close_matches(last, names, n=1)]
+    return f"did you mean {meant[0]}?" if meant else f"known are {', '.join(sorted(names.values()))}."

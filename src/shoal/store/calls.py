@@ -1,0 +1,164 @@
+"""Calls on their way: how a job is written to a link, and what its reply means for it.
+
+A Round sends jobs in one pipeline per server and sorts the replies: done, failed for good, go
+elsewhere, try again. When to try again is the store's decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from shoal.store.faults import Fault, classify, translate
+from shoal.store.link import Link, LinkLost, ReplyError, pack
+from shoal.store.node import Node
+from shoal.store.routes import Route
+from shoal.store.script import Script
+
+Argument = bytes | str | int | float
+UNDONE = object()
+# Valkey's WAIT covers the writes of its own connection alone. A repeated call changes nothing, so without a write of
+# its own it would not wait for the first one's effects, which came over a connection that is gone. The first DEL lets
+# it run at maxmemory.
+_MARK = """redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], '') redis.call('DEL', KEYS[1]) return 1"""
+
+
+class Job(NamedTuple):
+    """One command to run: a script with its key, or (script None) any command."""
+
+    script: Script | None
+    key: str | None
+    args: Sequence[Argument]
+
+    def packed(self, link: Link, *, whole: bool) -> bytes:
+        script = self.script
+        if script is None:
+            return pack(tuple(self.args))
+        if whole or script.sha not in link.known:
+            head: tuple[Argument, ...] = ("EVAL", script.source, 1, self.key or "")
+        else:
+            head = ("EVALSHA", script.sha, 1, self.key or "")
+        if script.stamped:
+            head = (*head, link.facts.run_id)
+        return pack((*head, *self.args))
+
+    @property
+    def doing(self) -> str:
+        return f"script {self.script.name}" if self.script is not None else str(self.args[0])
+
+
+class Round:
+    """What one call_many has learned so far: scripts to send whole, slots that are being moved."""
+
+    def __init__(self, route: Route, jobs: list[Job], results: list[Any], replicated: bool) -> None:
+        self._route = route
+        self._jobs = jobs
+        self._results = results
+        self._replicated = replicated
+        self._whole: set[int] = set()
+        self._asking: dict[int, Node] = {}
+        self._hops = 0
+
+    async def play(self, todo: list[int], deadline_mono: float) -> str:
+        """Try every job in `todo` once; return why some must wait, "" when they may go on at once."""
+        by_node: dict[Node, list[int]] = {}
+        homeless = False
+        for index in todo:
+            node = self._asking.get(index) or self._route.node(self._jobs[index].key)
+            if node is None:
+                homeless = True
+            else:
+                by_node.setdefault(node, []).append(index)
+        if len(by_node) == 1 and not homeless:
+            ((node, indexes),) = by_node.items()
+            reasons = [await self._on(node, indexes, deadline_mono)]
+        else:
+            reasons = await asyncio.gather(*(self._on(n, i, deadline_mono) for n, i in by_node.items()))
+        reason = next(filter(None, reasons), "no node serves the slot" if homeless else "")
+        if reason:
+            try:
+                async with asyncio.timeout_at(deadline_mono):
+                    await self._route.settle()
+            except (LinkLost, TimeoutError) as error:
+                reason = str(error) or reason
+        return reason
+
+    async def _on(self, node: Node, indexes: list[int], deadline_mono: float) -> str:
+        jobs, results = self._jobs, self._results
+        try:
+            if node.current is not None and node.current.lost is None:
+                link = node.current
+            else:
+                async with asyncio.timeout_at(deadline_mono):
+                    link = await node.link()
+            if self._replicated:
+                await link.look_again()
+            waits = self._replicated and link.facts.replicas > 0
+            parts = []
+            for index in indexes:
+                if index in self._asking:
+                    parts.append(pack(("ASKING",)))
+                parts.append(jobs[index].packed(link, whole=index in self._whole))
+            if waits:
+                mark = f"{jobs[indexes[0]].key}:replicated"
+                parts += [pack(("EVAL", _MARK, 1, mark)), pack(("WAIT", 1, link.wait_ms))]
+            replies = await link.send(b"".join(parts), len(parts))
+            position = 0
+            reason = ""
+            answered: list[tuple[int, Any]] = []
+            for index in indexes:
+                if self._asking.pop(index, None) is not None:
+                    position += 1
+                reply = replies[position]
+                position += 1
+                if isinstance(reply, ReplyError):
+                    reason = self._judge(index, str(reply), node, link) or reason
+                else:
+                    answered.append((index, reply))
+                    if (script := jobs[index].script) is not None:
+                        link.known.add(script.sha)
+            if waits:
+                await self._until_replicated(link, replies[-2], replies[-1], deadline_mono)
+            for index, reply in answered:
+                results[index] = reply
+        except (LinkLost, TimeoutError) as error:
+            for index in indexes:
+                self._asking.pop(index, None)
+            return str(error) or node.reason
+        node.worked()
+        return reason
+
+    async def _until_replicated(self, link: Link, marked: Any, reached: Any, deadline_mono: float) -> None:
+        loop = asyncio.get_running_loop()
+        for reply in (marked, reached):
+            if isinstance(reply, ReplyError):
+                if classify(str(reply)) is Fault.FINAL:
+                    raise translate(str(reply), link.where, "WAIT")
+                raise LinkLost(f"{link.where}: {reply}")
+        while not isinstance(reached, int) or reached < 1:
+            if loop.time() >= deadline_mono:
+                raise LinkLost(f"{link.where}: no replica has confirmed the write")
+            reached = (await link.send(pack(("WAIT", 1, link.wait_ms)), 1))[0]
+
+    def _judge(self, index: int, message: str, node: Node, link: Link) -> str:
+        """Note what an error reply means for its job; return the reason to wait, "" to go on at once."""
+        fault = classify(message)
+        if fault is Fault.NOSCRIPT:
+            self._whole.add(index)
+            return ""
+        if fault in (Fault.MOVED, Fault.ASK):
+            _, slot, endpoint = message.split(" ")[:3]
+            self._hops += 1
+            if fault is Fault.MOVED:
+                self._route.moved(int(slot), endpoint, node)
+            else:
+                self._asking[index] = self._route.at(endpoint, node)
+            # A map that sends calls round in circles is read again, after a pause.
+            return f"{node.where}: {message}" if self._hops > 5 * len(self._jobs) else ""
+        if fault is Fault.ELSEWHERE:
+            link.close(message)
+        if fault in (Fault.ELSEWHERE, Fault.WAIT):
+            return f"{node.where}: {message}"
+        self._results[index] = translate(message, node.where, self._jobs[index].doing)
+        return ""

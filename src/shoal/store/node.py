@@ -1,0 +1,121 @@
+"""One server as the store sees it over time: a link, and how a lost link is replaced.
+
+State: at most one link, and at most one attempt to make one, whoever asks. Attempts of all nodes and
+listeners of a Store pass one Pacer, so a store that is down sees fewer than five a second from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from shoal.store.link import Link
+
+# Four in any window a little longer than a second is "fewer than five a second", also on another clock.
+_ATTEMPTS = 4
+_WINDOW_SECONDS = 1.05
+_SLOWEST_SECONDS = 1.0
+
+
+class Pacer:
+    """Spaces the connection attempts of one Store."""
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=_ATTEMPTS)
+        self._turnstile = asyncio.Lock()
+
+    def note(self) -> None:
+        """Count an attempt that waits for nobody."""
+        self._recent.append(asyncio.get_running_loop().time())
+
+    async def turn(self) -> None:
+        """Return when another attempt may be made."""
+        loop = asyncio.get_running_loop()
+        async with self._turnstile:
+            if len(self._recent) == _ATTEMPTS:
+                free_mono = self._recent[0] + _WINDOW_SECONDS
+                await asyncio.sleep(max(0.0, free_mono - loop.time()))
+            self._recent.append(loop.time())
+
+
+def pause_seconds(failures: int) -> float:
+    """How long to wait after this many failures in a row: almost nothing at first, about a second in the end.
+
+    The jitter keeps the workers of a fleet from coming back in step.
+    """
+    if failures <= 0:
+        return 0.0
+    if failures == 1:
+        return random.uniform(0.0, 0.05)
+    return min(_SLOWEST_SECONDS, 0.1 * 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0)
+
+
+class Node:
+    """A server and the link to it. `connect` makes a fresh link: dials, logs in, checks the server."""
+
+    def __init__(self, where: str, connect: Callable[[], Awaitable[Link]], pacer: Pacer) -> None:
+        self.where = where
+        self.failures = 0
+        self.reason = f"{where}: no connection"
+        self.current: Link | None = None
+        self._connect = connect
+        self._pacer = pacer
+        self._attempt: asyncio.Task[Link] | None = None
+        self._tried = False
+
+    @property
+    def alive(self) -> bool:
+        return self.current is not None and self.current.lost is None
+
+    async def link(self) -> Link:
+        """The link, or the outcome of one attempt to make it, shared by everybody who waits for it."""
+        current = self.current
+        if current is not None:
+            if current.lost is None:
+                return current
+            self.current = None
+            self.failures += 1
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_task(self._try())
+            self._attempt.add_done_callback(_look_at)
+        # One caller's time-out must not end the attempt the others wait for.
+        return await asyncio.shield(self._attempt)
+
+    def worked(self) -> None:
+        """A call went through. Only this ends the back-off: a server that accepts and hangs up is not well."""
+        self.failures = 0
+
+    async def close(self) -> None:
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.gather(self._attempt, return_exceptions=True)
+        if self.current is not None:
+            self.current.close()
+
+    async def _try(self) -> Link:
+        try:
+            await asyncio.sleep(pause_seconds(self.failures))
+            if self._tried:
+                await self._pacer.turn()
+            else:
+                # The first connection to a node waits for nobody, or a large cluster would open slowly.
+                self._tried = True
+                self._pacer.note()
+            link = await self._connect()
+        except Exception as error:
+            self.failures += 1
+            self.reason = str(error)
+            raise
+        else:
+            self.current = link
+            return link
+        finally:
+            self._attempt = None
+
+
+def _look_at(attempt: asyncio.Task[Link]) -> None:
+    """Fetch the outcome, so that an attempt nobody waits for any more leaves no warning behind."""
+    if not attempt.cancelled():
+        attempt.exception()

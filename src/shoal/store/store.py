@@ -1,0 +1,254 @@
+"""The store as everybody above uses it: scripts in, replies out, on any kind of server.
+
+Owns the retries. A call is repeated until it is answered or `patience_seconds` are over; that is safe
+because every script is idempotent, and a lost reply cannot be told from a lost call. Errors that a
+retry cannot change are raised at once, as Shoal's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from shoal.errors import StoreRefused, StoreUnavailable
+from shoal.store.address import Address, parse_address
+from shoal.store.calls import UNDONE, Argument, Job, Round
+from shoal.store.embedded import Embedded
+from shoal.store.link import ANSWER_SECONDS, Link, LinkLost
+from shoal.store.listener import Listener
+from shoal.store.node import Node, Pacer, pause_seconds
+from shoal.store.routes import ClusterRoute, Route, Sentinels, SingleRoute, connect_checked
+from shoal.store.script import Script
+
+# How long opening may take before somebody who watches is told why.
+_SAY_SO_SECONDS = 1.0
+
+
+class Store:
+    """A connected store. Build it with `await Store.open(url)`; share one per process and event loop."""
+
+    def __init__(self, address: Address | None, route: Route, pacer: Pacer, patience_seconds: float) -> None:
+        self.kind = address.kind if address is not None else "embedded"
+        self.shown = address.shown if address is not None else ""
+        self._route = route
+        self._pacer = pacer
+        self._patience_seconds = patience_seconds
+        self._embedded: Embedded | None = None
+        self._dial_listener: Callable[[], Awaitable[Link]]
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        url: str = "",
+        *,
+        folder: str | Path = ".shoal",
+        server: str = "",
+        maxmemory: str = "",
+        patience_seconds: float = 60.0,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> Store:
+        """Connect, check the server, and return the store; an empty `url` means the embedded one in `folder`."""
+        warned: set[str] = set()
+
+        def warn(text: str) -> None:
+            if on_warning is not None and text not in warned:
+                warned.add(text)
+                on_warning(text)
+
+        pacer = Pacer()
+        address = parse_address(url) if url else None
+        embedded: Embedded | None = None
+        if address is None:
+            embedded = Embedded(Path(folder), server=server, maxmemory=maxmemory)
+            await embedded.join(patience_seconds)
+        # With little patience a silent connection is given up sooner, so that the reason is known before the end.
+        answer_seconds = min(ANSWER_SECONDS, max(0.8 * patience_seconds, 0.1))
+        connect = _connector(address, embedded, pacer, warn, answer_seconds)
+        if address is not None and address.kind == "cluster":
+            route: Route = ClusterRoute(address, pacer, warn, answer_seconds)
+        else:
+            shown = embedded.shown if embedded is not None else str(address and address.endpoints[0])
+            route = SingleRoute(Node(shown, connect, pacer))
+        store = cls(address, route, pacer, patience_seconds)
+        store._embedded = embedded
+        store.shown = store.shown or (embedded.shown if embedded is not None else "")
+        store._dial_listener = connect
+        try:
+            await store._open(warn)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def call(self, script: Script, key: str, args: Sequence[Argument], *, replicated: bool = False) -> Any:
+        """Run a script where `key` lives (KEYS[1]) and return its reply.
+
+        With `replicated`, a primary that has replicas has handed the effects to one of them before
+        this returns; StoreUnavailable otherwise.
+        """
+        return (await self._run([Job(script, key, args)], replicated))[0]
+
+    async def call_many(
+        self, calls: Sequence[tuple[Script, str, Sequence[Argument]]], *, replicated: bool = False
+    ) -> list[Any]:
+        """Run many scripts, one pipeline per server, and return their replies in order.
+
+        Every call is tried; then the first error, if any, is raised.
+        """
+        return await self._run([Job(*call) for call in calls], replicated)
+
+    async def command(self, *args: Argument, key: str | None = None) -> Any:
+        """Run any command, on the server of `key` or on any one. It may run twice when a reply is lost."""
+        return (await self._run([Job(None, key, args)], False))[0]
+
+    def listener(self, channel: str) -> Listener:
+        """Hear what scripts publish on `channel`."""
+        return Listener(channel, self._connect_listener)
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas the primaries had when they were last asked."""
+        return sum(link.facts.replicas for link in self._links())
+
+    @property
+    def durable(self) -> bool:
+        """A restart of the store loses nothing, so leasing need not be held after one."""
+        links = self._links()
+        return bool(links) and all(link.facts.durable for link in links)
+
+    def run_id(self, key: str) -> str:
+        """The run id of the server that holds `key`, as of its last connection ("" before the first)."""
+        node = self._route.node(key)
+        return node.current.facts.run_id if node is not None and node.current is not None else ""
+
+    def embedded_pid(self) -> int | None:
+        """The process id of the embedded server, None for other stores."""
+        if self._embedded is None:
+            return None
+        links = self._links()
+        return links[0].facts.pid if links else None
+
+    async def close(self) -> None:
+        """Close every connection; the embedded server stops when this was its last user."""
+        self._closed = True
+        await self._route.close()
+        if self._embedded is not None:
+            await self._embedded.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Opening
+
+    async def _open(self, warn: Callable[[str], None]) -> None:
+        loop = asyncio.get_running_loop()
+        began_seconds = time.time()
+        reason, warned = "no connection", False
+        deadline_mono = loop.time() + self._patience_seconds
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline_mono):
+                    return await self._route.open()
+            except (LinkLost, TimeoutError) as error:
+                reason = str(error) or next((node.reason for node in self._route.nodes()), reason)
+                if self._embedded is not None and (failure := self._embedded.fatal(began_seconds)):
+                    raise StoreUnavailable(
+                        f"The embedded store in {self.shown} cannot start ({failure}); see {self._embedded.log}."
+                    ) from None
+                if "is a replica, not the primary" in reason and self.kind == "standalone":
+                    raise StoreRefused(
+                        f"The store at {self.shown} is a replica; give the URL of its primary, or of its sentinels."
+                    ) from None
+                if loop.time() >= deadline_mono:
+                    raise self._unavailable(reason) from None
+                if not warned and loop.time() > deadline_mono - self._patience_seconds + _SAY_SO_SECONDS:
+                    warned = True
+                    warn(
+                        f"The store at {self.shown} is not ready ({reason}); "
+                        f"Shoal tries again for {self._patience_seconds:g} s."
+                    )
+
+    async def _connect_listener(self) -> Link:
+        await self._pacer.turn()
+        if isinstance(self._route, ClusterRoute):
+            # PUBLISH reaches every node of a cluster, so any one will do.
+            return await self._route.dial_any()
+        return await self._dial_listener()
+
+    def _links(self) -> list[Link]:
+        return [node.current for node in self._route.nodes() if node.current is not None]
+
+    def _unavailable(self, reason: str) -> StoreUnavailable:
+        if self._embedded is not None and (failure := self._embedded.failure()):
+            reason = failure
+        return StoreUnavailable(
+            f"The store at {self.shown} did not answer for {self._patience_seconds:g} s ({reason}); "
+            "check that it runs and can be reached."
+        )
+
+    # Running
+
+    async def _run(self, jobs: list[Job], replicated: bool) -> list[Any]:
+        """Run the jobs to an end each: rounds of one pipeline per server until none is left."""
+        loop = asyncio.get_running_loop()
+        deadline_mono = loop.time() + self._patience_seconds
+        results: list[Any] = [UNDONE] * len(jobs)
+        todo = list(range(len(jobs)))
+        round_ = Round(self._route, jobs, results, replicated)
+        failures = 0
+        while True:
+            if self._closed:
+                raise StoreUnavailable(f"The store at {self.shown} was closed here; open it again.")
+            reason = await round_.play(todo, deadline_mono)
+            todo = [index for index in todo if results[index] is UNDONE]
+            if not todo:
+                break
+            if loop.time() >= deadline_mono:
+                raise self._unavailable(reason or "it sends every call elsewhere")
+            if reason:
+                failures += 1
+                await asyncio.sleep(min(pause_seconds(failures), max(0.0, deadline_mono - loop.time())))
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results
+
+
+def _connector(
+    address: Address | None,
+    embedded: Embedded | None,
+    pacer: Pacer,
+    warn: Callable[[str], None],
+    answer_seconds: float,
+) -> Callable[[], Awaitable[Link]]:
+    """How a link to the one server is made: where to look for it, then the same for all kinds."""
+    if embedded is not None:
+
+        async def connect_embedded() -> Link:
+            return await connect_checked(await embedded.ready(), warn, answer_seconds=answer_seconds)
+
+        return connect_embedded
+    if address is None:
+        raise ValueError("neither an address nor an embedded server")
+    if address.kind == "sentinel":
+        sentinels = Sentinels(address, pacer, answer_seconds)
+
+        async def connect_primary() -> Link:
+            return await connect_checked(await sentinels.primary(), warn, answer_seconds=answer_seconds)
+
+        return connect_primary
+
+    async def connect_there() -> Link:
+        return await connect_checked(address, warn, answer_seconds=answer_seconds)
+
+    return connect_there

@@ -1,0 +1,1 @@
+"""Rules about URLs: pure functions, no I/O, no clock."""

@@ -1,0 +1,88 @@
+"""One spelling for every URL, and the host that politeness counts it to.
+
+Owns the only URL parser of Shoal (ada, the WHATWG standard). Must not know crawls, scope or the store.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import ada_url
+
+from shoal.errors import InvalidUrl
+
+MAX_URL_BYTES = 8192
+SCHEMES = ("http", "https", "ftp")
+
+# The two ports of the web are one visitor's business: http://a/ and https://a/ are answered by the same host.
+_WEB_PORTS = (":80", ":443")
+
+
+class Target(NamedTuple):
+    """A canonical URL in its parts. `rest` is the path and query, or the whole URL when it cannot be rebuilt."""
+
+    url: str
+    scheme: str
+    host: str
+    rest: str
+    whole: bool
+
+
+def canonical(url: str) -> Target:
+    """Parse and normalise one URL; the fragment is dropped.
+
+    >>> canonical("HTTP://Example.com:80/a/../b?q#f").url
+    'http://example.com/b?q'
+    """
+    if not isinstance(url, str):
+        raise InvalidUrl(f"A URL must be text, not {type(url).__name__}: pass a str.")
+    if len(url) > MAX_URL_BYTES or "\0" in url:
+        raise InvalidUrl(_why(url))
+    try:
+        href: str = ada_url.normalize_url(url)
+    except (ValueError, UnicodeError):
+        raise InvalidUrl(_why(url)) from None
+    mark = href.find("#")
+    if mark >= 0:
+        href = href[:mark]
+    scheme, separator, after = href.partition("://")
+    if not separator or scheme not in SCHEMES:
+        raise InvalidUrl(f"{_shown(url)} is not visited: only {', '.join(SCHEMES)} URLs are.")
+    if len(href) > MAX_URL_BYTES:
+        raise InvalidUrl(_why(href))
+    slash = after.find("/")
+    authority = after[:slash]
+    host = _host(authority)
+    if host == authority:
+        return Target(href, scheme, host, after[slash:], False)
+    return Target(href, scheme, host, href, True)
+
+
+def _host(authority: str) -> str:
+    """The unit of politeness: no user, no final dot, no port of the web."""
+    host = authority.rpartition("@")[2]
+    for port in _WEB_PORTS:
+        if host.endswith(port) and not host.endswith("]" + port[1:]):
+            host = host[: -len(port)]
+    if ":" in host and not host.endswith("]"):
+        name, _, number = host.rpartition(":")
+        return f"{name.rstrip('.')}:{number}"
+    return host.rstrip(".")
+
+
+def rebuild(scheme: str, host: str, rest: str) -> str:
+    return f"{scheme}://{host}{rest}"
+
+
+def _shown(url: str) -> str:
+    """A URL as far as an error message should show it."""
+    text = url if len(url) <= 80 else url[:77] + "..."
+    return repr(text)
+
+
+def _why(url: str) -> str:
+    if len(url) > MAX_URL_BYTES:
+        return f"{_shown(url)} has {len(url)} characters: a URL may have {MAX_URL_BYTES}."
+    if "\0" in url:
+        return f"{_shown(url)} holds a NUL character: no URL does."
+    return f"{_shown(url)} is not a URL: write it with its scheme, as in https://example.org/."

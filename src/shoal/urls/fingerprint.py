@@ -1,0 +1,38 @@
+"""64 bits that stand for a URL in dedup, and the shard its host lives in.
+
+The upper ten bits come from the host, the rest from the URL: a fingerprint alone says which shard it belongs to,
+whatever the number of shards, so a frontier can be loaded into another number of them. Two URLs of one host share a
+fingerprint by chance once in about 2**54 pairs. The store's secret seed keeps others from making such pairs.
+"""
+
+from __future__ import annotations
+
+from xxhash import xxh3_64_intdigest
+
+MAX_SHARDS = 1024
+_LOW = (1 << 54) - 1
+_SIGN = 1 << 63
+_WRAP = 1 << 64
+
+
+def host_bits(host: str) -> int:
+    """Ten bits of a host name; the same in every store."""
+    return xxh3_64_intdigest(host.encode()) >> 54
+
+
+def shard_of(bits: int, shards: int) -> int:
+    return bits * shards >> 10
+
+
+def fingerprint(bits: int, url: str, seed: int, method: str = "GET", body: bytes = b"") -> int:
+    """A signed 64-bit number, as integer sets hold it."""
+    data = url.encode()
+    if method != "GET" or body:
+        data = b"%s %s\n%s" % (method.encode(), data, body)
+    value = bits << 54 | xxh3_64_intdigest(data, seed) & _LOW
+    return value - _WRAP if value & _SIGN else value
+
+
+def bits_of(value: int) -> int:
+    """The host's bits of a fingerprint."""
+    return (value + _WRAP if value < 0 else value) >> 54

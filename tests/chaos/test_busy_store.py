@@ -1,0 +1,67 @@
+"""The store rewrites its file, or forgets the scripts, in the middle of the work."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from shoal.frontier.frontier import Done, Frontier
+from shoal.frontier.shards import mono
+from shoal.model import Limits
+from tests.chaos.fleet import LONG, fleet
+from tests.servers import server
+
+pytestmark = pytest.mark.chaos
+VISITS = 1_000_000 if LONG else 200_000
+HOSTS = 500
+
+
+async def test_leasing_stays_quick_while_the_store_rewrites_its_file(tmp_path: Path) -> None:
+    with server(tmp_path / "store", options={"maxmemory": "1gb", "auto-aof-rewrite-percentage": "0"}) as store:
+        async with await Frontier.open(store.url, shards=4) as frontier:
+            await frontier.crawls.create("c", Limits(delay_seconds=0.0))
+            for first in range(0, VISITS, 4000):
+                numbers = range(first, first + 4000)
+                await frontier.add("c", [f"http://h{n % HOSTS}.example/a/page/of/some/length/{n}" for n in numbers])
+
+            took: list[float] = []
+            rewrites = 0
+            deadline = time.monotonic() + (30.0 if LONG else 8.0)
+            while time.monotonic() < deadline or not rewrites:
+                if store.info("persistence")["aof_rewrite_in_progress"] == "0":
+                    store.ask("BGREWRITEAOF")
+                    rewrites += 1
+                for _ in range(20):
+                    called = mono()
+                    leases = await frontier.lease(hosts=8, visits=2)
+                    took.append(mono() - called)
+                    await frontier.acknowledge_all(
+                        [Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits]) for lease in leases]
+                    )
+            assert len(took) > 200
+            p99 = statistics.quantiles(took, n=100)[98]
+            assert p99 < 0.1, f"p99 {p99 * 1000:.0f} ms of {len(took)} calls in {rewrites} rewrites"
+            counts = await frontier.crawls.count("c")
+            assert counts.admitted == VISITS == counts.stored + counts.waiting
+
+
+async def test_a_store_that_forgets_its_scripts_all_the_time_is_not_noticed(tmp_path: Path) -> None:
+    with server(tmp_path / "store") as store:
+        async with fleet(tmp_path / "crawl", store.url, pages=10_000 if LONG else 500, lease_seconds=30.0) as crawl:
+            for _ in range(2):
+                crawl.start()
+            await crawl.noted("end")
+            flushes = 0
+            while crawl.running():
+                store.ask("SCRIPT", "FLUSH")
+                flushes += 1
+                await asyncio.sleep(1.0 if LONG else 0.05)
+            await crawl.finish()
+            judge = await crawl.judge()
+            assert flushes > 5
+            assert judge.extra_requests == 0
+            assert judge.count("lost") == 0

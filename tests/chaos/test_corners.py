@@ -1,0 +1,275 @@
+"""Corners of the frontier that a fleet meets once in a million times, each brought about on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import LeaseLost
+from shoal.frontier.frontier import Frontier
+from shoal.frontier.shards import Shards, mono
+from shoal.model import Lease, Limits, Visit
+from shoal.store import Store
+from tests.proxy import proxy
+from tests.servers import Server, server, wait_until
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Server]:
+    with server(tmp_path / "store") as one:
+        yield one
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[Server]:
+    """A store that may lose its last writes, and that the test cuts short itself."""
+    with server(
+        tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
+    ) as one:
+        yield one
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    url: str, worker: str = "ann", lease_seconds: float = 60.0, delay_seconds: float = 0.0, crawl: bool = True, **limits: int
+) -> AsyncIterator[Frontier]:
+    frontier = await Frontier.open(url, namespace="corner", worker=worker, lease_seconds=lease_seconds, shards=1)
+    async with frontier:
+        if crawl:
+            await frontier.crawls.create("c", Limits(delay_seconds=delay_seconds, **limits))
+        yield frontier
+
+
+def roll_back(server_: Server, length: int) -> None:
+    """The store dies and has lost everything it wrote after this length of its file."""
+    server_.kill()
+    with append_only_file(server_).open("r+b") as file:
+        file.truncate(length)
+    server_.start()
+
+
+def append_only_file(server_: Server) -> Path:
+    (part,) = server_.folder.glob("appendonlydir/*.incr.aof")
+    return part
+
+
+def written(server_: Server) -> int:
+    return append_only_file(server_).stat().st_size
+
+
+async def lease_one(frontier: Frontier, seconds: float = 5.0) -> Lease:
+    (lease,) = await frontier.lease(wait_seconds=seconds)
+    return lease
+
+
+async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> None:
+    """The lease is kept, the links that were added after it are lost: the page must not count as done."""
+    async with opened(forgetful.url, lease_seconds=1.0) as ann:
+        await ann.add("c", ["http://h.example/parent"])
+        lease = await lease_one(ann)
+        kept = written(forgetful)
+        assert (await ann.add("c", ["http://h.example/child"])).new == 1
+        wait_until(lambda: written(forgetful) > kept, "the links are in the file")
+        roll_back(forgetful, kept)
+        done = set()
+        with contextlib.suppress(LeaseLost):
+            await ann.acknowledge(lease, [lease.visits[0].stored()])
+        while not await ann.crawls.finished("c"):
+            for again in await ann.lease(wait_seconds=1.0):
+                urls = [visit.url for visit in again.visits]
+                done |= set(urls)
+                if "http://h.example/parent" in urls:
+                    await ann.add("c", ["http://h.example/child"])
+                await ann.acknowledge(again, [visit.stored() for visit in again.visits])
+        assert "http://h.example/child" in done
+
+
+async def test_a_lease_that_is_given_again_is_not_trusted_longer_than_it_lasts(store: Server) -> None:
+    """Its reply was lost, and is asked for again some time later."""
+    async with opened(store.url, "ann", lease_seconds=3.0) as ann, proxy(store.port) as door:
+        async with opened(f"redis://127.0.0.1:{door.port}", "bob", lease_seconds=3.0, crawl=False) as bob:
+            await bob.lease()  # bob knows what the store's clock says
+            await ann.add("c", ["http://h.example/"])
+            door.swallow_replies = True
+            leasing = asyncio.create_task(bob.lease())
+            while not store.ask("EXISTS", "corner{%s}leases" % tag(bob)):
+                await asyncio.sleep(0.01)
+            taken = mono()
+            door.refuse = True
+            door.swallow_replies = False
+            door.cut()
+            await asyncio.sleep(2.0)
+            door.refuse = False
+            given = await leasing
+            assert all(lease.trusted_until_mono <= taken + 3.0 for lease in given), (
+                f"trusted {given[0].trusted_until_mono - taken - 3.0:.2f} s longer than the store keeps it"
+            )
+
+
+def tag(frontier: Frontier) -> str:
+    return frontier.shards.prefixes[0].partition("{")[2].rstrip("}")
+
+
+async def test_a_renewed_lease_renewed_again_brings_no_visit_twice(store: Server) -> None:
+    async with opened(store.url) as ann:
+        await ann.add("c", [f"http://h.example/{number}" for number in range(3)])
+        lease = await lease_one(ann)
+        assert len(lease.visits) == 3
+        (renewed,) = await ann.renew([lease])
+        assert renewed is not None
+        assert not renewed.visits
+        (again,) = await ann.renew([renewed])
+        assert again is not None
+        assert not again.visits, "the holder has these visits already, and would make them a second time"
+
+
+async def test_visits_that_are_fetched_can_be_kept_when_a_place_is_given_back(store: Server) -> None:
+    async with opened(store.url) as ann:
+        await ann.add("c", [f"http://h.example/{number}" for number in range(3)])
+        lease = await lease_one(ann)
+        await ann.release([lease], keep=lease.visits[:1], finished_ago_seconds=0.0)
+        await ann.acknowledge(lease, [lease.visits[0].stored()])
+        assert (await ann.crawls.count("c")).stored == 1
+        assert (await ann.crawls.count("c")).waiting == 2
+
+
+async def test_the_same_url_forced_in_twice_and_retried_twice_ends_twice(store: Server) -> None:
+    async with opened(store.url) as ann:
+        await ann.add("c", ["http://h.example/", "http://h.example/"], force=True)
+        lease = await lease_one(ann)
+        assert len(lease.visits) == 2
+        await ann.acknowledge(lease, [visit.retry(0) for visit in lease.visits])
+        for _ in range(5):
+            for again in await ann.lease(wait_seconds=0.2):
+                await ann.acknowledge(again, [visit.stored() for visit in again.visits])
+        assert await ann.crawls.finished("c"), await ann.crawls.count("c")
+
+
+async def test_a_forced_url_is_queued_once_though_the_reply_was_lost(store: Server) -> None:
+    async with opened(store.url) as ann, proxy(store.port) as door:
+        async with opened(f"redis://127.0.0.1:{door.port}", "bob", crawl=False) as bob:
+            await bob.add("c", ["http://h.example/known"])
+            door.swallow_replies = True
+            adding = asyncio.create_task(bob.add("c", ["http://h.example/known"], force=True))
+            while (await ann.crawls.count("c")).admitted < 2:
+                await asyncio.sleep(0.01)
+            door.swallow_replies = False
+            door.cut()
+            await adding
+            assert (await ann.crawls.count("c")).admitted == 2
+
+
+async def test_a_page_acknowledged_once_though_the_reply_was_lost(store: Server) -> None:
+    async with opened(store.url) as ann, proxy(store.port) as door:
+        async with opened(f"redis://127.0.0.1:{door.port}", "bob", crawl=False) as bob:
+            await bob.add("c", ["http://h.example/"])
+            lease = await lease_one(bob)
+            door.swallow_replies = True
+            acknowledging = asyncio.create_task(bob.acknowledge(lease, [lease.visits[0].stored()]))
+            while (await ann.crawls.count("c")).stored < 1:
+                await asyncio.sleep(0.01)
+            door.swallow_replies = False
+            door.cut()
+            await acknowledging
+            counts = await ann.crawls.count("c")
+            assert (counts.admitted, counts.stored, counts.open) == (1, 1, 0)
+
+
+async def test_a_lost_lease_reply_is_made_up_for(store: Server) -> None:
+    async with opened(store.url) as ann, proxy(store.port) as door:
+        async with opened(f"redis://127.0.0.1:{door.port}", "bob", crawl=False) as bob:
+            await bob.lease()
+            await ann.add("c", [f"http://h{number}.example/" for number in range(5)])
+            door.swallow_replies = True
+            leasing = asyncio.create_task(bob.lease(hosts=5))
+            while (await ann.crawls.count("c")).leased < 5:
+                await asyncio.sleep(0.01)
+            door.swallow_replies = False
+            door.cut()
+            assert len(await leasing) == 5
+            assert (await ann.crawls.count("c")).waiting == 0
+
+
+async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store: Server) -> None:
+    async with opened(store.url) as ann:
+        await ann.add("c", ["http://h.example/"])
+        await ann.hosts.block("h.example")
+        assert (await ann.crawls.count("c")).failed == 1
+        async with asyncio.timeout(2.0):
+            await ann.crawls.retry("c")
+
+
+async def test_a_crawl_that_reached_its_pages_ends_again_after_a_retry(store: Server) -> None:
+    async with opened(store.url, max_pages=1) as ann:
+        await ann.add("c", [f"http://h{number}.example/" for number in range(3)])
+        failed = False
+        for _ in range(20):
+            for lease in await ann.lease(wait_seconds=0.1):
+                visit = lease.visits[0]
+                await ann.acknowledge(lease, [visit.stored() if failed else visit.failed("broken")])
+                failed = True
+            if await ann.crawls.finished("c"):
+                break
+        assert (await ann.crawls.get("c")).state.value == "finished"
+        assert await ann.crawls.retry("c") == 1
+        for _ in range(8):
+            for lease in await ann.lease(wait_seconds=0.3):
+                await ann.acknowledge(lease, [visit.stored() for visit in lease.visits])
+        counts = await ann.crawls.count("c")
+        assert counts.stored == 1
+        assert await ann.crawls.finished("c"), counts
+
+
+async def test_every_place_of_a_host_keeps_the_delay_after_a_restart_that_lost_writes(forgetful: Server) -> None:
+    """Virtual time: two places with a delay of a minute, both asked until the end of the hold, then forgotten."""
+    now = 1_000_000
+    async with await Store.open(forgetful.url) as store:
+        shards = await Shards.found(store, "corner", 1, lambda: now)
+        ann = Frontier(shards, worker="ann", lease_seconds=10.0)
+        bob = Frontier(shards, worker="bob", lease_seconds=10.0)
+        await ann.crawls.create("c", Limits(delay_seconds=60.0, places=2))
+        await ann.hosts.set_robots("h.example")
+        await ann.add("c", [f"http://h.example/{number}" for number in range(9)])
+        kept = written(forgetful)
+        for frontier in (ann, bob):
+            assert len(await frontier.lease(visits=1)) == 1
+        wait_until(lambda: written(forgetful) > kept, "the leases are in the file")
+        roll_back(forgetful, kept)
+        assert await ann.lease(visits=1) == []
+        # The forgotten leases are over after ten seconds; their last requests may have ended just then.
+        for now in (now + 10_000, now + 12_000, now + 13_000, now + 20_000, now + 40_000, now + 60_000):  # noqa: B020
+            early = await ann.lease(visits=1) + await bob.lease(visits=1)
+            assert not early, f"{early[0].token} is leased {now - 1_010_000} ms after the last request"
+
+
+async def test_two_workers_that_see_the_clock_step_take_it_out_once(store: Server) -> None:
+    async with (
+        opened(store.url, "ann", lease_seconds=1.0) as ann,
+        opened(store.url, "bob", lease_seconds=1.0, crawl=False) as bob,
+    ):
+        meta = ann.shards.prefixes[0] + "meta"
+        await asyncio.gather(ann.lease(), bob.lease())
+        # The same as if the server's own clock had been set 30 s ahead.
+        store.ask("HSET", meta, "offset", 30_000)
+        await asyncio.gather(ann.lease(), bob.lease())
+        assert abs(int(store.ask("HGET", meta, "offset"))) < 1000
+
+
+async def test_no_millisecond_of_the_delay_is_rounded_away(store: Server) -> None:
+    async with opened(store.url, delay_seconds=0.005) as ann:
+        await ann.add("c", [Visit(url=f"http://h.example/{number}") for number in range(200)])
+        short = 0
+        ended = 0.0
+        for _ in range(200):
+            while not (leases := await ann.lease(visits=1)):
+                pass
+            short += mono() - ended < 0.005
+            ended = mono()
+            await ann.acknowledge(leases[0], [leases[0].visits[0].stored()], finished_ago_seconds=mono() - ended)
+        assert short == 0, f"{short} of 200 requests start less than the delay after the one before"

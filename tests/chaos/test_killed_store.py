@@ -1,0 +1,156 @@
+"""The store is killed again and again under a running fleet, keeps all it answered, or loses its last writes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.fleet import LONG, Fleet, fleet
+from tests.chaos.slow_disk import slow_disk
+from tests.servers import Options, Server, server, wait_until
+
+pytestmark = pytest.mark.chaos
+EVERYSEC: Options = {"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
+LEASE_SECONDS = 1.5
+# Leasing is held for the longest lease and two seconds after a restart that may have lost writes.
+HOLD_SECONDS = LEASE_SECONDS + 2.0
+UNWRITTEN_BYTES = 10_000
+SLOW_CRAWL: dict[str, Any] = {
+    "pages": 4000 if LONG else 450,
+    "delay_seconds": 0.07,
+    "lease_seconds": LEASE_SECONDS,
+    # The time between the links and the acknowledgement of a page: the store may lose the one and keep the other.
+    "delivery": 0.3,
+}
+
+
+def epochs(store: Server) -> list[int]:
+    """The epoch of every shard that has been leased from."""
+    metas = [key for key in store.ask("KEYS", "chaos{*}meta") if b"{store}" not in key]
+    return [int(store.ask("HGET", key, "epoch")) for key in metas]
+
+
+async def test_a_store_that_syncs_always_is_killed_and_nobody_notices(tmp_path: Path) -> None:
+    with server(tmp_path / "store") as store:
+        async with fleet(tmp_path / "crawl", store.url, pages=20_000 if LONG else 900) as crawl:
+            for _ in range(3):
+                crawl.start()
+            await crawl.noted("end")
+            kills = 0
+            while crawl.running() and kills < (60 if LONG else 5):
+                await asyncio.sleep(10.0 if LONG else 0.5)
+                store.restart()
+                kills += 1
+            await crawl.finish(600 if LONG else 60)
+            judge = await crawl.judge()
+            assert max(epochs(store)) > 1
+            assert store.ask("HGET", store.ask("KEYS", "chaos{*}meta")[0], "hold") is None
+            # Nothing was lost, so nothing is fetched again but what the leases that ran out meanwhile held.
+            assert judge.extra_requests <= kills * 3 * 16
+
+
+async def kill_and_hold(crawl: Fleet, store: Server, kills: int, dice: random.Random, disk_seconds: float = 0.0) -> int:
+    """kill -9 again and again, with time to work between the holds. Returns how often it happened."""
+    done = 0
+    while crawl.running() and done < kills:
+        work = dice.uniform(0.8, 2.0) * (3 if LONG else 1)
+        if disk_seconds:
+            with slow_disk(store.pid, disk_seconds):
+                await asyncio.sleep(HOLD_SECONDS * (done > 0) + work)
+                # What is answered but not yet written is lost now.
+                wait_until(lambda: int(store.info("persistence")["aof_buffer_length"]) > UNWRITTEN_BYTES, "it is behind")
+                store.kill()
+        else:
+            await asyncio.sleep(HOLD_SECONDS * (done > 0) + work)
+            store.kill()
+        store.start()
+        done += 1
+    return done
+
+
+async def test_a_store_that_syncs_every_second_is_killed_and_no_page_is_lost(tmp_path: Path) -> None:
+    with server(tmp_path / "store", options=EVERYSEC) as store:
+        async with fleet(tmp_path / "crawl", store.url, **SLOW_CRAWL) as crawl:
+            store.ask("WAITAOF", 1, 0, 5000)
+            for _ in range(3):
+                crawl.start()
+            await crawl.noted("end")
+            kills = 20 if LONG else 2
+            assert await kill_and_hold(crawl, store, kills, random.Random(1)) == kills
+            await crawl.finish(600 if LONG else 60)
+            await crawl.judge()
+            assert max(epochs(store)) > 1
+
+
+async def test_a_store_on_a_slow_disk_loses_its_last_writes_but_no_page_and_no_politeness(tmp_path: Path) -> None:
+    with server(tmp_path / "store", options=EVERYSEC) as store:
+        async with fleet(tmp_path / "crawl", store.url, **SLOW_CRAWL) as crawl:
+            store.ask("WAITAOF", 1, 0, 5000)
+            for _ in range(3):
+                crawl.start()
+            await crawl.noted("end")
+            kills = 12 if LONG else 2
+            assert await kill_and_hold(crawl, store, kills, random.Random(2), disk_seconds=1.5) == kills
+            await crawl.finish(600 if LONG else 60)
+            judge = await crawl.judge()
+            assert judge.extra_requests > 0, "the disk was not slow enough: this test proves nothing"
+
+
+@pytest.mark.parametrize("middle", [False, True], ids=["at_any_byte", "in_the_middle_of_a_record"])
+async def test_a_store_restarted_from_a_cut_file_holds_and_loses_no_page(tmp_path: Path, middle: bool) -> None:
+    with server(tmp_path / "store", options=EVERYSEC) as store:
+        async with fleet(tmp_path / "crawl", store.url, **SLOW_CRAWL) as crawl:
+            (part,) = (tmp_path / "store").glob("appendonlydir/*.incr.aof")
+            for _ in range(3):
+                crawl.start()
+            await crawl.noted("end")
+            for round_ in range(6 if LONG else 2):
+                await asyncio.sleep(1.0 + HOLD_SECONDS * (round_ > 0))
+                kept = part.stat().st_size
+                await asyncio.sleep(0.4)
+                store.kill()
+                assert part.stat().st_size > kept
+                with part.open("r+b") as file:
+                    file.truncate(middle_of_a_record(part, kept) if middle else kept)
+                store.start()
+                if not crawl.running():
+                    break
+            await crawl.finish(300 if LONG else 60)
+            judge = await crawl.judge()
+            assert judge.extra_requests > 0, "the cut took nothing away: this test proves nothing"
+            assert max(epochs(store)) > 1
+
+
+def middle_of_a_record(part: Path, near: int) -> int:
+    """A place in the file, near this one, that is inside the text of a command."""
+    data = part.read_bytes()
+    at = data.rindex(b"$4\r\nHSET\r\n", 0, near)
+    return at + 6
+
+
+async def test_a_store_frozen_for_seconds_is_waited_for(tmp_path: Path) -> None:
+    from tests.proxy import proxy
+
+    with server(tmp_path / "store") as store:
+        crawled = fleet(tmp_path / "crawl", store.url, pages=800, lease_seconds=20.0)
+        async with crawled as crawl, proxy(store.port) as first, proxy(store.port) as second:
+            doors = (first, second)
+            for door in doors:
+                crawl.start(url=f"redis://127.0.0.1:{door.port}")
+            await crawl.noted("end")
+            await asyncio.sleep(0.5)
+            before = [len(door.accepted) for door in doors]
+            store.freeze()
+            await asyncio.sleep(10.0 if LONG else 7.0)
+            store.thaw()
+            assert crawl.running(), "a worker gave up, or there was nothing left to do"
+            await crawl.finish()
+            judge = await crawl.judge()
+            assert judge.extra_requests == 0
+            assert all(len(door.accepted) > was for door, was in zip(doors, before, strict=True))
+            assert max(door.most_in_a_second() for door in doors) < 5
+            assert all(times == 1 for times in judge.recorded.values())

@@ -1,0 +1,289 @@
+"""What goes wrong on the way: lost replies, frozen shards, stepped clocks, other versions; and waking up sleepers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from shoal.errors import StoreRefused
+from shoal.frontier import Frontier
+from shoal.frontier.scripts import SCHEMA, Status
+from shoal.frontier.shards import Shards
+from shoal.model import Counts, Limits
+from shoal.store import Store
+from tests.contract.fleet import Fleet, end, paths
+
+# Replies that never arrive: the same call comes again
+
+
+async def _leased(fleet: Fleet, request: str = "r1") -> tuple[int, list[object]]:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    hosts = fleet.hosts(3)
+    await ann.add("c", [url for host in hosts for url in paths(host, 4)])
+    reply = await fleet.run("lease", 0, "ann", request, 2, 3, 60000, 2000, 10, "0", "", "")
+    assert reply[0] == Status.OK
+    return 0, reply
+
+
+async def test_a_lease_whose_reply_was_lost_is_given_again(fleet: Fleet) -> None:
+    shard, first = await _leased(fleet)
+    before = await fleet.state()
+    again = await fleet.run("lease", shard, "ann", "r1", 2, 3, 60000, 2000, 10, "0", "", "")
+    assert again[4:] == first[4:]
+    assert await fleet.state() == before
+    other = await fleet.run("lease", shard, "ann", "r2", 2, 3, 60000, 2000, 10, "0", "", "")
+    assert len(other[4:]) == 5
+    assert other[4] not in first
+
+
+async def test_an_acknowledgement_whose_reply_was_lost_counts_once(fleet: Fleet) -> None:
+    shard, reply = await _leased(fleet)
+    token, host = bytes(reply[4]), bytes(reply[5])  # type: ignore[arg-type]
+    lost = re.sub(rb"-\d+", b"-999", token)
+    args = ("ann", "a1", token, host, 0, 1, 20, "", 2, 1, "s", "", 0, 2, "r", "", 1000, lost, host, 0, "", "", "", 0)
+    first = await fleet.run("acknowledge", shard, *args)
+    assert first == [Status.OK, fleet.clock.ms, lost]
+    before = await fleet.state()
+    assert await fleet.run("acknowledge", shard, *args) == first
+    assert await fleet.state() == before
+    counts = await fleet.worker().crawls.count("c")
+    assert (counts.stored, counts.later, counts.leased) == (1, 1, 4)
+    await fleet.check()
+
+
+async def test_an_add_that_is_repeated_adds_nothing(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    crawl = await ann.crawls.create("c")
+    host = fleet.hosts(1)[0]
+    await ann.add("c", paths(host, 1))
+    args = (crawl.key, 2, host, 0, 0, "0", 2, "123", b"\x00\x00/a", "-456", b"\x00\x00/b")
+    assert await fleet.run("add", 0, *args) == [Status.OK, b"nn"]
+    before = await fleet.state()
+    assert await fleet.run("add", 0, *args) == [Status.OK, b"ss"]
+    assert await fleet.state() == before
+
+
+async def test_a_crawl_is_created_once_by_one_caller(fleet: Fleet) -> None:
+    home = fleet.shards.home("c")
+    first = await fleet.run("create", home, "c", "nonce1", 0, b"\x81\xa6limits\x80")
+    assert first[0] == Status.OK
+    assert await fleet.run("create", home, "c", "nonce1", 0, b"\x81\xa6limits\x80") == first
+    assert await fleet.run("create", home, "c", "nonce2", 0, b"\x81\xa6limits\x80") == [Status.EXISTS, b"r"]
+
+
+@pytest.mark.parametrize("repeated", ["release", "reap", "postpone", "renew"])
+async def test_other_calls_can_be_repeated_without_losing_count(fleet: Fleet, repeated: str) -> None:
+    shard, reply = await _leased(fleet)
+    token, host = bytes(reply[4]), bytes(reply[5])  # type: ignore[arg-type]
+    args = {
+        "release": (3, token, "", 0, 0),
+        "reap": ("ann", 0, "", 0, 3, 10),
+        "postpone": (host, 500, "0", 10, "down"),
+        "renew": (60000, 2000, token, 3, 4),
+    }[repeated]
+    for _ in range(3):
+        assert (await fleet.run(repeated, shard, *args))[0] == Status.OK
+        await fleet.check()
+    counts = await fleet.worker().crawls.count("c")
+    assert (counts.admitted, counts.open) == (12, 12)
+
+
+# A shard that takes no writes
+
+
+async def test_a_frozen_shard_takes_no_writes_until_it_thaws(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    here, there = fleet.hosts(1, shard=1)[0], fleet.hosts(1, shard=2)[0]
+    await ann.add("c", [*paths(here, 1), *paths(there, 1)])
+    assert await fleet.run("freeze", 1, 5000) == [Status.OK]
+    before = await fleet.state()
+    adding = asyncio.create_task(ann.add("c", paths(here, 1, start=5)))
+    await asyncio.sleep(0.1)
+    assert not adding.done()
+    assert await fleet.state() == before
+    # Counting writes nothing, so it goes on; other shards do too.
+    assert (await ann.crawls.count("c")).waiting == 2
+    assert len(await end(ann, await ann.lease(shards=[2]))) == 1
+    assert await fleet.run("freeze", 1, 0) == [Status.OK]
+    assert (await asyncio.wait_for(adding, 10)).letters == "n"
+    await fleet.check()
+
+
+async def test_a_freeze_ends_by_itself(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    here = fleet.hosts(1, shard=1)[0]
+    await ann.add("c", paths(here, 1))
+    await fleet.run("freeze", 1, 5000)
+    fleet.clock.tick(5)
+    assert len(await ann.lease(shards=[1])) == 1
+
+
+# Clocks
+
+
+async def test_a_lease_refuses_a_clock_that_was_stepped(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", paths(fleet.hosts(1)[0], 1))
+    before = await fleet.state()
+    for expected in (fleet.clock.ms - 1001, fleet.clock.ms + 1001):
+        reply = await fleet.run("lease", 0, "ann", "r1", 2, 3, 60000, 2000, 10, "0", expected, "")
+        assert reply == [Status.CLOCK, fleet.clock.ms]
+    assert await fleet.state() == before
+    reply = await fleet.run("lease", 0, "ann", "r1", 2, 3, 60000, 2000, 10, "0", fleet.clock.ms + 900, "")
+    assert (reply[0], len(reply)) == (Status.OK, 9)
+
+
+async def test_a_step_of_the_servers_clock_is_taken_out_and_held(fleet: Fleet) -> None:
+    bob = await fleet.join("bob", lease_seconds=0.3)
+    await bob.crawls.create("c", Limits(delay_seconds=0))
+    host = fleet.hosts(1)[0]
+    await bob.add("c", paths(host, 3))
+    await end(bob, await bob.lease(visits=1, shards=[0]))
+    # The worker has read a clock that was an hour behind: to it, the server's clock has been stepped.
+    now, read_mono = bob._watch._readings[0]
+    bob._watch._readings[0] = (now - 3_600_000, read_mono)
+    assert await bob.lease(shards=[0]) == []
+    assert bob.epochs == 1
+    meta = (await fleet.state())[fleet.shards.prefixes[0] + "meta"]
+    assert meta[b"epoch"] == b"2"
+    assert -3_601_000 < int(meta[b"offset"]) < -3_599_000
+    assert int(meta[b"hold"]) > int((await bob.shards.call("clock", 0, ()))[1]) + 1000
+    await bob.close()
+
+
+async def test_a_slow_call_is_not_taken_for_a_step(fleet: Fleet) -> None:
+    bob = await fleet.join("bob")
+    await bob.crawls.create("c", Limits(delay_seconds=0))
+    await bob.add("c", paths(fleet.hosts(1)[0], 3))
+    await end(bob, await bob.lease(visits=1, shards=[0]))
+    # Expected is a guess from now; a reply that comes late carries a later time, and the next look agrees.
+    assert await bob._watch.turn_epoch(0, [Status.CLOCK, 0], 1000) is False
+    assert len(await bob.lease(shards=[0])) == 1
+    assert bob.epochs == 0
+    await bob.close()
+
+
+# Other versions and settings
+
+
+async def test_another_number_of_shards_is_refused(fleet: Fleet, store: Store) -> None:
+    namespace = fleet.shards.namespace
+    with pytest.raises(StoreRefused, match="has 4 shards, not 8"):
+        await Shards.found(store, namespace, 8)
+    assert (await Shards.found(store, namespace)).count == 4
+    assert (await Shards.found(store, namespace, 4)).seed == fleet.shards.seed
+
+
+async def test_many_that_found_one_namespace_at_once_agree(store: Store, namespace: str) -> None:
+    founded = await asyncio.gather(*(Shards.found(store, namespace) for _ in range(8)))
+    assert {(shards.count, shards.seed) for shards in founded} == {(16, founded[0].seed)}
+
+
+async def test_another_schema_is_refused(fleet: Fleet, store: Store) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c")
+    key = fleet.shards.prefixes[1] + "meta"
+    await store.command("HSET", key, "schema", "99", key=key)
+    before = await fleet.state()
+    with pytest.raises(StoreRefused, match=f"schema 99, this Shoal works with {SCHEMA}"):
+        await ann.add("c", paths(fleet.hosts(1, shard=1)[0], 1))
+    assert await fleet.state() == before
+    key = f"{fleet.shards.namespace}{{store}}meta"
+    await store.command("HSET", key, "schema", "99", key=key)
+    with pytest.raises(StoreRefused, match="dump it there and load it here"):
+        await Shards.found(store, fleet.shards.namespace)
+
+
+# Waking up
+
+
+async def _woken(sleeper: Frontier, cause: asyncio.Task[object]) -> int:
+    leases = await asyncio.wait_for(sleeper.lease(wait_seconds=30), 20)
+    await cause
+    return sum(len(lease.visits) for lease in leases)
+
+
+async def test_an_idle_worker_wakes_when_another_adds(fleet: Fleet) -> None:
+    ann, bob = await fleet.join("ann"), await fleet.join("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    for round_ in range(3):
+        host = fleet.hosts(3, shard=None)[round_]
+
+        async def soon(host: str = host) -> None:
+            await asyncio.sleep(0.15)
+            await ann.add("c", paths(host, 2))
+
+        assert await _woken(bob, asyncio.create_task(soon())) == 2  # type: ignore[arg-type]
+    await bob.close()
+
+
+@pytest.mark.parametrize("cause", ["resume", "unblock and retry", "reap", "release"])
+async def test_an_idle_worker_wakes_when_visits_come_back(fleet: Fleet, cause: str) -> None:
+    ann, bob = await fleet.join("ann"), await fleet.join("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", paths("a.example", 2))
+    held = []
+    if cause == "resume":
+        await ann.crawls.pause("c")
+    elif cause == "unblock and retry":
+        await ann.hosts.block("a.example")
+    else:
+        held = await ann.lease()
+
+    async def soon() -> None:
+        await asyncio.sleep(0.2)
+        if cause == "resume":
+            await ann.crawls.resume("c")
+        elif cause == "unblock and retry":
+            await ann.hosts.unblock("a.example")
+            await ann.crawls.retry("c")
+        elif cause == "reap":
+            await ann.reap("ann")
+        else:
+            await ann.release(held)
+
+    assert await _woken(bob, asyncio.create_task(soon())) == 2  # type: ignore[arg-type]
+    await bob.close()
+
+
+@pytest.mark.xfail(strict=True, reason="acknowledge wakes nobody")
+@pytest.mark.parametrize("outcome", ["stored", "retry"])
+async def test_an_idle_worker_wakes_when_another_frees_a_host(fleet: Fleet, outcome: str) -> None:
+    ann, bob = await fleet.join("ann"), await fleet.join("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", paths("a.example", 2 if outcome == "stored" else 1))
+    held = await ann.lease(visits=1)
+    sleeping = asyncio.create_task(bob.lease(wait_seconds=30))
+    await asyncio.sleep(0.2)
+    await end(ann, held, lambda v: v.stored() if outcome == "stored" else v.retry(0.1))
+    # Far longer than a wake-up takes, far shorter than a worker sleeps that nobody wakes.
+    woken, _ = await asyncio.wait([sleeping], timeout=2)
+    sleeping.cancel()
+    await asyncio.gather(sleeping, return_exceptions=True)
+    await bob.close()
+    assert woken
+
+
+async def test_an_idle_worker_sleeps_until_a_host_is_ready(fleet: Fleet) -> None:
+    ann = await fleet.join("ann")
+    await ann.crawls.create("c", Limits(delay_seconds=0.4))
+    await ann.add("c", paths("a.example", 2))
+    await end(ann, await ann.lease(visits=1))
+    loop = asyncio.get_running_loop()
+    called = loop.time()
+    assert len(await ann.lease(wait_seconds=30)) == 1
+    assert loop.time() - called >= 0.3
+    await ann.close()
+
+
+async def test_waiting_ends_after_its_time(fleet: Fleet) -> None:
+    ann = await fleet.join("ann")
+    assert await ann.lease(wait_seconds=0.1) == []
+    assert await ann.crawls.count((await ann.crawls.create("c")).id) == Counts()
+    await ann.close()

@@ -1,0 +1,63 @@
+"""A cluster whose slots move while workers work: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from shoal.frontier import Done, Frontier
+from shoal.frontier.shards import Shards
+from shoal.model import Limits
+from shoal.store import Store, slot_of
+from tests.servers import Cluster
+
+PAGES = 1500
+
+
+async def test_every_shard_moves_once_under_load(valkey_cluster: Cluster, namespace: str) -> None:
+    made: Counter[str] = Counter()
+    over = asyncio.Event()
+
+    async def work(name: str) -> int:
+        async with await Store.open(valkey_cluster.url) as store:
+            worker = Frontier(await Shards.found(store, namespace), worker=name)
+            while not over.is_set():
+                leases = await worker.lease(hosts=4, visits=4, wait_seconds=0.2)
+                links = []
+                for visit in (visit for lease in leases for visit in lease.visits):
+                    made[visit.url] += 1
+                    number = int(visit.url.rpartition("/")[2])
+                    links += [_url(child) for child in (2 * number, 2 * number + 1) if child <= PAGES]
+                await worker.add("c", links)
+                await worker.acknowledge_all(
+                    [Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits]) for lease in leases]
+                )
+                if not leases and await worker.crawls.finished("c"):
+                    over.set()
+            await worker.close()
+            return worker.epochs
+
+    async with await Store.open(valkey_cluster.url) as store:
+        shards = await Shards.found(store, namespace, 4)
+        boss = Frontier(shards, worker="boss")
+        await boss.crawls.create("c", Limits(delay_seconds=0))
+        await boss.add("c", [_url(1)])
+        workers = [asyncio.create_task(work(f"w{number}")) for number in range(3)]
+        moved_at = []
+        for prefix in shards.prefixes:
+            slot = slot_of(prefix)
+            source = await asyncio.to_thread(valkey_cluster.owner, slot)
+            target = valkey_cluster.nodes[(valkey_cluster.nodes.index(source) + 1) % 3]
+            await asyncio.to_thread(valkey_cluster.move, slot, slot, target)
+            moved_at.append(len(made))
+        await asyncio.wait_for(asyncio.gather(*workers), 60)
+        assert moved_at[-1] < PAGES, f"the load was over before the last slot had moved: {moved_at}"
+        assert len(made) == PAGES
+        assert set(made.values()) == {1}
+        counts = await boss.crawls.count("c")
+        assert (counts.admitted, counts.stored, counts.open) == (PAGES, PAGES, 0)
+        assert await boss.crawls.finish("c")
+
+
+def _url(number: int) -> str:
+    return f"http://h{number % 40}.example/{number}"

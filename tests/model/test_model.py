@@ -1,0 +1,35 @@
+"""The frontier's promises under random steps, on the real scripts (see machine.py)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.machine import Fleet
+from tests.servers import Server
+
+STEPS = int(os.environ.get("STEPS", "2500"))
+STEPS_A_RUN = 60
+
+
+@pytest.mark.model
+def test_no_step_of_a_fleet_breaks_a_promise(model_server: Server) -> None:
+    Fleet.server = model_server
+    Fleet.steps = 0
+    run_state_machine_as_test(
+        Fleet,
+        settings=settings(
+            max_examples=max(1, STEPS // STEPS_A_RUN),
+            stateful_step_count=STEPS_A_RUN,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate],
+            print_blob=False,
+        ),
+    )
+    print(f"{Fleet.steps} steps")
+    assert Fleet.steps >= min(STEPS, 2000)

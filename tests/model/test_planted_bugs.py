@@ -1,0 +1,102 @@
+"""A test of the test: each of these bugs, put into the scripts, must be found by the model check."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from shoal.frontier import scripts, shards
+from shoal.store import Script
+from tests.model.machine import Fleet
+from tests.servers import Server
+
+# name -> (script or '' for all, what it says, what it says with the bug), ...
+BUGS: dict[str, list[tuple[str, str, str]]] = {
+    "the gap counts from the start of a request": [
+        ("acknowledge", "tonumber(lease.place), tonumber(lease.f),", "tonumber(lease.place), tonumber(lease.start),"),
+    ],
+    "a visit is acknowledged by its URL, whoever holds it": [
+        (
+            "acknowledge",
+            "local lease = readLease(b.token)",
+            """local lease = readLease(b.token)
+            if not lease then
+              for _, other in ipairs(call('ZRANGE', P .. 'leases', 0, -1)) do
+                local l = readLease(other)
+                if l and l.host == b.host then lease = l b.token = other end
+              end
+            end""",
+        ),
+    ],
+    "a reap drops the visits of a lease": [
+        ("", "giveBack(lease.host, packed, function() return expired end)", ""),
+    ],
+    "a reap loses the visits and miscounts them as ended": [
+        ("", "giveBack(lease.host, packed, function() return expired end)",
+         "for _, p in ipairs(packed) do local k = unpackVisit(p) if crawl(k) then bump(k, 'l', -1) end end"),
+    ],
+    "add arms an idle host at once": [
+        ("add", "local place, moment = freePlace(v)", "local place, moment = freePlace(v), 0"),
+        ("lease", "elseif moment > NOW then", "elseif moment > NOW and one[2] > 0 then"),
+    ],
+    "a token is given out again after the store lost writes": [
+        ("lease", "string.sub(run, 1, 10)", "'0123456789'"),
+    ],
+    "nothing is held after the store lost writes": [
+        ("epoch", "(safe and step == 0) and 0 or 1", "0"),
+        ("epoch", "if not safe or step ~= 0 then", "if false then"),
+    ],
+    "a host is not armed again after its lease": [
+        ("acknowledge", "    arm(b.host)\n  end\nend\nsave()", "  end\nend\nsave()"),
+    ],
+    "a resumed crawl leaves its hosts parked": [
+        ("sync", "if st == 'r' and before ~= 'r' then", "if false then"),
+    ],
+    "an expired lease opens its host at the deadline": [
+        ("", "tonumber(lease.place), deadline, tonumber(lease.delay))", "tonumber(lease.place), deadline, 0)"),
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = BUGS[request.param]
+    met = set()
+
+    def with_bug(name: str) -> Script:
+        source = scripts.script(name).source
+        for index, (where, right, wrong) in enumerate(changes):
+            if where in ("", name) and right in source:
+                source = source.replace(right, wrong)
+                met.add(index)
+        return Script(name, source)
+
+    for name in scripts.names():
+        with_bug(name)
+    assert met == set(range(len(changes))), "the scripts have changed: plant the bug in what they say now"
+    monkeypatch.setattr(shards, "script", with_bug)
+
+
+def hunt(server: Server) -> None:
+    Fleet.server = server
+    run_state_machine_as_test(
+        Fleet,
+        settings=settings(
+            max_examples=600,
+            stateful_step_count=60,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate],
+            print_blob=False,
+        ),
+    )
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("planted", BUGS, indirect=True)
+@pytest.mark.usefixtures("planted")
+def test_a_planted_bug_is_caught(model_server: Server) -> None:
+    with pytest.raises(AssertionError):
+        hunt(model_server)

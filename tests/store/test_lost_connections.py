@@ -1,0 +1,127 @@
+"""Connections that break, freeze or lie: no call is lost, and a store in trouble is not hammered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from shoal.errors import StoreUnavailable
+from shoal.store import Script, Store
+from tests.proxy import proxy
+from tests.servers import Server
+
+pytestmark = pytest.mark.chaos
+ONCE = Script("once", "return redis.call('SADD', KEYS[1], ARGV[1])")
+
+
+async def _work(store: Store, key: str, count: int) -> None:
+    for number in range(count):
+        await store.call(ONCE, key, [number])
+        await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("how", ["cut", "reset"])
+async def test_calls_survive_broken_connections(how: str, own: Server) -> None:
+    async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
+        work = [asyncio.create_task(_work(store, f"set{n}", 100)) for n in range(10)]
+        while not all(task.done() for task in work):
+            await asyncio.sleep(0.3)
+            getattr(between, how)()
+        await asyncio.gather(*work)
+        assert [own.ask("SCARD", f"set{n}") for n in range(10)] == [100] * 10
+        assert between.most_in_a_second() < 5
+
+
+async def test_a_lost_reply_is_asked_for_again(own: Server) -> None:
+    async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
+        between.swallow_replies = True
+        waiting = asyncio.create_task(store.call(ONCE, "lost", [1]))
+        await asyncio.sleep(0.1)
+        assert own.ask("SCARD", "lost") == 1
+        between.swallow_replies = False
+        between.cut()
+        assert await waiting == 0  # it had run; the second run changed nothing
+
+
+@pytest.mark.parametrize("trouble", ["refuse", "down"])
+async def test_many_callers_make_fewer_than_five_connections_a_second(trouble: str, own: Server) -> None:
+    async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
+        async with store.listener("c") as listener:
+            await listener.wait(1)
+            if trouble == "refuse":
+                between.refuse = True
+            else:
+                own.kill()
+            between.cut()
+            started = time.monotonic()
+            calls = [asyncio.create_task(store.call(ONCE, "many", [n])) for n in range(200)]
+            hearing = asyncio.create_task(listener.wait(10))
+            await asyncio.sleep(3)
+            between.refuse = False
+            if trouble == "down":
+                await asyncio.to_thread(own.start)
+            back = time.monotonic()
+            await asyncio.gather(*calls)
+            assert time.monotonic() - back < 2.5
+            assert await hearing == [b""]
+        assert own.ask("SCARD", "many") == 200
+        assert between.most_in_a_second() < 5
+        assert len(between.accepted) < 5 * (time.monotonic() - started) + 3
+
+
+async def test_the_first_retry_comes_almost_at_once(own: Server) -> None:
+    async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
+        await store.call(ONCE, "k", [1])
+        between.cut()
+        cut_mono = asyncio.get_running_loop().time()
+        await store.call(ONCE, "k", [2])
+        assert between.accepted[-1] - cut_mono < 0.2
+
+
+async def test_a_frozen_store_is_waited_for(own: Server) -> None:
+    async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
+        await store.call(ONCE, "k", [1])
+        own.freeze()
+        calls = [asyncio.create_task(store.call(ONCE, "k", [n])) for n in range(50)]
+        await asyncio.sleep(6)  # longer than an answer may take
+        own.thaw()
+        thawed = time.monotonic()
+        await asyncio.gather(*calls)
+        assert time.monotonic() - thawed < 2
+        assert own.ask("SCARD", "k") == 50
+        assert between.most_in_a_second() < 5
+
+
+async def test_patience_ends_in_an_error_that_names_store_time_and_reason(own: Server) -> None:
+    async with await Store.open(own.url, patience_seconds=0.5) as store:
+        own.kill()
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{own.port} did not answer for 0\.5 s .*refused"):
+            await store.call(ONCE, "k", [1])
+        assert time.monotonic() - started < 2
+        own.start()
+        assert await store.call(ONCE, "k", [2]) == 1
+
+
+async def test_a_half_open_connection_ends_in_time(own: Server) -> None:
+    async with proxy(own.port) as between:
+        store = await Store.open(f"redis://127.0.0.1:{between.port}", patience_seconds=1)
+        between.silent = True
+        with pytest.raises(StoreUnavailable):
+            async with asyncio.timeout(8):
+                await store.call(ONCE, "k", [1])
+        await store.close()
+
+
+async def test_opening_waits_for_a_store_that_starts_later_and_says_so(own: Server) -> None:
+    own.kill()
+    warnings: list[str] = []
+    opening = asyncio.create_task(Store.open(own.url, on_warning=warnings.append))
+    await asyncio.sleep(1.8)
+    await asyncio.to_thread(own.start)
+    store = await opening
+    assert len(warnings) == 1
+    assert "is not ready" in warnings[0]
+    await store.close()

@@ -1,0 +1,97 @@
+"""The checks of docs/generate.py find what they are there to find, and the repository passes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The generator, at work on a small copy of the repository."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    pages = {ROOT / page.relative_to(module.ROOT): content for page, content in module.GENERATED.items()}
+    for page in pages:
+        copy = tmp_path / page.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(page, copy)
+    (tmp_path / "README.md").write_text("# Copy\n")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(module, "GENERATED", {tmp_path / page.relative_to(ROOT): pages[page] for page in pages})
+    assert module.main([]) == 0
+    assert list(module.problems()) == []
+    return module
+
+
+def test_a_page_that_is_out_of_date_is_found(generate: ModuleType) -> None:
+    page = generate.DOCS / "reference/settings.md"
+    page.write_text(page.read_text().replace("a whole number from 1 to 1024", "any number"))
+    assert list(generate.problems()) == ["docs/reference/settings.md: out of date; run `make docs`"]
+
+
+def test_a_new_page_must_be_in_the_index_and_writing_puts_it_there(generate: ModuleType) -> None:
+    page = generate.DOCS / "concepts/lease.md"
+    page.parent.mkdir()
+    page.write_text("# Leases\n\nA [lease](x.md) is a right\nthat ends. It has a token.\n")
+    assert any("concepts/lease.md: not linked" in problem for problem in generate.problems())
+    assert generate.main([]) == 0
+    assert "- [Leases](concepts/lease.md): A lease is a right that ends.\n" in (generate.DOCS / "README.md").read_text()
+
+
+@pytest.mark.parametrize("text", ["", "# Only a heading\n", "No heading.\n", "# Heading\n\n| a | table |\n"])
+def test_a_page_without_a_heading_and_a_sentence_is_found(generate: ModuleType, text: str) -> None:
+    page = generate.DOCS / "guides/empty.md"
+    page.parent.mkdir()
+    page.write_text(text)
+    assert any("begin with a '# heading'" in problem for problem in generate.problems())
+
+
+@pytest.mark.parametrize("target", ["docs/nowhere.md", "docs/README.md#no-such-heading", "#nor-this-one"])
+def test_a_dead_link_is_found(generate: ModuleType, target: str) -> None:
+    (generate.ROOT / "README.md").write_text(f"# Copy\n\nSee [there]({target}).\n")
+    assert [p for p in generate.problems() if f"README.md: the link {target}" in p]
+
+
+def test_a_link_to_a_heading_that_exists_is_fine(generate: ModuleType) -> None:
+    (generate.ROOT / "README.md").write_text(
+        "# A copy\n\n[here](#a-copy) [index](docs/README.md#shoals-documentation)\n"
+    )
+    assert list(generate.problems()) == []
+
+
+# The star keeps these lines from being found themselves.
+@pytest.mark.parametrize(
+    "text", ["see /wo*rk/main", "in /ro*ot/.cache", "cd /ho*me/me/x", "from https://py*pi.org/simple"]
+)
+def test_a_stray_path_or_registry_is_found(generate: ModuleType, text: str) -> None:
+    (generate.ROOT / "README.md").write_text(f"# Copy\n\n{text.replace('*', '')}\n")
+    assert [problem for problem in generate.problems() if problem.startswith("README.md:3: contains ")]
+
+
+def test_a_lock_that_names_an_index_is_found(generate: ModuleType) -> None:
+    (generate.ROOT / "requirements").mkdir()
+    lock = generate.ROOT / "requirements/run.txt"
+    lock.write_text("--index-url simple\nmsgspec==1\n")
+    assert [problem for problem in generate.problems() if "requirements/run.txt" in problem]
+    lock.write_text("msgspec==1  # via shoal (pyproject.toml)\n")
+    assert list(generate.problems()) == []
+
+
+def test_an_error_that_is_missing_from_the_drawn_tree_is_found(
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undrawn = re.sub(r"(?m)^.*LeaseLost.*\n", "", generate.errors.__doc__)
+    monkeypatch.setattr(generate.errors, "__doc__", undrawn)
+    assert "src/shoal/errors.py: LeaseLost is not drawn in the tree" in list(generate.problems())

@@ -1,0 +1,252 @@
+"""What the settings accept, where they take it from, and what they say when they cannot use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.errors import SettingsError
+from shoal.settings import FIELDS, SECTIONS, FrontierSettings, Settings, StoreSettings, load, masked
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Write ./shoal.toml in a folder of the test's own, and work there."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str | bytes) -> Path:
+        path = tmp_path / "shoal.toml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write
+
+
+def refusal(**given: object) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(**{"environ": {}, **given})  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_without_any_origin_the_defaults_hold(write) -> None:
+    settings, warnings = load(environ={})
+    assert settings == Settings()
+    assert warnings == []
+    assert settings.store.url == ""
+    assert settings.store.shards == 16
+    assert settings.frontier.lease_seconds == 60.0
+
+
+def test_a_flag_beats_a_variable_beats_the_file_beats_the_default(write) -> None:
+    write('[store]\nshards = 2\nfolder = "file"\nnamespace = "file"\n')
+    environ = {"SHOAL_STORE_SHARDS": "3", "SHOAL_STORE_FOLDER": "variable"}
+    store = load(environ=environ, flags={"store.shards": 4}).settings.store
+    assert (store.shards, store.folder, store.namespace, store.maxmemory) == (4, "variable", "file", "")
+
+
+def test_the_store_url_is_taken_from_the_most_specific_variable(write) -> None:
+    write('[store]\nurl = "redis://file"\n')
+    environ: dict[str, str] = {}
+    for variable in ("REDIS_URL", "SHOAL_STORE", "SHOAL_STORE_URL"):
+        environ[variable] = f"redis://{variable.lower().replace('_', '-')}"
+        assert load(environ=environ).settings.store.url == environ[variable]
+
+
+def test_two_variables_that_name_different_stores_are_reported(write) -> None:
+    (warning,) = load(environ={"SHOAL_STORE": "redis://a", "SHOAL_STORE_URL": f"redis://:{SECRET}@b"}).warnings
+    assert "SHOAL_STORE_URL is used" in warning
+    assert SECRET not in warning
+
+
+def test_a_flag_that_was_not_given_changes_nothing(write) -> None:
+    assert load(environ={"SHOAL_STORE_SHARDS": "3"}, flags={"store.shards": None}).settings.store.shards == 3
+
+
+def test_an_empty_variable_counts_as_not_given(write) -> None:
+    assert load(environ={"SHOAL_STORE_SHARDS": "", "REDIS_URL": " "}).settings == Settings()
+
+
+def test_a_flag_may_empty_what_the_file_sets(write) -> None:
+    write('[store]\nurl = "redis://file"\n')
+    assert load(environ={}, flags={"store.url": ""}).settings.store.url == ""
+
+
+def test_text_from_variables_and_flags_becomes_a_number(write) -> None:
+    settings, _ = load(environ={"SHOAL_FRONTIER_LEASE_SECONDS": " 7.5\n"}, flags={"frontier.blames": "5"})
+    assert settings.frontier.lease_seconds == 7.5
+    assert settings.frontier.blames == 5
+
+
+def test_a_path_may_be_given_as_a_path(write) -> None:
+    assert load(environ={}, flags={"store.folder": Path("here")}).settings.store.folder == "here"
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_every_setting_can_be_given_in_each_way(write, key: str) -> None:
+    other = {str: "redis://elsewhere", int: 7, float: 7.5}
+    special = {"store.namespace": "mine", "store.maxmemory": "2gb"}
+    field = FIELDS[key]
+    value = special.get(key, other[type(field.default)])
+    section, name = key.split(".")
+    write(f"[{section}]\n{name} = {msgspec.json.encode(value).decode()}\n")
+    from_file = load(environ={}).settings
+    write("")
+    assert getattr(getattr(from_file, section), name) == value
+    assert load(environ={field.variable: str(value)}).settings == from_file
+    assert load(environ={}, flags={key: value}).settings == from_file
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("store.url", "localhost:6379"),
+        ("store.folder", ""),
+        ("store.folder", "a\0b"),
+        ("store.namespace", "Shoal"),
+        ("store.namespace", "a" * 17),
+        ("store.namespace", ""),
+        ("store.namespace", "a\n"),
+        ("store.shards", 0),
+        ("store.shards", 1025),
+        ("store.shards", 1.5),
+        ("store.shards", True),
+        ("store.shards", "many"),
+        ("store.maxmemory", "4 elephants"),
+        ("store.maxmemory", "0"),
+        ("store.patience_seconds", -1),
+        ("store.patience_seconds", float("nan")),
+        ("frontier.lease_seconds", 0.5),
+        ("frontier.lease_seconds", 3601),
+        ("frontier.lease_seconds", float("inf")),
+        ("frontier.lease_seconds", "nan"),
+        ("frontier.batch_seconds", 0),
+        ("frontier.expiries", 0),
+        ("frontier.blames", -3),
+        ("frontier.host_failures", []),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_what_it_must_be(write, key: str, value: object) -> None:
+    message = refusal(flags={key: value})
+    assert message.startswith(f"{key} is ")
+    assert FIELDS[key].expects in message
+
+
+def test_a_refusal_names_key_value_and_origin(write) -> None:
+    path = write("[store]\nshards = 0\n")
+    assert refusal() == "store.shards is 0 in shoal.toml, but must be a whole number from 1 to 1024."
+    assert str(path) in refusal(file=path)
+    write("")
+    assert "'x' in the variable SHOAL_FRONTIER_BLAMES" in refusal(environ={"SHOAL_FRONTIER_BLAMES": "x"})
+    assert "'x' on the command line" in refusal(flags={"frontier.blames": "x"})
+
+
+def test_a_bad_value_stops_the_start_even_when_something_stronger_replaces_it(write) -> None:
+    write("[store]\nshards = 0\n")
+    assert "shoal.toml" in refusal(flags={"store.shards": 8})
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("[store]\nshard = 1\n", "unknown key store.shard; did you mean store.shards?"),
+        ("[stroe]\n", "unknown section stroe; did you mean store?"),
+        ("shards = 4\n", "unknown key shards; did you mean store.shards?"),
+        ("[store]\nblames = 4\n", "unknown key store.blames; did you mean frontier.blames?"),
+        ("[store]\nzzzz = 4\n", "unknown key store.zzzz; known are store.folder, store.maxmemory, "),
+        ("[store.url]\na = 1\n", "store.url is {'a': 1} in shoal.toml"),
+        ("store = 4\n", "store is 4 in shoal.toml, but must be a table: write [store]."),
+    ],
+)
+def test_an_unknown_key_in_the_file_stops_the_start_and_says_what_was_meant(write, text: str, meant: str) -> None:
+    write(text)
+    assert meant in refusal()
+
+
+def test_an_unknown_flag_is_refused(write) -> None:
+    assert "did you mean store.shards?" in refusal(flags={"store.shard": 1})
+
+
+def test_unknown_variables_only_warn_and_their_values_are_not_shown(write) -> None:
+    environ = {"SHOAL_PORT_6379_TCP": SECRET, "SHOAL_SERVICE_HOST": SECRET, "SHOAL_STORE_SHARD": SECRET, "OTHER": "x"}
+    settings, warnings = load(environ=environ)
+    assert settings == Settings()
+    assert warnings == [
+        "The variable SHOAL_STORE_SHARD is not a setting and is ignored; did you mean SHOAL_STORE_SHARDS?",
+        "The variables SHOAL_PORT_6379_TCP, SHOAL_SERVICE_HOST are not settings and are ignored.",
+    ]
+
+
+def test_a_named_file_must_exist_and_the_default_one_need_not(write, tmp_path: Path) -> None:
+    assert load(environ={}).settings == Settings()
+    assert "nowhere.toml does not exist" in refusal(file=tmp_path / "nowhere.toml")
+
+
+def test_a_file_that_cannot_be_read_is_refused(write, tmp_path: Path) -> None:
+    assert "cannot be read" in refusal(file=tmp_path)
+
+
+def test_broken_toml_is_refused_with_its_line(write) -> None:
+    write("[store]\nshards = \n")
+    assert "line 2" in refusal()
+
+
+def test_a_file_that_is_not_utf8_is_refused(write) -> None:
+    write(b'[store]\nfolder = "\xe9"\n')
+    assert "not UTF-8" in refusal()
+
+
+def test_a_byte_order_mark_is_accepted(write) -> None:
+    write(b"\xef\xbb\xbf[store]\nshards = 2\n")
+    assert load(environ={}).settings.store.shards == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@store/0",
+        f"redis://me:a/{SECRET}@b@store:1/0",
+        f"me:{SECRET}@store:6379",
+        f"redis://store/0?password={SECRET}&db=1",
+        f"redis+sentinel://store/primary?sentinel_password={SECRET}",
+    ],
+)
+def test_a_password_is_never_shown(write, url: str) -> None:
+    assert SECRET not in masked(url)
+    assert "store" in masked(url)
+    assert SECRET not in refusal(flags={"store.url": f"{url}\n"})
+    assert SECRET not in refusal(environ={"SHOAL_STORE": f"!{url}"})
+    write(f"[store]\nurl = [{msgspec.json.encode(url).decode()}]\n")
+    assert SECRET not in refusal()
+    if "://" in url:
+        settings = Settings(store=StoreSettings(url=url))
+        assert settings.store.url == url
+        assert SECRET not in repr(settings) + str(settings.store)
+
+
+def test_a_section_built_in_code_is_checked_too() -> None:
+    with pytest.raises(SettingsError, match=r"store\.shards is 0 in the code"):
+        StoreSettings(shards=0)
+    with pytest.raises(SettingsError, match="lease_seconds"):
+        msgspec.structs.replace(FrontierSettings(), lease_seconds=0)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Settings().store.shards = 3  # type: ignore[misc]
+
+
+def test_every_setting_says_in_one_line_what_it_means() -> None:
+    assert {section.section for section in SECTIONS} == set(Settings.__struct_fields__)
+    for field in FIELDS.values():
+        assert field.description.endswith("."), field.key
+        assert "\n" not in field.description, field.key
+        assert field.expects, field.key
+
+
+def test_the_processs_own_environment_is_read_when_none_is_given(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_STORE_NAMESPACE", "own")
+    assert load().settings.store.namespace == "own"
