@@ -23,7 +23,7 @@ pytestmark = pytest.mark.chaos
 def test_scrapy_redis_loses_pages_when_its_workers_are_killed(tmp_path: Path) -> None:
     if importlib.util.find_spec("scrapy_redis") is None:
         pytest.skip("scrapy-redis is not installed; run: pip install -r requirements/bench.txt")
-    site, sink = Site(pages=900, hosts=12), tmp_path / "sink"
+    site, sink = Site(pages=500, hosts=12), tmp_path / "sink"
     workers: list[subprocess.Popen[bytes]] = []
     with server(tmp_path / "store") as store, (tmp_path / "errors").open("wb") as errors:
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from shoal.errors import LeaseLost
+from shoal.errors import LeaseLost, StoreHeld
 from shoal.frontier.frontier import Frontier
 from shoal.frontier.shards import Shards, mono
 from shoal.model import Lease, Limits, Visit
 from shoal.store import Store
-from tests.proxy import proxy
+from tests.proxy import Proxy, proxy
 from tests.servers import Server, server, wait_until
 
 pytestmark = pytest.mark.chaos
@@ -29,21 +29,39 @@ def store(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[Server]:
     """A store that may lose its last writes, and that the test cuts short itself."""
-    with server(
-        tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
-    ) as one:
+    with server(tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}) as one:
         yield one
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    url: str, worker: str = "ann", lease_seconds: float = 60.0, delay_seconds: float = 0.0, crawl: bool = True, **limits: int
-) -> AsyncIterator[Frontier]:
+    url: str, worker: str = "ann", lease_seconds: float = 60.0, *, delay_seconds: float = 0.0, max_pages: int = 0,
+    crawl: bool = True,
+) -> AsyncIterator[Frontier]:  # fmt: skip
     frontier = await Frontier.open(url, namespace="corner", worker=worker, lease_seconds=lease_seconds, shards=1)
     async with frontier:
         if crawl:
-            await frontier.crawls.create("c", Limits(delay_seconds=delay_seconds, **limits))
+            await frontier.crawls.create("c", Limits(delay_seconds=delay_seconds, max_pages=max_pages))
         yield frontier
+
+
+@contextlib.asynccontextmanager
+async def behind_a_door(store: Server, lease_seconds: float = 60.0) -> AsyncIterator[tuple[Frontier, Frontier, Proxy]]:
+    """Ann talks to the store, bob through a door that loses what it is told to lose."""
+    async with (
+        opened(store.url, "ann", lease_seconds) as ann,
+        proxy(store.port) as door,
+        opened(f"redis://127.0.0.1:{door.port}", "bob", lease_seconds, crawl=False) as bob,
+    ):
+        await bob.lease()  # bob knows what the store's clock says
+        yield ann, bob, door
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    deadline = mono() + 10.0
+    while not await true():
+        assert mono() < deadline, "not within 10 s"
+        await asyncio.sleep(0.01)
 
 
 def roll_back(server_: Server, length: int) -> None:
@@ -68,6 +86,9 @@ async def lease_one(frontier: Frontier, seconds: float = 5.0) -> Lease:
     return lease
 
 
+@pytest.mark.xfail(
+    strict=True, reason="acknowledge takes a lease from before a restart that lost the links its holder had added"
+)
 async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> None:
     """The lease is kept, the links that were added after it are lost: the page must not count as done."""
     async with opened(forgetful.url, lease_seconds=1.0) as ann:
@@ -90,32 +111,34 @@ async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> N
         assert "http://h.example/child" in done
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="a repeated lease call counts the trust from its last try, the store the deadline from its first",
+)
 async def test_a_lease_that_is_given_again_is_not_trusted_longer_than_it_lasts(store: Server) -> None:
     """Its reply was lost, and is asked for again some time later."""
-    async with opened(store.url, "ann", lease_seconds=3.0) as ann, proxy(store.port) as door:
-        async with opened(f"redis://127.0.0.1:{door.port}", "bob", lease_seconds=3.0, crawl=False) as bob:
-            await bob.lease()  # bob knows what the store's clock says
-            await ann.add("c", ["http://h.example/"])
-            door.swallow_replies = True
-            leasing = asyncio.create_task(bob.lease())
-            while not store.ask("EXISTS", "corner{%s}leases" % tag(bob)):
-                await asyncio.sleep(0.01)
-            taken = mono()
-            door.refuse = True
-            door.swallow_replies = False
-            door.cut()
-            await asyncio.sleep(2.0)
-            door.refuse = False
-            given = await leasing
-            assert all(lease.trusted_until_mono <= taken + 3.0 for lease in given), (
-                f"trusted {given[0].trusted_until_mono - taken - 3.0:.2f} s longer than the store keeps it"
-            )
+    async with behind_a_door(store, lease_seconds=3.0) as (ann, bob, door):
+        await ann.add("c", ["http://h.example/"])
+        door.swallow_replies = True
+        leasing = asyncio.create_task(bob.lease())
+        await until(lambda: leased(ann, 1))
+        door.refuse = True
+        door.swallow_replies = False
+        door.cut()
+        await asyncio.sleep(2.0)
+        door.refuse = False
+        for lease in await leasing:
+            deadline_ms = float(store.ask("ZSCORE", bob.shards.prefixes[0] + "leases", lease.token))
+            seconds, micros = store.ask("TIME")
+            left = deadline_ms / 1000 - int(seconds) - int(micros) / 1e6
+            assert lease.trusted_until_mono <= mono() + left, "trusted longer than the store keeps it"
 
 
-def tag(frontier: Frontier) -> str:
-    return frontier.shards.prefixes[0].partition("{")[2].rstrip("}")
+async def leased(frontier: Frontier, visits: int) -> bool:
+    return (await frontier.crawls.count("c")).leased == visits
 
 
+@pytest.mark.xfail(strict=True, reason="a renewed lease does not know which visits its holder has")
 async def test_a_renewed_lease_renewed_again_brings_no_visit_twice(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", [f"http://h.example/{number}" for number in range(3)])
@@ -139,6 +162,7 @@ async def test_visits_that_are_fetched_can_be_kept_when_a_place_is_given_back(st
         assert (await ann.crawls.count("c")).waiting == 2
 
 
+@pytest.mark.xfail(strict=True, reason="`later` keeps one of two equal visits and counts two")
 async def test_the_same_url_forced_in_twice_and_retried_twice_ends_twice(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", ["http://h.example/", "http://h.example/"], force=True)
@@ -151,51 +175,54 @@ async def test_the_same_url_forced_in_twice_and_retried_twice_ends_twice(store: 
         assert await ann.crawls.finished("c"), await ann.crawls.count("c")
 
 
+@pytest.mark.xfail(strict=True, reason="add with force is not idempotent")
 async def test_a_forced_url_is_queued_once_though_the_reply_was_lost(store: Server) -> None:
-    async with opened(store.url) as ann, proxy(store.port) as door:
-        async with opened(f"redis://127.0.0.1:{door.port}", "bob", crawl=False) as bob:
-            await bob.add("c", ["http://h.example/known"])
-            door.swallow_replies = True
-            adding = asyncio.create_task(bob.add("c", ["http://h.example/known"], force=True))
-            while (await ann.crawls.count("c")).admitted < 2:
-                await asyncio.sleep(0.01)
-            door.swallow_replies = False
-            door.cut()
-            await adding
-            assert (await ann.crawls.count("c")).admitted == 2
+    async with behind_a_door(store) as (ann, bob, door):
+        await bob.add("c", ["http://h.example/known"])
+
+        async def admitted() -> bool:
+            return (await ann.crawls.count("c")).admitted == 2
+
+        door.swallow_replies = True
+        adding = asyncio.create_task(bob.add("c", ["http://h.example/known"], force=True))
+        await until(admitted)
+        door.swallow_replies = False
+        door.cut()
+        await adding
+        assert await admitted()
 
 
-async def test_a_page_acknowledged_once_though_the_reply_was_lost(store: Server) -> None:
-    async with opened(store.url) as ann, proxy(store.port) as door:
-        async with opened(f"redis://127.0.0.1:{door.port}", "bob", crawl=False) as bob:
-            await bob.add("c", ["http://h.example/"])
-            lease = await lease_one(bob)
-            door.swallow_replies = True
-            acknowledging = asyncio.create_task(bob.acknowledge(lease, [lease.visits[0].stored()]))
-            while (await ann.crawls.count("c")).stored < 1:
-                await asyncio.sleep(0.01)
-            door.swallow_replies = False
-            door.cut()
-            await acknowledging
-            counts = await ann.crawls.count("c")
-            assert (counts.admitted, counts.stored, counts.open) == (1, 1, 0)
+async def test_a_page_is_acknowledged_once_though_the_reply_was_lost(store: Server) -> None:
+    async with behind_a_door(store) as (ann, bob, door):
+        await bob.add("c", ["http://h.example/"])
+        lease = await lease_one(bob)
+
+        async def stored() -> bool:
+            return (await ann.crawls.count("c")).stored == 1
+
+        door.swallow_replies = True
+        acknowledging = asyncio.create_task(bob.acknowledge(lease, [lease.visits[0].stored()]))
+        await until(stored)
+        door.swallow_replies = False
+        door.cut()
+        await acknowledging
+        counts = await ann.crawls.count("c")
+        assert (counts.admitted, counts.stored, counts.open) == (1, 1, 0)
 
 
 async def test_a_lost_lease_reply_is_made_up_for(store: Server) -> None:
-    async with opened(store.url) as ann, proxy(store.port) as door:
-        async with opened(f"redis://127.0.0.1:{door.port}", "bob", crawl=False) as bob:
-            await bob.lease()
-            await ann.add("c", [f"http://h{number}.example/" for number in range(5)])
-            door.swallow_replies = True
-            leasing = asyncio.create_task(bob.lease(hosts=5))
-            while (await ann.crawls.count("c")).leased < 5:
-                await asyncio.sleep(0.01)
-            door.swallow_replies = False
-            door.cut()
-            assert len(await leasing) == 5
-            assert (await ann.crawls.count("c")).waiting == 0
+    async with behind_a_door(store) as (ann, bob, door):
+        await ann.add("c", [f"http://h{number}.example/" for number in range(5)])
+        door.swallow_replies = True
+        leasing = asyncio.create_task(bob.lease(hosts=5))
+        await until(lambda: leased(ann, 5))
+        door.swallow_replies = False
+        door.cut()
+        assert len(await leasing) == 5
+        assert (await ann.crawls.count("c")).waiting == 0
 
 
+@pytest.mark.xfail(strict=True, reason="retry meets the lists again that it has set aside itself")
 async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", ["http://h.example/"])
@@ -205,6 +232,7 @@ async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store:
             await ann.crawls.retry("c")
 
 
+@pytest.mark.xfail(strict=True, reason="a crawl that is reopened stays dry, and nobody is told")
 async def test_a_crawl_that_reached_its_pages_ends_again_after_a_retry(store: Server) -> None:
     async with opened(store.url, max_pages=1) as ann:
         await ann.add("c", [f"http://h{number}.example/" for number in range(3)])
@@ -226,6 +254,7 @@ async def test_a_crawl_that_reached_its_pages_ends_again_after_a_retry(store: Se
         assert await ann.crawls.finished("c"), counts
 
 
+@pytest.mark.xfail(strict=True, reason="the first place alone gets its gate after a lossy restart")
 async def test_every_place_of_a_host_keeps_the_delay_after_a_restart_that_lost_writes(forgetful: Server) -> None:
     """Virtual time: two places with a delay of a minute, both asked until the end of the hold, then forgotten."""
     now = 1_000_000
@@ -248,19 +277,7 @@ async def test_every_place_of_a_host_keeps_the_delay_after_a_restart_that_lost_w
             assert not early, f"{early[0].token} is leased {now - 1_010_000} ms after the last request"
 
 
-async def test_two_workers_that_see_the_clock_step_take_it_out_once(store: Server) -> None:
-    async with (
-        opened(store.url, "ann", lease_seconds=1.0) as ann,
-        opened(store.url, "bob", lease_seconds=1.0, crawl=False) as bob,
-    ):
-        meta = ann.shards.prefixes[0] + "meta"
-        await asyncio.gather(ann.lease(), bob.lease())
-        # The same as if the server's own clock had been set 30 s ahead.
-        store.ask("HSET", meta, "offset", 30_000)
-        await asyncio.gather(ann.lease(), bob.lease())
-        assert abs(int(store.ask("HGET", meta, "offset"))) < 1000
-
-
+@pytest.mark.xfail(strict=True, reason="the finish of a request is rounded down to a millisecond")
 async def test_no_millisecond_of_the_delay_is_rounded_away(store: Server) -> None:
     async with opened(store.url, delay_seconds=0.005) as ann:
         await ann.add("c", [Visit(url=f"http://h.example/{number}") for number in range(200)])
@@ -273,3 +290,38 @@ async def test_no_millisecond_of_the_delay_is_rounded_away(store: Server) -> Non
             ended = mono()
             await ann.acknowledge(leases[0], [leases[0].visits[0].stored()], finished_ago_seconds=mono() - ended)
         assert short == 0, f"{short} of 200 requests start less than the delay after the one before"
+
+
+@pytest.mark.xfail(strict=True, reason="hosts of a paused crawl stay at the head of its spider's lane")
+async def test_hosts_that_back_off_do_not_keep_another_crawl_of_a_paused_ones_spider_waiting(store: Server) -> None:
+    async with await Frontier.open(store.url, shards=1) as ann:
+        hosts = [f"h{number}.example" for number in range(60)]
+        for crawl, spider in (("one", "A"), ("two", "B"), ("three", "B")):
+            await ann.crawls.create(crawl, Limits(delay_seconds=0.0, spider=spider))
+        for crawl in ("one", "two"):
+            await ann.add(crawl, [f"http://{host}/" for host in hosts])
+        await ann.crawls.pause("two")
+        for host in hosts:
+            await ann.hosts.postpone(host, 60.0)
+        await ann.add("three", ["http://z.example/"])
+        for _ in range(10):
+            if leases := await ann.lease(hosts=4, spiders=["B"], wait_seconds=0.2):
+                break
+        assert [lease.host for lease in leases] == ["z.example"]
+
+
+@pytest.mark.xfail(strict=True, reason="an error of one shard drops the leases of the others")
+async def test_leases_of_a_healthy_shard_are_not_dropped_when_another_takes_no_writes(
+    store: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.frontier.shards._HELD_PATIENCE_SECONDS", 0.2)
+    async with await Frontier.open(store.url, shards=2) as ann:
+        await ann.crawls.create("c", Limits(delay_seconds=0.0))
+        await ann.add("c", [f"http://h{number}.example/" for number in range(20)])
+        await ann.shards.call("freeze", 1, (60_000,))
+        held = 0
+        for _ in range(3):
+            with contextlib.suppress(StoreHeld):
+                held += len(await ann.lease(hosts=20))
+        assert held > 0
+        assert await leased(ann, held)

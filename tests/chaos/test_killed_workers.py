@@ -16,7 +16,9 @@ pytestmark = pytest.mark.chaos
 
 async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
-        async with fleet(tmp_path / "crawl", store.url, pages=20_000 if LONG else 900, hosts=40 if LONG else 12) as crawl:
+        async with fleet(
+            tmp_path / "crawl", store.url, pages=20_000 if LONG else 900, hosts=40 if LONG else 12
+        ) as crawl:
             dice = random.Random(7)
             for _ in range(4 if LONG else 3):
                 crawl.start()

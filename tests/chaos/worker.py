@@ -93,7 +93,9 @@ class Worker:
 
     async def _deliver(self, lease: Lease, fetched: list[Visit], ended: float | None) -> None:
         links = [
-            self.site.url(link) for visit in fetched for link in dict.fromkeys(self.site.links(self.site.page(visit.url)))
+            self.site.url(link)
+            for visit in fetched
+            for link in dict.fromkeys(self.site.links(self.site.page(visit.url)))
         ]
         if links:
             await self._add(links)

@@ -1,4 +1,4 @@
-"""The three kinds of store the frontier promises the same on, started once and shared; each test has its own namespace."""
+"""The three kinds of store with one contract, started once and shared; each test has its own namespace."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -26,25 +26,31 @@ class Desk:
 
     def __init__(self, fleet: Fleet, frontier: Frontier, lease: Lease) -> None:
         self.fleet = fleet
-        self.frontier = frontier
-        self.crawls = frontier.crawls
-        self.hosts = frontier.hosts
+        # Any: what is passed is wrong on purpose.
+        self.frontier: Any = frontier
+        self.crawls: Any = frontier.crawls
+        self.hosts: Any = frontier.hosts
         self.lease = lease
 
 
 Call = Callable[[Desk], Any]
+Cases = dict[str, tuple[type[ShoalError], Call]]
+
+
+def _with(value: Any, call: Callable[[Desk, Any], Any]) -> Call:
+    return lambda desk: call(desk, value)
 
 
 @pytest.fixture
-async def desk(fleet: Fleet) -> AsyncIterator[Desk]:
+async def desk(fleet: Fleet) -> Desk:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [*paths("a.example", 6), *paths("b.example", 2)])
     (lease,) = await ann.lease(visits=2, shards=[fleet.shards.of("a.example")], hosts=1)
-    yield Desk(fleet, ann, lease)
+    return Desk(fleet, ann, lease)
 
 
-async def _refused(desk: Desk, cases: dict[str, tuple[type[ShoalError], Call]]) -> None:
+async def _refused(desk: Desk, cases: Cases) -> None:
     """Every case raises its error, with a sentence, and changes nothing; all that do not are named together."""
     before = await desk.fleet.state()
     wrong = []
@@ -52,7 +58,7 @@ async def _refused(desk: Desk, cases: dict[str, tuple[type[ShoalError], Call]]) 
         try:
             result = call(desk)
             if inspect.isawaitable(result):
-                result = await asyncio.wait_for(result, 2)
+                result = await asyncio.wait_for(result, 0.5)
         except error as raised:
             if len(str(raised).split()) < 3:
                 wrong.append(f"{name}: {raised!r} is not a sentence")
@@ -77,7 +83,8 @@ BAD_URLS: dict[str, Any] = {
     "empty": "", "blank": "  ", "words": "not a url", "no host": "http://", "open bracket": "http://[::1/",
     "space in host": "http://a b/", "NUL": "http://a.example/\0", "NUL in host": "http://a\0.example/",
     "1 MB": "http://a.example/" + "x" * 2**20, "too long": "http://a.example/" + "x" * 8192,
-    "long when encoded": "http://a.example/" + "ü" * 4000, "script": "javascript:alert(1)", "mail": "mailto:a@b.example",
+    "long when encoded": "http://a.example/" + "ü" * 4000,
+    "script": "javascript:alert(1)", "mail": "mailto:a@b.example",
     "file": "file:///etc/passwd", "data": "data:,x", "no scheme": "a.example/x", "relative": "/x",
     "port": "http://a.example:99999/", "IPv4": "http://1.2.3.256/", "surrogate": "http://a.example/\ud800",
     "None": None, "number": 5, "bytes": b"http://a.example/", "list": ["http://a.example/"],
@@ -85,21 +92,31 @@ BAD_URLS: dict[str, Any] = {
 
 
 async def test_urls_that_are_none(desk: Desk) -> None:
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for name, url in BAD_URLS.items():
         plain = InvalidInput if not isinstance(url, str) else InvalidUrl
-        cases[name] = (plain, lambda d, url=url: d.frontier.add("c", [URL + "new", url, URL + "newer"]))
+        cases[name] = (plain, _with(url, lambda d, url: d.frontier.add("c", [URL + "new", url, URL + "newer"])))
         cases[f"{name}, as a visit"] = (
-            InvalidUrl, lambda d, url=url: d.frontier.add("c", [URL + "new", Visit(url=url)]),
+            InvalidUrl, _with(url, lambda d, url: d.frontier.add("c", [URL + "new", Visit(url=url)])),
         )  # fmt: skip
-        cases[f"{name}, forgotten"] = (InvalidUrl, lambda d, url=url: d.crawls.forget("c", [URL + "0", url]))
+        cases[f"{name}, forgotten"] = (InvalidUrl, _with(url, lambda d, url: d.crawls.forget("c", [URL + "0", url])))
     await _refused(desk, cases)
 
 
-def _visits(**fields: list[Any]) -> dict[str, tuple[type[ShoalError], Call]]:
+@pytest.mark.xfail(strict=True, reason="a script refuses these hosts, after other shards have taken their part")
+async def test_hosts_no_name_server_knows(desk: Desk) -> None:
+    others = [f"http://{host}/new" for host in desk.fleet.hosts(8, shard=None)]
+    await _refused(desk, {
+        name: (InvalidUrl, _with(url, lambda d, url: d.frontier.add("c", [*others, url])))
+        for name, url in {"a dot": "http://./", "too long": f"http://{'a.' * 150}example/"}.items()
+    })  # fmt: skip
+
+
+def _visits(**fields: list[Any]) -> Cases:
     return {
         f"{name}, number {index}": (
-            InvalidVisit, lambda d, n=name, v=value: d.frontier.add("c", [URL + "new", Visit(url=URL + "x", **{n: v})]),
+            InvalidVisit,
+            _with((name, value), lambda d, x: d.frontier.add("c", [URL + "new", Visit(url=URL + "x", **{x[0]: x[1]})])),
         )
         for name, values in fields.items() for index, value in enumerate(values)
     }  # fmt: skip
@@ -152,23 +169,23 @@ LIMITS: dict[str, list[Any]] = {
 
 
 async def test_limits_of_crawls(desk: Desk) -> None:
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for name, values in LIMITS.items():
         for value in values:
             cases[f"{name} = {str(value)[:20]!r}"] = (
-                InvalidLimit, lambda d, n=name, v=value: d.crawls.create("new", Limits(**{n: v})),
+                InvalidLimit, _with((name, value), lambda d, x: d.crawls.create("new", Limits(**{x[0]: x[1]}))),
             )  # fmt: skip
     for value in (-1, NAN, "1", None, INF):
-        cases[f"expire at {value}"] = (InvalidLimit, lambda d, v=value: d.crawls.expire("c", v))
+        cases[f"expire at {value}"] = (InvalidLimit, _with(value, lambda d, v: d.crawls.expire("c", v)))
     await _refused(desk, cases)
 
 
 async def test_ids_and_specifications_of_crawls(desk: Desk) -> None:
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for name in ("", "a b", "x" * 129, "a/b", "ü", "a\0b", "a\n", None, 5, b"c", ["c"], "\ud800"):
-        cases[f"create {str(name)[:20]!r}"] = (InvalidLimit, lambda d, n=name: d.crawls.create(n))
+        cases[f"create {str(name)[:20]!r}"] = (InvalidLimit, _with(name, lambda d, n: d.crawls.create(n)))
     for bad in ({"a": object()}, _bag(), [1], "text", {"a": "x" * 1_000_001}, {"a": "\ud800"}):
-        cases[f"spec {str(bad)[:20]}"] = (InvalidInput, lambda d, b=bad: d.crawls.create("new", None, b))
+        cases[f"spec {str(bad)[:20]}"] = (InvalidInput, _with(bad, lambda d, b: d.crawls.create("new", None, b)))
     await _refused(desk, cases)
 
 
@@ -181,7 +198,7 @@ async def test_specifications_that_are_not_noticed(desk: Desk) -> None:
     })  # fmt: skip
 
 
-def _everything_with_an_id(crawl: Any) -> dict[str, tuple[type[ShoalError], Call]]:
+def _everything_with_an_id(crawl: Any) -> Cases:
     calls: dict[str, Call] = {
         "add": lambda d: d.frontier.add(crawl, [URL]), "get": lambda d: d.crawls.get(crawl),
         "known": lambda d: d.crawls.known(crawl), "pause": lambda d: d.crawls.pause(crawl),
@@ -195,7 +212,7 @@ def _everything_with_an_id(crawl: Any) -> dict[str, tuple[type[ShoalError], Call
 
 
 async def test_crawls_that_do_not_exist(desk: Desk) -> None:
-    cases = {}
+    cases: Cases = {}
     for crawl in ("nobody", "", "a b", "x" * 129, "x" * 2**20, "C", "c\0", "c:*", "*"):
         cases.update(_everything_with_an_id(crawl))
     await _refused(desk, cases)
@@ -205,7 +222,7 @@ async def test_crawls_that_do_not_exist(desk: Desk) -> None:
 
 @pytest.mark.xfail(strict=True, reason="an id that is not text, or not UTF-8, is not checked before it is hashed")
 async def test_crawl_ids_of_another_type(desk: Desk) -> None:
-    cases = {}
+    cases: Cases = {}
     for crawl in (None, 5, b"c", ["c"], "\ud800"):
         cases.update(_everything_with_an_id(crawl))
     await _refused(desk, cases)
@@ -221,36 +238,39 @@ async def test_steering_a_crawl(desk: Desk) -> None:
 
 async def test_names_and_numbers_of_workers(desk: Desk) -> None:
     shards = desk.fleet.shards
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for name in ("a b", "x" * 65, "ü", "a\n", "a/b", "a\0"):
-        cases[f"worker {name[:10]!r}"] = (InvalidLimit, lambda d, n=name: Frontier(shards, worker=n))
+        cases[f"worker {name[:10]!r}"] = (InvalidLimit, _with(name, lambda d, n: Frontier(shards, worker=n)))
     for value in (0, -1, NAN, INF, 86401):
-        cases[f"lease_seconds {value}"] = (InvalidLimit, lambda d, v=value: Frontier(shards, lease_seconds=v))
+        cases[f"lease_seconds {value}"] = (InvalidLimit, _with(value, lambda d, v: Frontier(shards, lease_seconds=v)))
     await _refused(desk, cases)
 
 
 @pytest.mark.xfail(strict=True, reason="only the range of lease_seconds is checked")
 async def test_numbers_of_workers_that_are_not_noticed(desk: Desk) -> None:
     shards = desk.fleet.shards
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for name, value in (
         ("lease_seconds", "1"), ("lease_seconds", None), ("batch_seconds", NAN), ("batch_seconds", -1),
         ("batch_seconds", "1"), ("batch_seconds", INF), ("expiries", 0), ("expiries", 256), ("expiries", "1"),
         ("blames", 0), ("blames", 1.5), ("worker", 5), ("worker", b"ann"),
     ):  # fmt: skip
-        cases[f"{name} = {value!r}"] = (InvalidLimit, lambda d, n=name, v=value: Frontier(shards, **{n: v}))
+        cases[f"{name} = {value!r}"] = (
+            InvalidLimit,
+            _with((name, value), lambda d, x: Frontier(shards, **{x[0]: x[1]})),
+        )
     await _refused(desk, cases)
 
 
 async def test_leasing(desk: Desk) -> None:
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for name in ("hosts", "visits"):
         for value in (0, -1, 1001, 1.5, "x", ""):
             cases[f"{name} {value!r}"] = (
-                InvalidInput, lambda d, n=name, v=value: d.frontier.lease(**{n: v}, shards=[0]),
+                InvalidInput, _with((name, value), lambda d, x: d.frontier.lease(**{x[0]: x[1]}, shards=[0])),
             )  # fmt: skip
     for spiders in (("a b",), ("x" * 65,), ("ü",), ("a\0",)):
-        cases[f"spiders {spiders[0][:9]!r}"] = (InvalidInput, lambda d, s=spiders: d.frontier.lease(spiders=s))
+        cases[f"spiders {spiders[0][:9]!r}"] = (InvalidInput, _with(spiders, lambda d, s: d.frontier.lease(spiders=s)))
     await _refused(desk, cases)
 
 
@@ -275,9 +295,12 @@ async def test_acknowledging(desk: Desk) -> None:
     one = Outcome(1, "s", "", 0.0)
     await _refused(desk, {
         "unknown code": _ended(one, Outcome(2, "z", "", 0.0)), "no code": _ended(one, Outcome(2, "", "", 0.0)),
-        "negative number": _ended(one, Outcome(-2, "s", "", 0.0)), "line break": _ended(one, Outcome(2, "f", "a\nb", 0.0)),
-        "retry in the past": _ended(one, Outcome(2, "r", "", -1.0)), "retry at nan": _ended(one, Outcome(2, "r", "", NAN)),
-        "finished in the future": _ended(one, finished_ago_seconds=-1), "finished nan": _ended(one, finished_ago_seconds=NAN),
+        "negative number": _ended(one, Outcome(-2, "s", "", 0.0)),
+        "line break": _ended(one, Outcome(2, "f", "a\nb", 0.0)),
+        "retry in the past": _ended(one, Outcome(2, "r", "", -1.0)),
+        "retry at nan": _ended(one, Outcome(2, "r", "", NAN)),
+        "finished in the future": _ended(one, finished_ago_seconds=-1),
+        "finished nan": _ended(one, finished_ago_seconds=NAN),
         "response nan": _ended(one, response_seconds=NAN), "response -1": _ended(one, response_seconds=-1),
         "delay over a day": _ended(one, delay_seconds=86401), "delay inf": _ended(one, delay_seconds=INF),
         "another token": (InvalidInput, lambda d: d.frontier.acknowledge_all(
@@ -290,12 +313,13 @@ async def test_acknowledging(desk: Desk) -> None:
 @pytest.mark.xfail(strict=True, reason="values of another type are not checked before they are computed with")
 async def test_acknowledging_that_is_not_noticed(desk: Desk) -> None:
     one = Outcome(1, "s", "", 0.0)
+    number: Any = 5
     await _refused(desk, {
         "no outcome": _ended(one, None), "finished x": _ended(one, finished_ago_seconds="x"),
-        "a reason that is no text": _ended(one, Outcome(2, "f", 5, 0.0)),  # type: ignore[arg-type]
+        "a reason that is no text": _ended(one, Outcome(2, "f", number, 0.0)),
         "another shard": (InvalidInput, lambda d: d.frontier.acknowledge_all(
             [Done(lease=msgspec.structs.replace(d.lease, shard=99), outcomes=[one])])),
-        "no lease": (InvalidInput, lambda d: d.frontier.acknowledge(None, [one])),  # type: ignore[arg-type]
+        "no lease": (InvalidInput, lambda d: d.frontier.acknowledge(None, [one])),
     })  # fmt: skip
 
 
@@ -321,44 +345,45 @@ async def test_holding(desk: Desk) -> None:
 
 
 async def test_hosts_and_what_is_said_of_them(desk: Desk) -> None:
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
+    seconds: Any
     for host in ("", "a b", "a\0b", "x" * 9000, "[::1", "a:99999", "\ud800"):
-        cases[f"host {host[:9]!r}"] = (InvalidUrl, lambda d, h=host: d.hosts.block(h))
+        cases[f"host {host[:9]!r}"] = (InvalidUrl, _with(host, lambda d, h: d.hosts.block(h)))
     for seconds in (-1, NAN, INF, "1", True, 86401, []):
-        cases[f"delay {seconds!r}"] = (InvalidLimit, lambda d, s=seconds: d.hosts.set_delay("a.example", s))
+        cases[f"delay {seconds!r}"] = (InvalidLimit, _with(seconds, lambda d, s: d.hosts.set_delay("a.example", s)))
         cases[f"robots {seconds!r}"] = (
-            InvalidLimit, lambda d, s=seconds: d.hosts.set_robots("a.example", crawl_delay_seconds=s),
+            InvalidLimit, _with(seconds, lambda d, s: d.hosts.set_robots("a.example", crawl_delay_seconds=s)),
         )  # fmt: skip
     for seconds in (-1, NAN, INF, "1", True, None, 31536001):
-        cases[f"postpone {seconds!r}"] = (InvalidLimit, lambda d, s=seconds: d.hosts.postpone("a.example", s))
+        cases[f"postpone {seconds!r}"] = (InvalidLimit, _with(seconds, lambda d, s: d.hosts.postpone("a.example", s)))
     for places in (0, -1, 33, 1.5, "1", NAN):
-        cases[f"places {places!r}"] = (InvalidLimit, lambda d, p=places: d.hosts.set_places("a.example", p))
+        cases[f"places {places!r}"] = (InvalidLimit, _with(places, lambda d, p: d.hosts.set_places("a.example", p)))
     for reason in ("a\nb", "x" * 65, "ü" * 60, "\0"):
-        cases[f"block {reason[:9]!r}"] = (InvalidInput, lambda d, r=reason: d.hosts.block("a.example", r))
+        cases[f"block {reason[:9]!r}"] = (InvalidInput, _with(reason, lambda d, r: d.hosts.block("a.example", r)))
         cases[f"aside {reason[:9]!r}"] = (
-            InvalidInput, lambda d, r=reason: d.hosts.postpone("a.example", 1, reason=r),
+            InvalidInput, _with(reason, lambda d, r: d.hosts.postpone("a.example", 1, reason=r)),
         )  # fmt: skip
     for failures in (-1, "x", 1.5):
         cases[f"failures {failures!r}"] = (
-            InvalidInput, lambda d, f=failures: d.hosts.postpone("a.example", 1, failed=True, host_failures=f),
+            InvalidInput, _with(failures, lambda d, f: d.hosts.postpone("a.example", 1, failed=True, host_failures=f)),
         )  # fmt: skip
     await _refused(desk, cases)
 
 
 @pytest.mark.xfail(strict=True, reason="a host is put into a URL as it is, so much that is no host becomes one")
 async def test_hosts_that_are_none(desk: Desk) -> None:
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for host in (None, 5, b"a.example", "a.example/b", "a.example?q", "a.example#f", "u@a.example", "http://a.example"):
-        cases[f"host {host!r}"] = (InvalidInput, lambda d, h=host: d.hosts.block(h))
+        cases[f"host {host!r}"] = (InvalidInput, _with(host, lambda d, h: d.hosts.block(h)))
     cases["places True"] = (InvalidLimit, lambda d: d.hosts.set_places("a.example", True))
     await _refused(desk, cases)
 
 
 async def test_numbers_of_shards(desk: Desk) -> None:
     store = desk.fleet.store
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for shards in (0, -1, 1025, 1.5, "4", NAN):
-        cases[f"shards {shards!r}"] = (InvalidLimit, lambda d, s=shards: Shards.found(store, "never", s))
+        cases[f"shards {shards!r}"] = (InvalidLimit, _with(shards, lambda d, s: Shards.found(store, "never", s)))
     await _refused(desk, cases)
     assert await store.command("EXISTS", "never{store}meta", key="never{store}meta") == 0
 
@@ -366,7 +391,7 @@ async def test_numbers_of_shards(desk: Desk) -> None:
 @pytest.mark.xfail(strict=True, reason="a namespace is not checked; a brace in it loses wake-ups")
 async def test_namespaces(desk: Desk) -> None:
     store = desk.fleet.store
-    cases: dict[str, tuple[type[ShoalError], Call]] = {}
+    cases: Cases = {}
     for namespace in ("", "a{b", "a{b}", "a b", "a*", "\0", None, 5):
-        cases[f"namespace {namespace!r}"] = (InvalidInput, lambda d, n=namespace: Shards.found(store, n, 1))
+        cases[f"namespace {namespace!r}"] = (InvalidInput, _with(namespace, lambda d, n: Shards.found(store, n, 1)))
     await _refused(desk, cases)

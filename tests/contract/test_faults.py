@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.contract.fleet import Fleet, end, paths
 # Replies that never arrive: the same call comes again
 
 
-async def _leased(fleet: Fleet, request: str = "r1") -> tuple[int, list[object]]:
+async def _leased(fleet: Fleet, request: str = "r1") -> tuple[int, list[Any]]:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     hosts = fleet.hosts(3)
@@ -41,7 +42,7 @@ async def test_a_lease_whose_reply_was_lost_is_given_again(fleet: Fleet) -> None
 
 async def test_an_acknowledgement_whose_reply_was_lost_counts_once(fleet: Fleet) -> None:
     shard, reply = await _leased(fleet)
-    token, host = bytes(reply[4]), bytes(reply[5])  # type: ignore[arg-type]
+    token, host = reply[4], reply[5]
     lost = re.sub(rb"-\d+", b"-999", token)
     args = ("ann", "a1", token, host, 0, 1, 20, "", 2, 1, "s", "", 0, 2, "r", "", 1000, lost, host, 0, "", "", "", 0)
     first = await fleet.run("acknowledge", shard, *args)
@@ -77,7 +78,7 @@ async def test_a_crawl_is_created_once_by_one_caller(fleet: Fleet) -> None:
 @pytest.mark.parametrize("repeated", ["release", "reap", "postpone", "renew"])
 async def test_other_calls_can_be_repeated_without_losing_count(fleet: Fleet, repeated: str) -> None:
     shard, reply = await _leased(fleet)
-    token, host = bytes(reply[4]), bytes(reply[5])  # type: ignore[arg-type]
+    token, host = reply[4], reply[5]
     args = {
         "release": (3, token, "", 0, 0),
         "reap": ("ann", 0, "", 0, 3, 10),
@@ -203,7 +204,7 @@ async def test_another_schema_is_refused(fleet: Fleet, store: Store) -> None:
 # Waking up
 
 
-async def _woken(sleeper: Frontier, cause: asyncio.Task[object]) -> int:
+async def _woken(sleeper: Frontier, cause: asyncio.Task[None]) -> int:
     leases = await asyncio.wait_for(sleeper.lease(wait_seconds=30), 20)
     await cause
     return sum(len(lease.visits) for lease in leases)
@@ -219,7 +220,7 @@ async def test_an_idle_worker_wakes_when_another_adds(fleet: Fleet) -> None:
             await asyncio.sleep(0.15)
             await ann.add("c", paths(host, 2))
 
-        assert await _woken(bob, asyncio.create_task(soon())) == 2  # type: ignore[arg-type]
+        assert await _woken(bob, asyncio.create_task(soon())) == 2
     await bob.close()
 
 
@@ -248,7 +249,7 @@ async def test_an_idle_worker_wakes_when_visits_come_back(fleet: Fleet, cause: s
         else:
             await ann.release(held)
 
-    assert await _woken(bob, asyncio.create_task(soon())) == 2  # type: ignore[arg-type]
+    assert await _woken(bob, asyncio.create_task(soon())) == 2
     await bob.close()
 
 
@@ -263,7 +264,7 @@ async def test_an_idle_worker_wakes_when_another_frees_a_host(fleet: Fleet, outc
     await asyncio.sleep(0.2)
     await end(ann, held, lambda v: v.stored() if outcome == "stored" else v.retry(0.1))
     # Far longer than a wake-up takes, far shorter than a worker sleeps that nobody wakes.
-    woken, _ = await asyncio.wait([sleeping], timeout=2)
+    woken, _ = await asyncio.wait([sleeping], timeout=1)
     sleeping.cancel()
     await asyncio.gather(sleeping, return_exceptions=True)
     await bob.close()

@@ -273,7 +273,6 @@ async def test_released_visits_keep_their_order(fleet: Fleet, order: str) -> Non
     assert {visit.expiries + visit.retries + visit.blames for visit in again.visits} == {0}
 
 
-@pytest.mark.xfail(strict=True, reason="release puts visits, which carry dicts, into a set")
 async def test_kept_visits_stay_leased_while_their_place_is_free(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=1))

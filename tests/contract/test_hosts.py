@@ -10,7 +10,13 @@ from tests.contract.fleet import Fleet, drain, end, names, paths
 
 async def test_a_host_nobody_asked_is_blank(fleet: Fleet) -> None:
     host = await fleet.worker().hosts.get("a.example")
-    assert (host.name, host.crawls_waiting, host.leases, host.delay_seconds, host.places) == ("a.example", 0, 0, None, None)
+    assert (host.name, host.crawls_waiting, host.leases, host.delay_seconds, host.places) == (
+        "a.example",
+        0,
+        0,
+        None,
+        None,
+    )
     assert (host.gate_at, host.failures, host.blocked, host.robots_known) == (0, 0, "", False)
 
 

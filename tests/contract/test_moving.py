@@ -11,12 +11,12 @@ from shoal.model import Limits
 from shoal.store import Store, slot_of
 from tests.servers import Cluster
 
-PAGES = 1500
+TREE = 500
 
 
 async def test_every_shard_moves_once_under_load(valkey_cluster: Cluster, namespace: str) -> None:
     made: Counter[str] = Counter()
-    over = asyncio.Event()
+    moved, over = asyncio.Event(), asyncio.Event()
 
     async def work(name: str) -> int:
         async with await Store.open(valkey_cluster.url) as store:
@@ -27,12 +27,12 @@ async def test_every_shard_moves_once_under_load(valkey_cluster: Cluster, namesp
                 for visit in (visit for lease in leases for visit in lease.visits):
                     made[visit.url] += 1
                     number = int(visit.url.rpartition("/")[2])
-                    links += [_url(child) for child in (2 * number, 2 * number + 1) if child <= PAGES]
+                    links += [_url(child) for child in (2 * number, 2 * number + 1) if child <= TREE]
                 await worker.add("c", links)
                 await worker.acknowledge_all(
                     [Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits]) for lease in leases]
                 )
-                if not leases and await worker.crawls.finished("c"):
+                if moved.is_set() and not leases and await worker.crawls.finished("c"):
                     over.set()
             await worker.close()
             return worker.epochs
@@ -43,20 +43,29 @@ async def test_every_shard_moves_once_under_load(valkey_cluster: Cluster, namesp
         await boss.crawls.create("c", Limits(delay_seconds=0))
         await boss.add("c", [_url(1)])
         workers = [asyncio.create_task(work(f"w{number}")) for number in range(3)]
-        moved_at = []
-        for prefix in shards.prefixes:
-            slot = slot_of(prefix)
-            source = await asyncio.to_thread(valkey_cluster.owner, slot)
-            target = valkey_cluster.nodes[(valkey_cluster.nodes.index(source) + 1) % 3]
-            await asyncio.to_thread(valkey_cluster.move, slot, slot, target)
-            moved_at.append(len(made))
+        moving = asyncio.create_task(_move_all(valkey_cluster, shards))
+        pages = TREE
+        # The load goes on until the last slot has moved.
+        while not moving.done() or pages < 2 * TREE:
+            pages += (await boss.add("c", [_url(number) for number in range(pages + 1, pages + 21)])).new
+            await asyncio.sleep(0.01)
+        await moving
+        moved.set()
         await asyncio.wait_for(asyncio.gather(*workers), 60)
-        assert moved_at[-1] < PAGES, f"the load was over before the last slot had moved: {moved_at}"
-        assert len(made) == PAGES
+        assert len(made) == pages
         assert set(made.values()) == {1}
         counts = await boss.crawls.count("c")
-        assert (counts.admitted, counts.stored, counts.open) == (PAGES, PAGES, 0)
+        assert (counts.admitted, counts.stored, counts.open) == (pages, pages, 0)
         assert await boss.crawls.finish("c")
+
+
+async def _move_all(cluster: Cluster, shards: Shards) -> None:
+    for prefix in shards.prefixes:
+        slot = slot_of(prefix)
+        source = await asyncio.to_thread(cluster.owner, slot)
+        target = cluster.nodes[(cluster.nodes.index(source) + 1) % 3]
+        await asyncio.to_thread(cluster.move, slot, slot, target)
+        assert await asyncio.to_thread(cluster.owner, slot) is target
 
 
 def _url(number: int) -> str:

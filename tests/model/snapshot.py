@@ -165,7 +165,7 @@ def check_nothing_stranded(prefix: str, shard: Shard) -> None:
             parked = host in shard.parked.get(key, ())
             flying = int(shard.pages.get(key, {}).get("!" + host, 0)) > 0
             assert parked or flying, f"L2: {where}: neither in turn nor parked"
-            if parked and crawl["st"] == "r" and not crawl.get("dry"):
+            if parked and not flying and crawl["st"] == "r" and not crawl.get("dry"):
                 assert key in shard.unparking, f"L2: {where}: parked for ever"
             continue
         state = shard.hosts.get(host, {})

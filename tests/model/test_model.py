@@ -29,6 +29,7 @@ def test_no_step_of_a_fleet_breaks_a_promise(model_server: Server) -> None:
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],
             print_blob=False,
+            report_multiple_bugs=False,
         ),
     )
     print(f"{Fleet.steps} steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 
 from shoal.errors import CrawlEnded, InvalidVisit
@@ -40,7 +41,8 @@ class Admission:
                     later.append((shard, call))
                 else:
                     this_round[shard] = call
-            args = {shard: (crawl.key, len(places), *rest) for shard, (places, rest) in this_round.items()}
+            request = secrets.token_hex(8) if force else ""
+            args = {shard: (crawl.key, len(places), request, *rest) for shard, (places, rest) in this_round.items()}
             replies = await self._shards.call_all("add", args, replicated=True)
             for shard, reply in replies.items():
                 while reply[0] == Status.UNKNOWN:

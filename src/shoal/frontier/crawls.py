@@ -165,13 +165,13 @@ class Crawls:
             raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: its failed URLs cannot be retried.")
         total = 0
         for shard in range(self._shards.count):
-            more = 1
+            more, until = 1, ""
             while more:
-                reply = await self._shards.call("retry", shard, (crawl.key,), replicated=True)
+                reply = await self._shards.call("retry", shard, (crawl.key, until), replicated=True)
                 if reply[0] != Status.OK:
                     break
                 total += reply[1]
-                more = reply[2]
+                more, until = reply[2:4]
         return total
 
     async def failed(self, crawl_id: str, most: int = 100) -> list[tuple[Visit, str]]:

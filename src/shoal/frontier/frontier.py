@@ -13,12 +13,13 @@ The calls a crawler makes, in their order: add, lease, (fetch), add the links, s
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -74,7 +75,7 @@ class Frontier:
         self.epochs = 0
         self._admission = Admission(shards, self.crawls)
         self._allowance = Allowance(shards, self.crawls)
-        self._watch = Watch(shards)
+        self._watch = Watch(shards, worker)
         self._lease_ms = round(lease_seconds * 1000)
         # What a holder must be able to do after it stops trusting its lease: abort a transfer.
         self._margin_seconds = min(lease_seconds / 10, 5.0)
@@ -128,15 +129,25 @@ class Frontier:
         order = list(range(self.shards.count)) if shards is None else list(shards)
         self._turn = (self._turn + 1) % len(order)
         order = order[self._turn :] + order[: self._turn]
+        waits = wait_seconds > 0
+        woken: set[int] = set()
         while True:
-            waits = wait_seconds > 0
-            leases, soonest_ms = await self._lease_round(order, hosts, visits, spiders, waits)
+            if woken:
+                # Whoever called has something: it is taken before the others are asked.
+                called = sorted(woken.intersection(order))
+                leases, soonest_ms = await self._lease_round(called or order, hosts, visits, spiders, waits)
+                if not leases and called:
+                    leases, soonest_ms = await self._lease_round(order, hosts, visits, spiders, waits)
+            else:
+                leases, soonest_ms = await self._lease_round(order, hosts, visits, spiders, waits)
             left = until - mono()
             if leases or left <= 0:
                 return leases
             sleep = left if soonest_ms < 0 else min(left, soonest_ms / 1000 + 0.0005)
             woken = await self._watch.sleep(min(sleep, LONGEST_SLEEP_SECONDS))
-            order.sort(key=lambda shard: shard not in woken)
+            if not woken and sleep == left:
+                # Nobody called and nothing is due: to ask once more would only be polling.
+                return []
 
     async def renew(self, leases: Sequence[Lease], *, visits: int = 0) -> list[Lease | None]:
         """Hold leases for another full length; with `visits`, top each up to that many unacknowledged ones.
@@ -151,10 +162,14 @@ class Frontier:
         for shard, indexes in by_shard.items():
             args[shard] = [self._lease_ms, self._batch_ms]
             for index in indexes:
-                known = max((visit.number for visit in leases[index].visits), default=0)
+                known = _known(leases[index])
                 args[shard] += [leases[index].token, known, visits]
         called = mono()
         replies = await self.shards.call_all("renew", args, replicated=True)
+        while behind := {shard: args[shard] for shard, reply in replies.items() if reply[0] != Status.OK}:
+            for shard in behind:
+                await self._turn_epoch(shard, replies[shard])
+            replies |= await self.shards.call_all("renew", behind, replicated=True)
         renewed: list[Lease | None] = [None] * len(leases)
         for shard, indexes in by_shard.items():
             for index, flat in zip(indexes, replies[shard][2:], strict=True):
@@ -163,8 +178,9 @@ class Frontier:
                     fresh = [
                         await self._visit(int(flat[i]), old.host, *flat[i + 1 : i + 4]) for i in range(0, len(flat), 4)
                     ]
+                    known = max([_known(old), *(visit.number for visit in fresh)])
                     renewed[index] = msgspec.structs.replace(
-                        old, trusted_until_mono=self._trusted_until(called), visits=tuple(fresh)
+                        old, trusted_until_mono=self._trusted_until(called), visits=tuple(fresh), known=known
                     )
         return renewed
 
@@ -203,7 +219,7 @@ class Frontier:
 
         Say in `finished_ago_seconds` when the last request finished, None when none was made.
         """
-        ago = "" if finished_ago_seconds is None else _ms(finished_ago_seconds)
+        ago = "" if finished_ago_seconds is None else math.floor(finished_ago_seconds * 1000)
         kept = list(keep)
         args: dict[int, list[Argument]] = {}
         for lease in leases:
@@ -244,8 +260,14 @@ class Frontier:
         left = hosts - len(leases)
         if left > 0 and len(order) > 1:
             share = -(-left // (len(order) - 1))
-            rounds = await asyncio.gather(*(self._lease(s, share, visits, spiders, waits) for s in order[1:]))
-            for more, sooner, thirsty in rounds:
+            rounds = await asyncio.gather(
+                *(self._lease(s, share, visits, spiders, waits) for s in order[1:]), return_exceptions=True
+            )
+            # What one shard gave is not dropped because another cannot answer.
+            errors = [one for one in rounds if isinstance(one, BaseException)]
+            if errors and not leases and all(isinstance(one, BaseException) or not one[0] for one in rounds):
+                raise errors[0]
+            for more, sooner, thirsty in (one for one in rounds if not isinstance(one, BaseException)):
                 leases += more
                 dry |= thirsty
                 soonest = sooner if soonest < 0 else min(soonest, sooner) if sooner >= 0 else soonest
@@ -269,8 +291,7 @@ class Frontier:
                 reply = await self.shards.call("lease", shard, args, replicated=True)
                 if reply[0] == Status.OK:
                     break
-                if await self._watch.turn_epoch(shard, reply, self._lease_ms):
-                    self.epochs += 1
+                await self._turn_epoch(shard, reply)
         self._watch.note(shard, reply[1], called)
         trusted = self._trusted_until(called)
         leases = []
@@ -292,15 +313,20 @@ class Frontier:
             for one in done:
                 ago = one.finished_ago_seconds
                 args += [
-                    one.lease.token, one.lease.host, "" if ago is None else _ms(ago + waited),
+                    one.lease.token, one.lease.host, "" if ago is None else math.floor((ago + waited) * 1000),
                     "" if one.success is None else int(one.success),
                     "" if one.response_seconds is None else _ms(one.response_seconds),
                     "" if one.delay_seconds is None else _ms(one.delay_seconds), len(one.outcomes),
                 ]  # fmt: skip
                 for outcome in one.outcomes:
                     args += [outcome.number, outcome.code, outcome.reason[:64], _ms(outcome.seconds)]
-            reply = await self.shards.call("acknowledge", shard, args, replicated=True)
+            while (reply := await self.shards.call("acknowledge", shard, args, replicated=True))[0] != Status.OK:
+                await self._turn_epoch(shard, reply)
         return [token.decode() for token in reply[2:]]
+
+    async def _turn_epoch(self, shard: int, reply: list[Any]) -> None:
+        if await self._watch.turn_epoch(shard, reply, self._lease_ms):
+            self.epochs += 1
 
     def _request(self) -> str:
         """A name for one call: the same when it is repeated, never that of another call."""
@@ -309,6 +335,11 @@ class Frontier:
 
     def _trusted_until(self, called: float) -> float:
         return called + self._lease_ms / 1000 - self._margin_seconds
+
+
+def _known(lease: Lease) -> int:
+    """The number of the newest visit the holder has seen."""
+    return max([lease.known, *(visit.number for visit in lease.visits)])
 
 
 def _ms(seconds: float) -> int:

@@ -41,6 +41,7 @@ FAMILIES = (
     "fq:",  #     <crawl>:<number>         list   a failed list
     "reasons:",  # <crawl>                 hash   why visits failed or were excluded
     "crawl:",  #  <id>                     hash   a crawl's record, at its home shard
+    "forced:",  # <request>                string the reply to a call that forced visits in
     "grants:",  # <crawl>                  hash   allowance given to shards
 )
 
@@ -74,9 +75,9 @@ def store_meta(namespace: str) -> str:
     return prefix(namespace, "store") + "meta"
 
 
-def channel(namespace: str) -> str:
-    """Where a script says that there is work, when somebody sleeps."""
-    return f"{namespace}:wake"
+def channel(namespace: str, worker: str) -> str:
+    """Where a script tells a worker that sleeps that there is work."""
+    return f"{namespace}:wake:{worker}"
 
 
 def home_of(key: str) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shoal.errors import InvalidInput, InvalidLimit, StoreCorrupt, StoreHeld, StoreRefused
-from shoal.frontier.keys import channel, prefix, store_meta, tags
+from shoal.frontier.keys import prefix, store_meta, tags
 from shoal.frontier.scripts import SCHEMA, Status, script
 from shoal.store import Argument, Store
 from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
@@ -75,10 +75,6 @@ class Shards:
 
     def home(self, crawl_id: str) -> int:
         return self.of(crawl_id)
-
-    @property
-    def channel(self) -> str:
-        return channel(self.namespace)
 
     def now(self) -> int | str:
         return "" if self.clock_ms is None else self.clock_ms()

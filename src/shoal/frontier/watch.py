@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.errors import StoreError
+from shoal.frontier.keys import channel
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
 from shoal.store import Listener
@@ -16,8 +17,9 @@ _LAG_MS = 2000
 
 
 class Watch:
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Shards, worker: str) -> None:
         self._shards = shards
+        self._channel = channel(shards.namespace, worker)
         self._readings: dict[int, tuple[int, float]] = {}
         self._listener: Listener | None = None
 
@@ -37,40 +39,40 @@ class Watch:
 
     async def turn_epoch(self, shard: int, reply: list[Any], lease_ms: int) -> bool:
         """After EPOCH or CLOCK: begin a new epoch if there is reason to. True when one began."""
-        step = 0
+        step = seen = 0
         if reply[0] == Status.CLOCK:
-            step = await self._step(shard)
+            step, seen = await self._step(shard)
             if step == 0:
                 return False
         elif reply[0] != Status.EPOCH:
             raise StoreError(f"The script lease answers with status {reply[0]}: this is a defect in Shoal.")
         safe = int(self._shards.store.durable)
-        await self._shards.call("epoch", shard, (safe, lease_ms, _LAG_MS, step), replicated=True)
+        await self._shards.call("epoch", shard, (safe, lease_ms, _LAG_MS, step, seen), replicated=True)
         self._readings.pop(shard, None)
         return True
 
-    async def _step(self, shard: int) -> int:
-        """By how many ms the clock was stepped; 0 when the call was only slow."""
+    async def _step(self, shard: int) -> tuple[int, int]:
+        """By how many ms the clock was stepped (0: the call was only slow), and in which epoch that was seen."""
         for _ in range(5):
             called = mono()
             expected = self.expected_ms(shard)
             reply = await self._shards.call("clock", shard, ())
             if expected == "":
-                return 0
+                return 0, 0
             step = int(reply[1]) - int(expected)
             if abs(step) <= _STEP_MS:
-                return 0
+                return 0, 0
             if mono() - called < _STEP_MS / 2000:
-                return step
+                return step, int(reply[2])
         self._readings.pop(shard, None)
-        return 0
+        return 0, 0
 
     async def sleep(self, seconds: float) -> set[int]:
-        """Sleep until there may be work; returns the shards that have called."""
+        """Sleep until there may be work; returns the shards that have called (-1: the connection is new)."""
         if self._listener is None:
-            self._listener = self._shards.store.listener(self._shards.channel)
+            self._listener = self._shards.store.listener(self._channel)
         messages = await self._listener.wait(seconds)
-        return {int(message) for message in messages if message.isdigit()}
+        return {int(message) if message.isdigit() else -1 for message in messages}
 
     async def close(self) -> None:
         if self._listener is not None:

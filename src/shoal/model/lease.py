@@ -21,3 +21,4 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
     trusted_until_mono: float
     visits: tuple[Visit, ...]
+    known: int = 0

@@ -23,6 +23,7 @@ while not wrong and at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
+--include run
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
 local last = call('HGET', P .. 'acks', worker)
@@ -31,9 +32,14 @@ if last and string.match(last, '^%w+') == request then
   return reply
 end
 
+local due, armed = false, false
+-- False when the very same visit is due later already: a URL that was forced in twice is tried again once.
 local function later(key, prio, host, entry, ms)
+  if call('ZADD', P .. 'later', 'NX', NOW + ms,
+    key .. ':' .. prio .. ':' .. host .. ' ' .. entry) == 0 then return false end
   bump(key, 't', 1)
-  call('ZADD', P .. 'later', NOW + ms, key .. ':' .. prio .. ':' .. host .. ' ' .. entry)
+  due = true
+  return true
 end
 
 local function conclude(host, visit, packed)
@@ -45,8 +51,7 @@ local function conclude(host, visit, packed)
   if visit.outcome == 's' then
     bump(key, 's', 1)
     if visit.ms > 0 and not ended(c) then
-      bump(key, 'a', 1)
-      later(key, prio, host, entry, visit.ms)
+      if later(key, prio, host, entry, visit.ms) then bump(key, 'a', 1) end
     end
   elseif visit.outcome == 'f' then
     fail(key, host, prio, entry, visit.why)
@@ -56,24 +61,26 @@ local function conclude(host, visit, packed)
   elseif ended(c) then
     bump(key, 'x', 1)
     reason(key, 'excluded:stopped', 1)
-  else
-    later(key, prio, host, (mark(entry, RETRY)), visit.ms)
+  elseif not later(key, prio, host, (mark(entry, RETRY)), visit.ms) then
+    bump(key, 'x', 1)
+    reason(key, 'excluded:duplicate', 1)
   end
 end
 
 local lost = {}
 for _, b in ipairs(blocks) do
-  local lease = readLease(b.token)
-  local finish = b.ago and math.max(0, NOW - b.ago)
+  local lease = not stale(b.token) and readLease(b.token)
+  local finish = b.ago and math.max(0, NOW - b.ago + TICK)
   if not lease or lease.host ~= b.host then
     lost[#lost + 1] = b.token
     if finish then
       local v = view(b.host)
       for i = 1, v.h.mx or 1 do
         local g = 'g' .. suffix(i)
-        keep(b.host, g, math.max(tonumber(v.h[g]) or 0, finish + v.delay))
+        local t = 't' .. suffix(i)
+        keep(b.host, g, math.max(tonumber(v.h[g]) or 0, finish + v.delay), t, math.max(tonumber(v.h[t]) or 0, finish))
       end
-      arm(b.host)
+      armed = arm(b.host) or armed
     end
   else
     local gone = {}
@@ -105,10 +112,11 @@ for _, b in ipairs(blocks) do
       if #gone > 0 then call('HDEL', P .. 'l:' .. b.token, unpack(gone)) end
       if finish then call('HSET', P .. 'l:' .. b.token, 'f', finish) end
     end
-    arm(b.host)
+    armed = arm(b.host) or armed
   end
 end
 save()
+if armed or due then wake() end
 if call('HLEN', P .. 'acks') > 10000 then call('UNLINK', P .. 'acks') end
 call('HSET', P .. 'acks', worker, request .. ' ' .. table.concat(lost, ' '))
 for _, token in ipairs(lost) do reply[#reply + 1] = token end

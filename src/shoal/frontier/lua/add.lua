@@ -1,6 +1,6 @@
 -- add: admit visits of one crawl that it has not seen.
--- ARGV    1 now | 2 crawl | 3 visits in all | then groups: host, priority, depth, 1 = also if seen, visits, and for
---         each visit: fingerprint (signed decimal), entry
+-- ARGV    1 now | 2 crawl | 3 visits in all | 4 a name for a call with forced visits, else '' | then groups: host,
+--         priority, depth, 1 = also if seen, visits, and for each visit: fingerprint (signed decimal), entry
 -- Reply   OK, one letter a visit: n new, s seen, d too deep, h pages per host reached, b host blocked
 -- Keeps   a visit is marked seen and queued in one step; over a limit it is neither. Idempotent.
 -- Refused whole when the store is full: its first write is one that needs memory
@@ -9,6 +9,7 @@
 
 local key = text(16, CRAWL)
 local total = number(1, 250)
+local request = text(32, '^%w*$')
 local groups, visits = {}, 0
 while not wrong and at < #ARGV do
   local g = {host = text(260, HOST), prio = text(17, PRIORITY), depth = number(0, BIG), force = text(1) == '1', n = number(1, 250)}
@@ -23,6 +24,8 @@ end
 if not wrong and visits ~= total then wrong = 'visits' end
 if wrong then return {S.INVALID, wrong} end
 
+local before = request ~= '' and call('GET', P .. 'forced:' .. request)
+if before then return {S.OK, before} end
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 if ended(c) then save() return {S.ENDED, c.st} end
@@ -68,4 +71,6 @@ if count > 0 then
 end
 save()
 if armed then wake() end
+-- A forced visit is not known by its fingerprint: its call is known by its name, for longer than anybody repeats it.
+if request ~= '' then call('SET', P .. 'forced:' .. request, table.concat(result), 'PX', 180000) end
 return {S.OK, table.concat(result)}

@@ -8,6 +8,7 @@ local key = text(16, CRAWL)
 local granted = numberOr(nil, 0, BIG)
 local back = text(1) == '1'
 if wrong then return {S.INVALID, wrong} end
+call('DEL', P .. '-')
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 if granted and granted > c.rc then

@@ -10,6 +10,7 @@ local why = text(64, '^[^%c]*$')
 local spec = text(1048576)
 if wrong then return {S.INVALID, wrong} end
 
+call('DEL', P .. '-')
 local record = P .. 'crawl:' .. id
 local now = call('HMGET', record, 'key', 'v', 'st', 'spec')
 if not now[1] then return {S.UNKNOWN} end

@@ -10,6 +10,7 @@ local received = number(0, BIG)
 local returned = number(0, BIG)
 local want = number(0, BIG)
 if wrong then return {S.INVALID, wrong} end
+call('DEL', P .. '-')
 local record = P .. 'crawl:' .. id
 local r = call('HMGET', record, 'key', 'left')
 if not r[1] then return {S.UNKNOWN} end

@@ -5,6 +5,7 @@
 
 local ms = number(0, 86400000)
 if wrong then return {S.INVALID, wrong} end
+call('DEL', P .. '-')
 if ms == 0 then call('HDEL', KEYS[1], 'frozen') else call('HSET', KEYS[1], 'frozen', NOW + ms) end
 if ms == 0 then wake() end
 return {S.OK}

@@ -30,8 +30,7 @@ while at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
-local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
-if run ~= META[4] then return {S.EPOCH} end
+--include run
 if expected and math.abs(NOW - expected) > 1000 then return {S.CLOCK, NOW} end
 call('DEL', P .. '-')
 
@@ -56,7 +55,10 @@ local last = call('HGET', P .. 'workers', worker)
 if last and string.match(last, '^%w+') == request then
   for token in string.gmatch(string.sub(last, #request + 1), '%S+') do
     local lease = readLease(token)
-    if lease then
+    local deadline = tonumber(call('ZSCORE', P .. 'leases', token))
+    -- Nobody holds it yet: its time begins now, as the caller will count it. One that is over stays over.
+    if lease and deadline and deadline > NOW then
+      call('ZADD', P .. 'leases', 'XX', NOW + ttl, token)
       local numbers = visitsOf(lease)
       table.sort(numbers)
       give(token, lease, numbers)
@@ -152,15 +154,18 @@ while given < hosts do
     local place, moment = freePlace(v)
     if place and META[6] == '1' and v.h.e ~= META[3] then
       -- The last moments of the epoch before are lost: the host may have been asked until the hold ended.
-      local s = suffix(place)
       moment = math.max(moment, hold + v.delay)
-      keep(host, 'e', META[3], 'g' .. s, math.max(tonumber(v.h['g' .. s]) or 0, moment))
+      keep(host, 'e', META[3])
+      for i = 1, math.max(v.h.mx or 1, v.places) do
+        local g = 'g' .. suffix(i)
+        keep(host, g, math.max(tonumber(v.h[g]) or 0, hold + v.delay))
+      end
     end
     local mine = false
     if v.places > 1 then
       for i = 1, v.h.mx or 1 do
         local token = v.h['k' .. suffix(i)]
-        if token and string.sub(token, -#worker - 1) == '.' .. worker then mine = true end
+        if token and holder(token) == worker then mine = true end
       end
     end
     if not place or v.h.x or not next(v.lanes) then
@@ -168,6 +173,8 @@ while given < hosts do
     elseif #v.crawls == 0 then
       soonest = NOW
     elseif moment > NOW then
+      -- Out of the lane it was met in first: its crawl there may be parked, and arm knows of the others only.
+      call('ZREM', lane, host)
       arm(host)
     elseif mine and NOW < one[2] + 100 then
       -- Another worker goes first; if none comes within 100 ms, this one may take a second place.
@@ -190,7 +197,7 @@ while given < hosts do
       else
         counter = counter + 1
         given = given + 1
-        local token = string.sub(run, 1, 10) .. '.' .. META[2] .. '-' .. counter .. '.' .. worker
+        local token = string.sub(RUN, 1, 10) .. '.' .. META[2] .. '-' .. counter .. '.' .. worker
         local args = {'host', host, 'place', place, 'delay', delay, 'start', NOW, 'n', #visits}
         local flat = {}
         for i, visit in ipairs(visits) do
@@ -204,7 +211,7 @@ while given < hosts do
         keep(host, 'k' .. suffix(place), token)
         if META[6] == '1' then keep(host, 'e', META[3]) end
         if place > (v.h.mx or 1) then keep(host, 'mx', place) end
-        if v.places > 1 then arm(host) end
+        if v.places > 1 then arm(host, false, NOW) end
         tokens[#tokens + 1] = token
         deadlines[#deadlines + 1] = deadline
         deadlines[#deadlines + 1] = token
@@ -247,7 +254,7 @@ if call('SCARD', P .. 'unparking') > 0 then soonest = NOW end
 for rank = 0, 2 do
   for _, sp in ipairs(names) do
     local first = call('ZRANGE', P .. 'ready:' .. rank .. ':' .. sp, 0, 0, 'WITHSCORES')
-    if first[2] and not (met[first[1]] and tonumber(first[2]) <= NOW) then
+    if first[2] and not (met[first[1]] and tonumber(first[2]) <= NOW and given < hosts) then
       soonest = math.min(soonest or BIG, tonumber(first[2]))
     end
   end
@@ -257,5 +264,10 @@ head('leases')
 head('dry')
 head('expiring')
 if soonest then reply[3] = math.max(0, soonest - NOW) end
-if given == 0 and sleeps then call('SET', P .. 'idle', 1, 'PX', 15000) end
+if given == 0 then
+  if sleeps then call('ZADD', P .. 'idle', NOW + 15000, worker) end
+elseif soonest and soonest <= NOW then
+  -- More is ready than this worker takes: the next one that sleeps is woken.
+  wake()
+end
 return reply

@@ -19,11 +19,10 @@ call('DEL', P .. '-')
 local reaped = reapExpired(100, expiries)
 local nextRank = -1
 if worker ~= '' then
-  local suffix_ = '.' .. worker
   local tokens = call('ZRANGE', P .. 'leases', from, from + 999)
   local taken = 0
   for i, token in ipairs(tokens) do
-    if string.sub(token, -#suffix_) == suffix_ then
+    if holder(token) == worker then
       local lease = readLease(token)
       dropLease(token)
       taken = taken + 1
@@ -32,7 +31,7 @@ if worker ~= '' then
       local blame = {which = BLAME, most = blames, why = 'poison'}
       local expired = {which = EXPIRY, most = expiries, why = 'lease expired'}
       giveBack(lease.host, packed, function(j) return token == guilty and numbers[j] == number_ and blame or expired end)
-      if lease.place then freeHost(lease.host, tonumber(lease.place), NOW, tonumber(lease.delay)) end
+      if lease.place then freeHost(lease.host, tonumber(lease.place), NOW + TICK, tonumber(lease.delay)) end
       arm(lease.host)
     end
     if taken == 100 then

@@ -15,18 +15,19 @@ while not wrong and at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
+--include run
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
 local hold = tonumber(META[5]) or 0
 for _, one in ipairs(asked) do
   local deadline = tonumber(call('ZSCORE', P .. 'leases', one.token))
-  local lease = deadline and deadline > NOW and readLease(one.token)
+  local lease = deadline and deadline > NOW and not stale(one.token) and readLease(one.token)
   if not lease then
     reply[#reply + 1] = S.LOST
   else
     call('ZADD', P .. 'leases', 'XX', NOW + ttl, one.token)
     local numbers = visitsOf(lease)
-    if lease.place and hold <= NOW and #numbers < one.most and META[4] == string.match(call('INFO', 'server'), 'run_id:(%x+)') then
+    if lease.place and hold <= NOW and #numbers < one.most then
       local v = view(lease.host)
       local pace = math.max(tonumber(lease.delay), v.delay) + (v.h.m or 0)
       local want = one.most - #numbers

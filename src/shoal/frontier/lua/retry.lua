@@ -1,17 +1,20 @@
 -- retry: admit failed visits of a crawl again, as if they were new.
--- ARGV    1 now | 2 crawl
--- Reply   OK, how many, 1 = there are more
+-- ARGV    1 now | 2 crawl | 3 '' at first, then what the reply says
+-- Reply   OK, how many, 1 = there are more, the last list to retry (what is set aside meanwhile is not retried)
 -- Keeps   what had failed stays counted as failed; the retry is a new admission
 -- Cost    at most 100 visits
 --include shard open crawls seen queues hosts
 
 local key = text(16, CRAWL)
+local until_ = numberOr(nil, 0, BIG)
 if wrong then return {S.INVALID, wrong} end
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 if ended(c) then return {S.ENDED, c.st} end
 
 call('DEL', P .. '-')
+local fi = P .. 'fi:' .. key
+until_ = until_ or tonumber(call('HGET', fi, 'n')) or 0
 local function admit(host, prio, entries)
   for i, entry in ipairs(entries) do
     -- A new admission starts with no retries, expiries or blames.
@@ -31,11 +34,10 @@ for _, packed in ipairs(call('LPOP', P .. 'failed:' .. key, 100) or {}) do
   admit(host, prio, {string.sub(packed, start)})
   done = done + 1
 end
-local fi = P .. 'fi:' .. key
 if done < 100 then
   local last = tonumber(call('HGET', fi, 'n')) or 0
   local first = tonumber(call('HGET', fi, 'first')) or 1
-  if first <= last then
+  if first <= math.min(last, until_) then
     local prio, host = string.match(call('HGET', fi, first) or '', '^(%-?%d+):(%S+) ')
     local list = P .. 'fq:' .. key .. ':' .. first
     local entries = prio and call('LPOP', list, 100 - done) or {}
@@ -50,5 +52,5 @@ end
 save()
 wake()
 local more = call('EXISTS', P .. 'failed:' .. key) == 1
-  or (tonumber(call('HGET', fi, 'first')) or 1) <= (tonumber(call('HGET', fi, 'n')) or 0)
-return {S.OK, done, more and 1 or 0}
+  or (tonumber(call('HGET', fi, 'first')) or 1) <= until_
+return {S.OK, done, more and 1 or 0, until_}

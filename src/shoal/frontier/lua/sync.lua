@@ -10,12 +10,16 @@ local version = number(1, BIG)
 local st = text(1, '^[rpsef]$')
 local why = text(64, '^[^%c]*$')
 local mode = text(1, '^[cux]$')
+local KNOWN = {id = '^[%w_.:@-]+$', sp = '^[%w_.:-]*$', pr = '^%-?%d+$', ord = '^[fl]$', d = '^%d+$', n = '^%d+$',
+  md = '^%d+$', mp = '^1$', ph = '^%d+$', exp = '^%d+$', life = '^%d+$'}
 local fields = {}
 while not wrong and at < #ARGV do
-  fields[#fields + 1] = text(16, '^%l+$')
-  fields[#fields + 1] = text(128)
+  local field = text(8)
+  if not KNOWN[field] then wrong = 'field ' .. field break end
+  fields[#fields + 1] = field
+  fields[#fields + 1] = text(128, KNOWN[field])
 end
-if wrong or #fields % 2 == 1 then return {S.INVALID, wrong or 'fields'} end
+if wrong then return {S.INVALID, wrong} end
 
 local c = crawl(key)
 if not c then
@@ -24,12 +28,17 @@ if not c then
   copies[key] = nil
   c = crawl(key)
 elseif c.v < version then
+  call('DEL', P .. '-')
   if mode == 'x' and st == 'f' and c.a ~= c.s + c.f + c.x then return {S.RUNNING} end
   local before = c.st
   for i = 1, #fields, 2 do put(key, fields[i], tonumber(c[fields[i]]) and tonumber(fields[i + 1]) or fields[i + 1]) end
   put(key, 'v', version)
   put(key, 'st', st)
   if st == 'r' and before ~= 'r' then
+    if c.dry then
+      c.dry = nil
+      call('HDEL', P .. 'c:' .. key, 'dry')
+    end
     call('SADD', P .. 'unparking', key)
   elseif st ~= 'r' and st ~= 'p' then
     finish(key, st, why)

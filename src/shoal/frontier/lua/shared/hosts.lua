@@ -4,6 +4,8 @@
 -- from response times, m mean response ms, b back-off until ms, f failures in a row, x why blocked, mx highest
 -- place used, e epoch of the last lease, t* last finish, ts last successful finish.
 local MOST_PLACES = 32
+-- More crawls than this on one host see to it in turns.
+local MOST_CRAWLS = 1000
 local states = {}
 
 local function state(host)
@@ -35,7 +37,7 @@ local function view(host)
   local v = {host = host, h = h, crawls = {}, lanes = {}}
   local delay, places = 0, nil
   local w = P .. 'w:' .. host
-  local members = call('ZRANGE', w, 0, 63, 'WITHSCORES')
+  local members = call('ZRANGE', w, 0, MOST_CRAWLS - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
     local key = members[i]
     local c = crawl(key)
@@ -66,20 +68,25 @@ end
 -- The free place that may be used first: its number and moment. Nil when all are taken.
 local function freePlace(v)
   local h = v.h
-  local taken, best, moment = 0, nil, nil
+  local taken, closed, best, moment = 0, 0, nil, nil
   for i = 1, math.max(h.mx or 1, v.places) do
     local s = suffix(i)
     if h['k' .. s] then
       taken = taken + 1
-    elseif i <= v.places then
+    else
       local g = math.max(tonumber(h['g' .. s]) or 0, h.b or 0)
       local t = tonumber(h['t' .. s])
       if t then g = math.max(g, t + v.delay) end
-      if not best or g < moment then best, moment = i, g end
+      -- A place that was closed still cools down: until then the others wait with it.
+      if i > v.places then
+        closed = math.max(closed, g)
+      elseif not best or g < moment then
+        best, moment = i, g
+      end
     end
   end
-  if taken >= v.places then return nil end
-  return best, moment
+  if taken >= v.places or not best then return nil end
+  return best, math.max(moment, closed)
 end
 
 -- Take a host out of `ready`. With one crawl on it, it stands in the lane it was found in and no other.
@@ -112,8 +119,9 @@ local function setAside(v, why)
 end
 
 -- Make `ready` say what is true of a host: in one class for each spider that waits, or in none. An idle host is armed
--- at its gate, never simply at now. `fresh`: it was in no class before. True when it will be ready at some moment.
-local function arm(host, fresh)
+-- at its gate, never simply at now. `fresh`: it was in no class before; `least`: not before this. True when it will
+-- be ready at some moment.
+local function arm(host, fresh, least)
   local v = view(host)
   if not next(v.lanes) then return false end
   if v.h.x then
@@ -122,6 +130,7 @@ local function arm(host, fresh)
   end
   local place, moment = freePlace(v)
   if not place then return false end
+  moment = math.max(moment, least or 0)
   for sp, rank in pairs(v.lanes) do
     if not fresh then
       for other = 0, 2 do

@@ -14,7 +14,8 @@ local function mark(entry, which)
   local flags = string.byte(entry, 1)
   local tries, rest
   if bit.band(flags, 4) ~= 0 then
-    tries = {string.byte(entry, 2, 4)}
+    local r, e, b = string.byte(entry, 2, 4)
+    tries = {r or 0, e or 0, b or 0}
     rest = string.sub(entry, 5)
   else
     tries = {0, 0, 0}

@@ -41,7 +41,9 @@ end
 local function turnGeneration(key, c)
   if c.life == 0 or NOW - c.gs < c.life then return end
   if c.on > 0 then call('RPUSH', P .. 'trash', key .. ':' .. (c.g - 1) .. ':' .. c.on) end
-  put(key, 'on', c.gn)
+  local old = NOW - c.gs >= 2 * c.life
+  if old then call('RPUSH', P .. 'trash', key .. ':' .. c.g .. ':' .. c.gn) end
+  put(key, 'on', old and 0 or c.gn)
   put(key, 'g', c.g + 1)
   put(key, 'gn', 1)
   put(key, 'gc', 0)

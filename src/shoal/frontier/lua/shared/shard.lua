@@ -9,8 +9,10 @@ local META = call('HMGET', KEYS[1], 'schema', 'shard', 'epoch', 'run', 'hold', '
 if not META[1] then return {S.ABSENT} end
 if META[1] ~= SCHEMA then return {S.SCHEMA, META[1]} end
 
-local NOW = tonumber(ARGV[1])
+-- TICK: the moment is up to this much later than NOW. A finish is rounded up, so that no gap is cut short.
+local NOW, TICK = string.find(ARGV[1] or '', '^%d+$') and tonumber(ARGV[1]), 0
 if not NOW then
+  TICK = 1
   if ARGV[1] ~= '' then return {S.INVALID, 'now'} end
   local t = call('TIME')
   NOW = t[1] * 1000 + math.floor(t[2] / 1000) + (tonumber(META[8]) or 0)
@@ -29,7 +31,7 @@ local function text(limit, pattern)
 end
 local function number(least, most)
   local v = tonumber(text(24, '^%-?%d+$'))
-  if not v or v < least or v > most then
+  if not v or (v == 0 and ARGV[at] ~= '0') or v < least or v > most then
     wrong = wrong or ('argument ' .. at)
     return least
   end
@@ -39,14 +41,20 @@ local function numberOr(none, least, most)
   if ARGV[at + 1] == '' then at = at + 1 return none end
   return number(least, most)
 end
+-- A token is '<run id, 10 digits>.<shard>-<counter>.<worker>'.
+local function holder(token) return string.match(token, '^%x+%.%d+%-%d+%.(.*)$') end
 local BIG = 9007199254740992
 local HOST = '^[^%s%z/?#@]+$'
 local CRAWL = '^%w+$'
 local PRIORITY = '^%-?%d+$'
 
--- A worker that sleeps has set `idle`. It is woken once, then sets it again.
+-- Wake one worker that sleeps, the last that fell asleep. If it finds more than it can take, it wakes the next.
+-- A cluster does not say whether a worker on another node heard it, so there up to three are woken.
 local function wake()
-  if call('DEL', P .. 'idle') == 1 then
-    call('PUBLISH', string.match(P, '^(.-){') .. ':wake', META[2])
+  for _ = 1, 3 do
+    local one = call('ZPOPMAX', P .. 'idle')
+    if not one[1] then return end
+    local channel = string.match(P, '^(.-){') .. ':wake:' .. one[1]
+    if tonumber(one[2]) > NOW and call('PUBLISH', channel, META[2]) > 0 then return end
   end
 end

@@ -22,7 +22,10 @@ local function unreserve(key, c, host, stored)
   if c.ph > 0 then
     call('HINCRBY', P .. 'hp:' .. key, '!' .. host, -1)
     if stored then call('HINCRBY', P .. 'hp:' .. key, host, 1) end
-    if not ended(c) and call('EXISTS', queue(key, top(key, c, host), host)) == 1 then enlist(key, host) end
+    if not ended(c) and call('EXISTS', queue(key, top(key, c, host), host)) == 1 then
+      call('SREM', P .. 'parked:' .. key, host)
+      enlist(key, host)
+    end
   end
 end
 
@@ -65,6 +68,7 @@ local function take(v, most, spiders)
           bump(key, 'x', dropped)
           reason(key, 'excluded:pages per host', dropped)
         end
+        if stored < c.ph then call('SADD', P .. 'parked:' .. key, host) end
         leave(v, i)
       else
         local prio = top(key, c, host)

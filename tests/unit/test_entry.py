@@ -1,0 +1,123 @@
+"""Entries: a visit as bytes and back, and bytes that are no visit."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import InvalidVisit, StoreCorrupt
+from shoal.frontier import entry
+from shoal.frontier.entry import MAX_EXTENSION_BYTES
+from shoal.model.visit import FOUND, Visit
+from shoal.urls.canonical import canonical
+
+_PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(), st.binary()
+)
+META = st.dictionaries(
+    st.text(max_size=10),
+    st.recursive(_PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)),
+    max_size=4,
+)
+URLS = st.sampled_from(
+    ["http://a.example/", "https://a.example/p?q=1", "ftp://a.example/f", "http://u:p@a.example/", "http://a.example./x",
+     "https://[::1]:8443/", "http://a.example:443/"]
+)  # fmt: skip
+
+
+@given(
+    url=URLS,
+    depth=st.integers(0, 2**53 - 1),
+    found=st.sampled_from(FOUND),
+    method=st.sampled_from(["GET", "POST", "HEAD", ""]),
+    headers=st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=3),
+    body=st.binary(max_size=50),
+    meta=META,
+)
+def test_a_visit_survives_its_entry(
+    url: str, depth: int, found: str, method: str, headers: dict[str, str], body: bytes, meta: dict[str, Any]
+) -> None:
+    visit = Visit(url=url, depth=depth, found=found, method=method, headers=headers, body=body, meta=meta)
+    target = canonical(url)
+    packed = entry.pack(target, visit)
+    out = entry.unpack(packed, host=target.host, crawl="c", priority=7, number=3)
+    assert out == Visit(
+        url=url, depth=depth, found=found, method=method, headers=headers, body=body, meta=meta, crawl="c", priority=7,
+        number=3,
+    )  # fmt: skip
+
+
+def test_an_ordinary_get_costs_two_bytes_over_its_path() -> None:
+    target = canonical("http://a.example/some/path?q")
+    assert entry.pack(target, Visit(url=target.url, depth=127)) == b"\x00\x7f/some/path?q"
+    assert entry.plain(target, 127, "link") == b"\x00\x7f/some/path?q"
+    assert len(entry.pack(target, Visit(url=target.url, depth=128))) == len("/some/path?q") + 3
+
+
+def test_attempts_that_scripts_write_are_read() -> None:
+    visit = entry.unpack(b"\x04\x01\x02\x03\x05/x", host="a.example", crawl="c", priority=0, number=1)
+    assert (visit.retries, visit.expiries, visit.blames, visit.depth) == (1, 2, 3, 5)
+    assert visit.url == "http://a.example/x"
+
+
+@given(st.binary(max_size=80))
+def test_bytes_that_are_no_entry_are_named_corrupt(data: bytes) -> None:
+    with contextlib.suppress(StoreCorrupt):
+        visit = entry.unpack(data, host="a.example", crawl="c", priority=0, number=1)
+        assert isinstance(visit.url, str)
+
+
+@given(st.binary(min_size=1, max_size=40), st.binary(max_size=40))
+def test_an_extension_that_is_none_is_named_corrupt(extension: bytes, rest: bytes) -> None:
+    with contextlib.suppress(StoreCorrupt):
+        entry.unpack(
+            b"\x08\x00" + bytes((len(extension),)) + extension + rest, host="a", crawl="c", priority=0, number=1
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x00", b"\x04", b"\x04\x01\x02", b"\x00\xff\xff", b"\x00" + b"\x80" * 20 + b"\x01", b"\x08\x00",
+     b"\x08\x00\x05", b"\x08\x00\x01\xc1", b"\x00\x00\xff\xfe", b"\x08\x00\x02\x91\xc0", b"\x08\x00\x03\x92\xa1x\x90"],
+)  # fmt: skip
+def test_a_cut_entry_is_named_corrupt(data: bytes) -> None:
+    with pytest.raises(StoreCorrupt, match=r"host a\.example"):
+        entry.unpack(data, host="a.example", crawl="c", priority=0, number=1)
+
+
+def test_deeply_nested_meta_is_named_corrupt() -> None:
+    extension = b"\x94\xa3GET\x80\xc4\x00\x81\xa1a" + b"\x91" * 30_000 + b"\xc0"
+    length = entry._varint(len(extension))
+    with pytest.raises(StoreCorrupt):
+        entry.unpack(b"\x08\x00" + length + extension + b"/", host="a", crawl="c", priority=0, number=1)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"meta": {"a": object()}}, {"meta": {"a": {1: object()}}}, {"headers": {"a": 1}}, {"body": "text"}, {"method": 5},
+     {"found": "elsewhere"}, {"body": bytes(MAX_EXTENSION_BYTES)}],
+)  # fmt: skip
+def test_what_cannot_be_stored_is_an_invalid_visit(bad: dict[str, Any]) -> None:
+    target = canonical("http://a.example/")
+    with pytest.raises(InvalidVisit):
+        entry.pack(target, Visit(url=target.url, **bad))
+
+
+def test_meta_that_holds_itself_is_an_invalid_visit() -> None:
+    meta: dict[str, Any] = {}
+    meta["self"] = meta
+    target = canonical("http://a.example/")
+    with pytest.raises(InvalidVisit, match="cannot be stored"):
+        entry.pack(target, Visit(url=target.url, meta=meta))
+
+
+@given(META)
+def test_meta_is_stored_or_refused_by_name(meta: dict[str, Any]) -> None:
+    target = canonical("http://a.example/")
+    with contextlib.suppress(InvalidVisit):
+        packed = entry.pack(target, Visit(url=target.url, meta=meta))
+        assert entry.unpack(packed, host="a.example", crawl="", priority=0, number=0).meta == meta
