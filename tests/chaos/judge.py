@@ -11,7 +11,7 @@ from tests.chaos.site import Site
 
 # How much too soon a request may seem to come. The frontier counts in whole milliseconds and rounds some of them down
 # (test_corners.py shows it); with that mended, 2e-6 holds: moments are noted to the microsecond.
-COARSE_SECONDS = 0.002
+COARSE_SECONDS = 2e-6
 
 
 @dataclass(frozen=True)

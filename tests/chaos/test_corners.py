@@ -86,9 +86,6 @@ async def lease_one(frontier: Frontier, seconds: float = 5.0) -> Lease:
     return lease
 
 
-@pytest.mark.xfail(
-    strict=True, reason="acknowledge takes a lease from before a restart that lost the links its holder had added"
-)
 async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> None:
     """The lease is kept, the links that were added after it are lost: the page must not count as done."""
     async with opened(forgetful.url, lease_seconds=1.0) as ann:
@@ -111,10 +108,6 @@ async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> N
         assert "http://h.example/child" in done
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a repeated lease call counts the trust from its last try, the store the deadline from its first",
-)
 async def test_a_lease_that_is_given_again_is_not_trusted_longer_than_it_lasts(store: Server) -> None:
     """Its reply was lost, and is asked for again some time later."""
     async with behind_a_door(store, lease_seconds=3.0) as (ann, bob, door):
@@ -138,7 +131,6 @@ async def leased(frontier: Frontier, visits: int) -> bool:
     return (await frontier.crawls.count("c")).leased == visits
 
 
-@pytest.mark.xfail(strict=True, reason="a renewed lease does not know which visits its holder has")
 async def test_a_renewed_lease_renewed_again_brings_no_visit_twice(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", [f"http://h.example/{number}" for number in range(3)])
@@ -162,7 +154,6 @@ async def test_visits_that_are_fetched_can_be_kept_when_a_place_is_given_back(st
         assert (await ann.crawls.count("c")).waiting == 2
 
 
-@pytest.mark.xfail(strict=True, reason="`later` keeps one of two equal visits and counts two")
 async def test_the_same_url_forced_in_twice_and_retried_twice_ends_twice(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", ["http://h.example/", "http://h.example/"], force=True)
@@ -175,7 +166,6 @@ async def test_the_same_url_forced_in_twice_and_retried_twice_ends_twice(store: 
         assert await ann.crawls.finished("c"), await ann.crawls.count("c")
 
 
-@pytest.mark.xfail(strict=True, reason="add with force is not idempotent")
 async def test_a_forced_url_is_queued_once_though_the_reply_was_lost(store: Server) -> None:
     async with behind_a_door(store) as (ann, bob, door):
         await bob.add("c", ["http://h.example/known"])
@@ -222,7 +212,6 @@ async def test_a_lost_lease_reply_is_made_up_for(store: Server) -> None:
         assert (await ann.crawls.count("c")).waiting == 0
 
 
-@pytest.mark.xfail(strict=True, reason="retry meets the lists again that it has set aside itself")
 async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", ["http://h.example/"])
@@ -232,7 +221,6 @@ async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store:
             await ann.crawls.retry("c")
 
 
-@pytest.mark.xfail(strict=True, reason="a crawl that is reopened stays dry, and nobody is told")
 async def test_a_crawl_that_reached_its_pages_ends_again_after_a_retry(store: Server) -> None:
     async with opened(store.url, max_pages=1) as ann:
         await ann.add("c", [f"http://h{number}.example/" for number in range(3)])
@@ -254,7 +242,6 @@ async def test_a_crawl_that_reached_its_pages_ends_again_after_a_retry(store: Se
         assert await ann.crawls.finished("c"), counts
 
 
-@pytest.mark.xfail(strict=True, reason="the first place alone gets its gate after a lossy restart")
 async def test_every_place_of_a_host_keeps_the_delay_after_a_restart_that_lost_writes(forgetful: Server) -> None:
     """Virtual time: two places with a delay of a minute, both asked until the end of the hold, then forgotten."""
     now = 1_000_000
@@ -277,7 +264,6 @@ async def test_every_place_of_a_host_keeps_the_delay_after_a_restart_that_lost_w
             assert not early, f"{early[0].token} is leased {now - 1_010_000} ms after the last request"
 
 
-@pytest.mark.xfail(strict=True, reason="the finish of a request is rounded down to a millisecond")
 async def test_no_millisecond_of_the_delay_is_rounded_away(store: Server) -> None:
     async with opened(store.url, delay_seconds=0.005) as ann:
         await ann.add("c", [Visit(url=f"http://h.example/{number}") for number in range(200)])
@@ -292,7 +278,6 @@ async def test_no_millisecond_of_the_delay_is_rounded_away(store: Server) -> Non
         assert short == 0, f"{short} of 200 requests start less than the delay after the one before"
 
 
-@pytest.mark.xfail(strict=True, reason="hosts of a paused crawl stay at the head of its spider's lane")
 async def test_hosts_that_back_off_do_not_keep_another_crawl_of_a_paused_ones_spider_waiting(store: Server) -> None:
     async with await Frontier.open(store.url, shards=1) as ann:
         hosts = [f"h{number}.example" for number in range(60)]
@@ -310,7 +295,6 @@ async def test_hosts_that_back_off_do_not_keep_another_crawl_of_a_paused_ones_sp
         assert [lease.host for lease in leases] == ["z.example"]
 
 
-@pytest.mark.xfail(strict=True, reason="an error of one shard drops the leases of the others")
 async def test_leases_of_a_healthy_shard_are_not_dropped_when_another_takes_no_writes(
     store: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

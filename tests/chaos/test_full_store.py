@@ -103,7 +103,6 @@ async def test_a_full_store_refuses_new_urls_drains_and_takes_them_again(store: 
     assert lost.visits
 
 
-@pytest.mark.xfail(strict=True, reason="change, sync, allow, draw and epoch do not free memory first")
 async def test_a_full_store_can_be_told_to_stop_a_crawl(store: Server, frontier: Frontier) -> None:
     await frontier.add("c", urls(range(2 * BATCH)))
     squeeze(store)
@@ -112,7 +111,6 @@ async def test_a_full_store_can_be_told_to_stop_a_crawl(store: Server, frontier:
     assert (await frontier.crawls.stop("c")).state.value == "stopped"
 
 
-@pytest.mark.xfail(strict=True, reason="epoch does not free memory first")
 async def test_a_full_store_that_is_restarted_drains(store: Server, frontier: Frontier) -> None:
     await frontier.add("c", urls(range(2 * BATCH)))
     squeeze(store)
@@ -120,7 +118,6 @@ async def test_a_full_store_that_is_restarted_drains(store: Server, frontier: Fr
     assert await frontier.lease(wait_seconds=2.0)
 
 
-@pytest.mark.xfail(strict=True, reason="draw and allow do not free memory first")
 async def test_a_crawl_with_a_limit_of_pages_drains_in_a_full_store(store: Server, frontier: Frontier) -> None:
     await frontier.crawls.create("limited", Limits(delay_seconds=0.0, max_pages=100))
     await frontier.add("limited", [Visit(url=url) for url in urls(range(200))])

@@ -20,9 +20,6 @@ LEASE_SECONDS = 1.5
 # Leasing is held for the longest lease and two seconds after a restart that may have lost writes.
 HOLD_SECONDS = LEASE_SECONDS + 2.0
 # Not strict: it takes a page on its way to the sink at the moment of the loss. test_corners.py shows it every time.
-loses_links = pytest.mark.xfail(
-    strict=False, reason="acknowledge takes a lease from before a restart that lost the links its holder had added"
-)
 UNWRITTEN_BYTES = 10_000
 SLOW_CRAWL: dict[str, Any] = {
     "pages": 4000 if LONG else 450,
@@ -93,7 +90,6 @@ async def test_a_store_that_syncs_every_second_is_killed_and_no_page_is_lost(tmp
             assert max(epochs(store)) > 1
 
 
-@loses_links
 async def test_a_store_on_a_slow_disk_loses_its_last_writes_but_no_page_and_no_politeness(tmp_path: Path) -> None:
     with server(tmp_path / "store", options=EVERYSEC) as store:
         async with fleet(tmp_path / "crawl", store.url, **SLOW_CRAWL) as crawl:
@@ -108,7 +104,6 @@ async def test_a_store_on_a_slow_disk_loses_its_last_writes_but_no_page_and_no_p
             assert judge.extra_requests > 0, "the disk was not slow enough: this test proves nothing"
 
 
-@loses_links
 @pytest.mark.parametrize("middle", [False, True], ids=["at_any_byte", "in_the_middle_of_a_record"])
 async def test_a_store_restarted_from_a_cut_file_holds_and_loses_no_page(tmp_path: Path, middle: bool) -> None:
     with server(tmp_path / "store", options=EVERYSEC) as store:

@@ -73,7 +73,6 @@ async def test_a_slow_call_is_not_taken_for_a_stepped_clock(store: Server, pair:
     assert store.ask("HGET", meta(ann), "epoch") == epoch
 
 
-@pytest.mark.xfail(strict=True, reason="two workers that see the same step both take it out")
 async def test_two_workers_that_see_the_clock_step_take_it_out_once(
     store: Server, pair: tuple[Frontier, Frontier]
 ) -> None:

@@ -103,7 +103,6 @@ async def test_urls_that_are_none(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-@pytest.mark.xfail(strict=True, reason="a script refuses these hosts, after other shards have taken their part")
 async def test_hosts_no_name_server_knows(desk: Desk) -> None:
     others = [f"http://{host}/new" for host in desk.fleet.hosts(8, shard=None)]
     await _refused(desk, {
@@ -141,7 +140,6 @@ async def test_visits_that_cannot_be_stored(desk: Desk) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="these leave entry.pack and Admission as TypeError and OverflowError")
 async def test_visits_that_cannot_be_stored_and_are_not_noticed(desk: Desk) -> None:
     await _refused(desk, _visits(found=[["link"], {}], meta=[{"a": 2**64}, {"a": -(2**70)}]))
 
@@ -189,7 +187,6 @@ async def test_ids_and_specifications_of_crawls(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-@pytest.mark.xfail(strict=True, reason="limits of another type and numbers over 64 bits are not noticed")
 async def test_specifications_that_are_not_noticed(desk: Desk) -> None:
     await _refused(desk, {
         "a number over 64 bits": (InvalidInput, lambda d: d.crawls.create("new", None, {"a": 2**64})),
@@ -220,7 +217,6 @@ async def test_crawls_that_do_not_exist(desk: Desk) -> None:
         await desk.crawls.get("nobody")
 
 
-@pytest.mark.xfail(strict=True, reason="an id that is not text, or not UTF-8, is not checked before it is hashed")
 async def test_crawl_ids_of_another_type(desk: Desk) -> None:
     cases: Cases = {}
     for crawl in (None, 5, b"c", ["c"], "\ud800"):
@@ -230,8 +226,6 @@ async def test_crawl_ids_of_another_type(desk: Desk) -> None:
 
 async def test_steering_a_crawl(desk: Desk) -> None:
     await _refused(desk, {
-        "why with a line break": (InvalidInput, lambda d: d.crawls.stop("c", "a\nb")),
-        "why too long": (InvalidInput, lambda d: d.crawls.stop("c", "x" * 65)),
         "delete while it runs": (InvalidInput, lambda d: d.crawls.delete("c")),
     })  # fmt: skip
 
@@ -246,7 +240,6 @@ async def test_names_and_numbers_of_workers(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-@pytest.mark.xfail(strict=True, reason="only the range of lease_seconds is checked")
 async def test_numbers_of_workers_that_are_not_noticed(desk: Desk) -> None:
     shards = desk.fleet.shards
     cases: Cases = {}
@@ -274,7 +267,6 @@ async def test_leasing(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-@pytest.mark.xfail(strict=True, reason="shards, spiders and numbers of a lease are not checked in Python")
 async def test_leasing_that_is_not_noticed(desk: Desk) -> None:
     def lease(**options: Any) -> tuple[type[ShoalError], Call]:
         return InvalidInput, lambda d: d.frontier.lease(**options)
@@ -296,7 +288,6 @@ async def test_acknowledging(desk: Desk) -> None:
     await _refused(desk, {
         "unknown code": _ended(one, Outcome(2, "z", "", 0.0)), "no code": _ended(one, Outcome(2, "", "", 0.0)),
         "negative number": _ended(one, Outcome(-2, "s", "", 0.0)),
-        "line break": _ended(one, Outcome(2, "f", "a\nb", 0.0)),
         "retry in the past": _ended(one, Outcome(2, "r", "", -1.0)),
         "retry at nan": _ended(one, Outcome(2, "r", "", NAN)),
         "finished in the future": _ended(one, finished_ago_seconds=-1),
@@ -310,7 +301,6 @@ async def test_acknowledging(desk: Desk) -> None:
     })  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="values of another type are not checked before they are computed with")
 async def test_acknowledging_that_is_not_noticed(desk: Desk) -> None:
     one = Outcome(1, "s", "", 0.0)
     number: Any = 5
@@ -323,7 +313,6 @@ async def test_acknowledging_that_is_not_noticed(desk: Desk) -> None:
     })  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="a reason is cut at 64 characters, the script takes 64 bytes")
 async def test_a_long_reason_in_any_language_is_cut(desk: Desk) -> None:
     visit = desk.lease.visits[0]
     await desk.frontier.acknowledge(desk.lease, [visit.failed("zurückgewiesen: " + "ä" * 80)])
@@ -358,9 +347,9 @@ async def test_hosts_and_what_is_said_of_them(desk: Desk) -> None:
         cases[f"postpone {seconds!r}"] = (InvalidLimit, _with(seconds, lambda d, s: d.hosts.postpone("a.example", s)))
     for places in (0, -1, 33, 1.5, "1", NAN):
         cases[f"places {places!r}"] = (InvalidLimit, _with(places, lambda d, p: d.hosts.set_places("a.example", p)))
-    for reason in ("a\nb", "x" * 65, "ü" * 60, "\0"):
-        cases[f"block {reason[:9]!r}"] = (InvalidInput, _with(reason, lambda d, r: d.hosts.block("a.example", r)))
-        cases[f"aside {reason[:9]!r}"] = (
+    for reason in (None, 5, b"a"):
+        cases[f"block {reason!r}"] = (InvalidInput, _with(reason, lambda d, r: d.hosts.block("a.example", r)))
+        cases[f"aside {reason!r}"] = (
             InvalidInput, _with(reason, lambda d, r: d.hosts.postpone("a.example", 1, reason=r)),
         )  # fmt: skip
     for failures in (-1, "x", 1.5):
@@ -370,7 +359,6 @@ async def test_hosts_and_what_is_said_of_them(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-@pytest.mark.xfail(strict=True, reason="a host is put into a URL as it is, so much that is no host becomes one")
 async def test_hosts_that_are_none(desk: Desk) -> None:
     cases: Cases = {}
     for host in (None, 5, b"a.example", "a.example/b", "a.example?q", "a.example#f", "u@a.example", "http://a.example"):
@@ -388,7 +376,6 @@ async def test_numbers_of_shards(desk: Desk) -> None:
     assert await store.command("EXISTS", "never{store}meta", key="never{store}meta") == 0
 
 
-@pytest.mark.xfail(strict=True, reason="a namespace is not checked; a brace in it loses wake-ups")
 async def test_namespaces(desk: Desk) -> None:
     store = desk.fleet.store
     cases: Cases = {}

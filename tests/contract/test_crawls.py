@@ -334,7 +334,6 @@ async def test_what_a_deleted_crawl_had_leased_is_dropped(fleet: Fleet) -> None:
     assert not left, expired
 
 
-@pytest.mark.xfail(strict=True, reason="a host that waits for pages per host is in no list that purge looks at")
 async def test_a_host_out_of_pages_is_freed_with_its_crawl(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_pages_per_host=1))
@@ -379,7 +378,6 @@ async def test_urls_are_remembered_for_the_dedup_lifetime(fleet: Fleet) -> None:
     assert not sets
 
 
-@pytest.mark.xfail(strict=True, reason="a generation turns once an add, however long ago the last was")
 async def test_urls_are_forgotten_after_twice_the_dedup_lifetime(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(dedup_seconds=100))

@@ -60,7 +60,7 @@ async def test_an_add_that_is_repeated_adds_nothing(fleet: Fleet) -> None:
     crawl = await ann.crawls.create("c")
     host = fleet.hosts(1)[0]
     await ann.add("c", paths(host, 1))
-    args = (crawl.key, 2, host, 0, 0, "0", 2, "123", b"\x00\x00/a", "-456", b"\x00\x00/b")
+    args = (crawl.key, 2, "", host, 0, 0, "0", 2, "123", b"\x00\x00/a", "-456", b"\x00\x00/b")
     assert await fleet.run("add", 0, *args) == [Status.OK, b"nn"]
     before = await fleet.state()
     assert await fleet.run("add", 0, *args) == [Status.OK, b"ss"]
@@ -253,7 +253,6 @@ async def test_an_idle_worker_wakes_when_visits_come_back(fleet: Fleet, cause: s
     await bob.close()
 
 
-@pytest.mark.xfail(strict=True, reason="acknowledge wakes nobody")
 @pytest.mark.parametrize("outcome", ["stored", "retry"])
 async def test_an_idle_worker_wakes_when_another_frees_a_host(fleet: Fleet, outcome: str) -> None:
     ann, bob = await fleet.join("ann"), await fleet.join("bob")

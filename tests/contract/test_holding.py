@@ -200,7 +200,6 @@ async def test_a_stale_acknowledgement_counts_nothing_and_moves_the_gate_later_o
     await fleet.check()
 
 
-@pytest.mark.xfail(strict=True, reason="a stale acknowledgement of a host where nothing waits leaves no gap")
 async def test_a_stale_acknowledgement_leaves_a_gap_for_urls_that_come_later(fleet: Fleet) -> None:
     ann, bob = fleet.worker(lease_seconds=10), fleet.worker("bob", lease_seconds=10)
     await ann.crawls.create("c", Limits(delay_seconds=1))
@@ -355,7 +354,6 @@ async def test_a_dead_workers_leases_are_taken_back_at_once(fleet: Fleet) -> Non
     assert await bob.reap("ann") == 0
 
 
-@pytest.mark.xfail(strict=True, reason="a worker is found by the end of its token")
 async def test_reaping_one_worker_leaves_another_alone(fleet: Fleet) -> None:
     ann, joann = fleet.worker(), fleet.worker("jo.ann")
     await ann.crawls.create("c", Limits(delay_seconds=0))

@@ -178,9 +178,6 @@ async def test_a_host_with_a_crawl_delay_is_leased_once(fleet: Fleet) -> None:
     assert await bob.lease() == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a place that was never used is armed long ago, so its 100 ms for others are over"
-)
 async def test_two_places_go_to_different_workers_first(fleet: Fleet) -> None:
     ann, bob, cy = fleet.worker(), fleet.worker("bob"), fleet.worker("cy")
     await ann.crawls.create("c", Limits(delay_seconds=1, places=2))

@@ -112,7 +112,6 @@ async def test_a_slow_crawl_that_joins_slows_the_next_request(fleet: Fleet) -> N
     assert len(await ann.lease()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="only the first 64 crawls of a host are looked at")
 async def test_the_largest_delay_holds_among_a_hundred_crawls(fleet: Fleet) -> None:
     ann = fleet.worker()
     for number in range(100):
@@ -142,7 +141,6 @@ async def test_a_crawl_that_does_not_run_blocks_nobodys_host(fleet: Fleet, how: 
     await fleet.check()
 
 
-@pytest.mark.xfail(strict=True, reason="only the first 64 crawls of a host are looked at")
 async def test_many_crawls_nobody_can_run_do_not_hide_one_that_can(fleet: Fleet) -> None:
     ann = fleet.worker()
     for number in range(70):
@@ -154,7 +152,6 @@ async def test_many_crawls_nobody_can_run_do_not_hide_one_that_can(fleet: Fleet)
     assert Counter(visit.crawl for visit in made) == {"live": 5}
 
 
-@pytest.mark.xfail(strict=True, reason="only the first 64 crawls of a host are looked at")
 async def test_many_paused_crawls_do_not_hide_one_that_runs(fleet: Fleet) -> None:
     ann = fleet.worker()
     for number in range(130):

@@ -99,7 +99,7 @@ class Fleet(RuleBasedStateMachine):
         }
         self.admin = Frontier(shards, worker="admin", lease_seconds=LEASE_SECONDS)
         for frontier in self.workers.values():
-            frontier._turn = 0  # a run is repeated step by step
+            frontier._leasing.turn = 0  # a run is repeated step by step
         self.do(
             self.admin.crawls.create(
                 "one", Limits(delay_seconds=delays[0] / 1000, max_pages=pages, places=2, order=order)

@@ -35,8 +35,8 @@ def test_urls_are_parsed_as_the_standard_says() -> None:
     wrong = []
     for case in cases:
         url, expected = case["input"], case["href"].partition("#")[0]
-        # NUL is a character no URL of Shoal may hold, though the standard encodes it.
-        if "\0" in url:
+        # NUL is a character no URL of Shoal may hold, and a name of dots is no host, though the standard takes both.
+        if "\0" in url or url in ("http://./", "http://../"):
             continue
         try:
             found = canonical(url).url
@@ -132,7 +132,6 @@ def test_a_url_has_a_longest_length() -> None:
         canonical(longest + "x")
 
 
-@pytest.mark.xfail(strict=True, reason="the host of such a URL is empty, or longer than the scripts take")
 @pytest.mark.parametrize("url", ["http://./", "http://../x", "http://.:8080/", f"http://{'a.' * 150}example/"])
 def test_a_url_without_a_host_that_can_be_asked_is_refused(url: str) -> None:
     with pytest.raises(InvalidUrl):

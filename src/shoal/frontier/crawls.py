@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 
-from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, UnknownCrawl
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, StoreCorrupt, UnknownCrawl
 from shoal.frontier import entry
 from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
+from shoal.model import ranges
 from shoal.model.crawl import STATES, Counts, Crawl, Limits, State
 from shoal.model.visit import Visit
 from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, shard_of
 
 MAX_SPEC_BYTES = 1_000_000
-_ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:@-")
 
 
 class _Spec(msgspec.Struct):
@@ -45,9 +45,10 @@ class Crawls:
 
     async def create(self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None) -> Crawl:
         """A new crawl. An id is used once for ever: CrawlExists names one that is taken, also by an ended crawl."""
-        if not isinstance(crawl_id, str) or not 1 <= len(crawl_id) <= 128 or not _ID.issuperset(crawl_id):
-            raise InvalidLimit(f"A crawl's id is {crawl_id!r}: use 1 to 128 letters, digits and . _ : @ -")
-        limits = limits or Limits()
+        ranges.crawl_id(crawl_id)
+        limits = Limits() if limits is None else limits
+        if not isinstance(limits, Limits):
+            raise InvalidLimit(f"limits are {limits!r}: they must be Limits.")
         limits.check()
         packed = _packed(limits, spec or {})
         home = self._shards.home(crawl_id)
@@ -60,7 +61,7 @@ class Crawls:
 
     async def get(self, crawl_id: str) -> Crawl:
         """The crawl as its home shard has it now."""
-        return self._keep(await self._record(self._shards.home(crawl_id), crawl_id, ""))
+        return self._keep(await self._record(self._shards.home(ranges.crawl_id(crawl_id)), crawl_id, ""))
 
     async def by_key(self, key: str) -> Crawl:
         """The crawl that shards know by this key; not asked for twice."""
@@ -69,7 +70,7 @@ class Crawls:
 
     async def known(self, crawl_id: str) -> Crawl:
         """As `get`, but a crawl once met is not asked for again: its key and limits serve until a shard disagrees."""
-        return self._by_id.get(crawl_id) or await self.get(crawl_id)
+        return self._by_id.get(ranges.crawl_id(crawl_id)) or await self.get(crawl_id)
 
     async def all(self) -> AsyncIterator[Crawl]:
         """Every crawl that was not deleted, newest first in each shard."""
@@ -125,7 +126,8 @@ class Crawls:
             for i in range(7):
                 totals[i] += reply[3 + i]
             for name, number in zip(reply[10::2], reply[11::2], strict=True):
-                reasons[name.decode()] = reasons.get(name.decode(), 0) + int(number)
+                reason = name.decode(errors="replace")
+                reasons[reason] = reasons.get(reason, 0) + (int(number) if number.isdigit() else 0)
         a, w, le, t, s, f, x = totals
         return Counts(admitted=a, waiting=w, leased=le, later=t, stored=s, failed=f, excluded=x, reasons=reasons)
 
@@ -188,9 +190,9 @@ class Crawls:
             index = f"{prefix}fi:{crawl.key}"
             flat = await self._shards.store.command("HGETALL", index, key=index)
             for number, head in zip(flat[::2], flat[1::2], strict=True):
-                if number in (b"n", b"first") or len(found) >= most:
+                if not number.isdigit() or len(found) >= most:
                     continue
-                key = f"{prefix}fq:{crawl.key}:{number.decode()}"
+                key = f"{prefix}fq:{crawl.key}:{int(number)}"
                 for entry_bytes in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
                     found.append(_failed(head, entry_bytes, crawl_id))
         return found
@@ -237,8 +239,9 @@ class Crawls:
         return crawl
 
     async def _at_home(self, crawl_id: str, state: State, why: str, spec: bytes) -> Crawl:
-        home = self._shards.home(crawl_id)
-        reply = await self._shards.call("change", home, (crawl_id, state.code, why, spec), replicated=True)
+        home = self._shards.home(ranges.crawl_id(crawl_id))
+        args = (crawl_id, state.code, entry.brief(why, "") if why else "", spec)
+        reply = await self._shards.call("change", home, args, replicated=True)
         if reply[0] == Status.UNKNOWN:
             raise _unknown(crawl_id)
         if reply[0] == Status.ENDED:
@@ -259,17 +262,11 @@ class Crawls:
         reply = await self._shards.call("home", shard, (crawl_id, key))
         if reply[0] != Status.OK:
             raise _unknown(crawl_id or key)
-        fields = {name.decode(): value for name, value in zip(reply[2::2], reply[3::2], strict=True)}
-        spec = _decode(fields["spec"]) if "spec" in fields else _Spec(Limits())
-        state = STATES[fields["st"].decode()]
-        expires = spec.limits.expires_at
-        if state.open and expires and expires * 1000 <= reply[1]:
-            state = State.EXPIRED
-        return Crawl(
-            id=fields["id"].decode(), key=fields["key"].decode(), state=state, version=int(fields["v"]),
-            limits=spec.limits, created_at=int(fields["created"]) / 1000,
-            ended_at=int(fields.get("ended", 0)) / 1000, why=fields.get("why", b"").decode(), spec=spec.spec,
-        )  # fmt: skip
+        try:
+            fields = {name.decode(): value for name, value in zip(reply[2::2], reply[3::2], strict=True)}
+            return _crawl(fields, reply[1])
+        except (KeyError, ValueError, msgspec.MsgspecError) as error:
+            raise StoreCorrupt(f"The record of crawl {crawl_id or key} in the store is not Shoal's: {error}.") from None
 
     async def _count(self, crawl: Crawl) -> dict[int, list[Any]]:
         replies = await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (crawl.key,)))
@@ -289,7 +286,7 @@ def _packed(limits: Limits, spec: dict[str, Any]) -> bytes:
     try:
         packed = _encode(_Spec(limits, spec))
         _decode(packed)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"A crawl's specification cannot be stored: {error}.") from None
     if len(packed) > MAX_SPEC_BYTES:
         raise InvalidInput(f"A crawl's specification has {len(packed)} bytes: it may have {MAX_SPEC_BYTES}.")
@@ -311,10 +308,27 @@ def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:
     return (crawl.key, crawl.version, crawl.state.code, why, mode, *fields)
 
 
+def _crawl(fields: dict[str, bytes], now_ms: int) -> Crawl:
+    spec = _decode(fields["spec"]) if "spec" in fields else _Spec(Limits())
+    state = STATES[fields["st"].decode()]
+    expires = spec.limits.expires_at
+    if state.open and expires and expires * 1000 <= now_ms:
+        state = State.EXPIRED
+    return Crawl(
+        id=fields["id"].decode(), key=fields["key"].decode(), state=state, version=int(fields["v"]),
+        limits=spec.limits, created_at=int(fields["created"]) / 1000,
+        ended_at=int(fields.get("ended", 0)) / 1000, why=fields.get("why", b"").decode(), spec=spec.spec,
+    )  # fmt: skip
+
+
 def _failed(head: bytes, entry_bytes: bytes, crawl_id: str) -> tuple[Visit, str]:
-    where, _, why = head.decode().partition(" ")
-    prio, _, host = where.partition(":")
-    return entry.unpack(entry_bytes, host=host, crawl=crawl_id, priority=int(prio), number=0), why
+    try:
+        where, _, why = head.decode().partition(" ")
+        prio, _, host = where.partition(":")
+        priority = int(prio)
+    except ValueError as error:
+        raise StoreCorrupt(f"A failed visit of crawl {crawl_id} in the store is not Shoal's: {error}.") from None
+    return entry.unpack(entry_bytes, host=host, crawl=crawl_id, priority=priority, number=0), why
 
 
 def _unknown(crawl_id: str) -> UnknownCrawl:

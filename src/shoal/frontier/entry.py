@@ -42,7 +42,7 @@ def plain(target: Target, depth: int, found: str) -> bytes:
 
 def pack(target: Target, visit: Visit) -> bytes:
     """The entry of a visit, with what it carries beyond its URL."""
-    if visit.found not in _FOUND_CODE:
+    if not isinstance(visit.found, str) or visit.found not in _FOUND_CODE:
         raise InvalidVisit(f"found is {visit.found!r}: it must be one of {', '.join(FOUND)}.")
     entry = plain(target, visit.depth, visit.found)
     if visit.method == "GET" and not visit.headers and not visit.body and not visit.meta:
@@ -50,7 +50,7 @@ def pack(target: Target, visit: Visit) -> bytes:
     try:
         extra = _encode(_Extension(visit.method, visit.headers, visit.body, visit.meta))
         _decode(extra)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidVisit(f"A visit of {target.url[:80]!r} carries what cannot be stored: {error}.") from None
     if len(extra) > MAX_EXTENSION_BYTES:
         raise InvalidVisit(
@@ -93,6 +93,14 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
         body=extra.body, meta=extra.meta, crawl=crawl, number=number,
         retries=retries, expiries=expiries, blames=blames,
     )  # fmt: skip
+
+
+def brief(reason: str, default: str) -> str:
+    """A reason as scripts take it: one line of at most 64 bytes."""
+    if not isinstance(reason, str):
+        raise InvalidVisit(f"A reason is {reason!r}: it must be text.")
+    plain_text = "".join(c if c.isprintable() else " " for c in reason)
+    return plain_text.encode("utf-8", "replace")[:64].decode(errors="ignore").strip() or default
 
 
 def _varint(value: int) -> bytes:

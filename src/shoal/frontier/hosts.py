@@ -6,9 +6,14 @@ from typing import Any
 
 import msgspec
 
-from shoal.errors import InvalidLimit
+from shoal.errors import InvalidUrl, StoreCorrupt
+from shoal.frontier.entry import brief
 from shoal.frontier.shards import Shards
+from shoal.model.ranges import WIDEST, milliseconds, whole
 from shoal.urls.canonical import canonical
+
+# What would end the host in a URL and begin something else.
+_FOREIGN = frozenset("/?#@\\ \t\r\n\0")
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -42,17 +47,15 @@ class Hosts:
 
     async def set_delay(self, host: str, seconds: float | None) -> Host:
         """The delay an operator sets in place of the crawls' own; None takes it back. robots.txt may ask for more."""
-        return await self._set(host, d="" if seconds is None else _ms("delay", seconds, 86400))
+        return await self._set(host, d="" if seconds is None else milliseconds("delay", seconds, 86400))
 
     async def set_places(self, host: str, places: int | None) -> Host:
         """How many requests may be open at once; one all the same until robots.txt is known, or if it has a delay."""
-        if places is not None and (not isinstance(places, int) or not 1 <= places <= 32):
-            raise InvalidLimit(f"places is {places!r}: it must be a whole number from 1 to 32.")
-        return await self._set(host, n="" if places is None else places)
+        return await self._set(host, n="" if places is None else whole("places", places, 1, 32))
 
     async def set_robots(self, host: str, *, crawl_delay_seconds: float = 0.0) -> Host:
         """robots.txt is known, with this Crawl-delay (0 = none)."""
-        return await self._set(host, rk=1, cd=_ms("crawl delay", crawl_delay_seconds, 86400))
+        return await self._set(host, rk=1, cd=milliseconds("crawl delay", crawl_delay_seconds, 86400))
 
     async def postpone(
         self, host: str, seconds: float, *, failed: bool = False, host_failures: int = 10, reason: str = "unreachable"
@@ -63,13 +66,20 @@ class Hosts:
         this reason, so that every crawl ends. True when that happened.
         """
         name = self.name(host)
-        args = (name, _ms("back-off", seconds, 31536000), int(failed), host_failures, reason)
+        whole("host_failures", host_failures, 0, WIDEST)
+        args = (
+            name,
+            milliseconds("back-off", seconds, 31536000),
+            int(failed),
+            host_failures,
+            brief(reason, "unreachable"),
+        )
         reply = await self._shards.call("postpone", self._shards.of(name), args, replicated=True)
         return bool(reply[3])
 
     async def block(self, host: str, reason: str = "blocked") -> Host:
         """Ask it nothing: what waits fails with this reason and can be retried, new URLs are refused."""
-        return await self._set(host, x=reason or "blocked")
+        return await self._set(host, x=brief(reason, "blocked"))
 
     async def unblock(self, host: str) -> Host:
         """Ask it again, and forget its failures and back-off."""
@@ -77,6 +87,8 @@ class Hosts:
 
     def name(self, host: str) -> str:
         """The host's one spelling."""
+        if not isinstance(host, str) or not host or not _FOREIGN.isdisjoint(host):
+            raise InvalidUrl(f"{host!r} is not a host: write its name, with its port unless that is 80 or 443.")
         return canonical(f"http://{host}/").host
 
     async def _set(self, host: str, **changes: str | int) -> Host:
@@ -85,29 +97,30 @@ class Hosts:
         for field, value in changes.items():
             args += [field, value]
         reply = await self._shards.call("host", self._shards.of(name), args, replicated=bool(changes))
-        fields: dict[str, Any] = {k.decode(): v for k, v in zip(reply[3::2], reply[4::2], strict=True)}
-
-        def of_places(letter: str) -> list[bytes]:
-            """A field that every place has for itself."""
-            return [v for k, v in fields.items() if k == letter or (k[0] == letter and k[1:].isdigit())]
-
-        def latest(letter: str) -> float:
-            return max((int(float(v)) for v in of_places(letter)), default=0) / 1000
-
-        def seconds(field: str) -> float:
-            return int(fields.get(field, 0)) / 1000
-
-        return Host(
-            name=name, crawls_waiting=reply[2], leases=len(of_places("k")),
-            delay_seconds=seconds("d") if "d" in fields else None, places=int(fields["n"]) if "n" in fields else None,
-            crawl_delay_seconds=seconds("cd"), adaptive_delay_seconds=seconds("ad"), robots_known="rk" in fields,
-            gate_at=latest("g"), backoff_until=seconds("b"), failures=int(fields.get("f", 0)),
-            blocked=fields.get("x", b"").decode(), last_finished_at=latest("t"),
-            last_successful_at=seconds("ts"), mean_response_seconds=seconds("m"),
-        )  # fmt: skip
+        try:
+            return _host(name, reply)
+        except ValueError as error:
+            raise StoreCorrupt(f"What the store has of host {name} is not Shoal's: {error}.") from None
 
 
-def _ms(name: str, seconds: float, most: float) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= most:
-        raise InvalidLimit(f"{name} is {seconds!r}: it must be a number of seconds from 0 to {most:g}.")
-    return round(seconds * 1000)
+def _host(name: str, reply: list[Any]) -> Host:
+    fields: dict[str, Any] = {k.decode(errors="replace"): v for k, v in zip(reply[3::2], reply[4::2], strict=True)}
+
+    def of_places(letter: str) -> list[bytes]:
+        """A field that every place has for itself."""
+        return [v for k, v in fields.items() if k == letter or (k[0] == letter and k[1:].isdigit())]
+
+    def latest(letter: str) -> float:
+        return max((int(float(v)) for v in of_places(letter)), default=0) / 1000
+
+    def seconds(field: str) -> float:
+        return int(fields.get(field, 0)) / 1000
+
+    return Host(
+        name=name, crawls_waiting=reply[2], leases=len(of_places("k")),
+        delay_seconds=seconds("d") if "d" in fields else None, places=int(fields["n"]) if "n" in fields else None,
+        crawl_delay_seconds=seconds("cd"), adaptive_delay_seconds=seconds("ad"), robots_known="rk" in fields,
+        gate_at=latest("g"), backoff_until=seconds("b"), failures=int(fields.get("f", 0)),
+        blocked=fields.get("x", b"").decode(errors="replace"), last_finished_at=latest("t"),
+        last_successful_at=seconds("ts"), mean_response_seconds=seconds("m"),
+    )  # fmt: skip

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shoal.errors import InvalidInput, InvalidLimit, StoreCorrupt, StoreHeld, StoreRefused
+from shoal.errors import InvalidInput, StoreCorrupt, StoreHeld, StoreRefused
 from shoal.frontier.keys import prefix, store_meta, tags
 from shoal.frontier.scripts import SCHEMA, Status, script
+from shoal.model import ranges
 from shoal.store import Argument, Store
 from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
 
@@ -41,6 +42,8 @@ class Shards:
         self.seed = seed
         self.clock_ms = clock_ms
         self.prefixes = [prefix(namespace, tag) for tag in tags(shards)]
+        self._requests = 0
+        self._request_prefix = secrets.token_hex(6)
         self._meta = [p + "meta" for p in self.prefixes]
 
     @classmethod
@@ -48,8 +51,9 @@ class Shards:
         cls, store: Store, namespace: str, shards: int | None = None, clock_ms: Callable[[], int] | None = None
     ) -> Shards:
         """Join the frontier of this namespace, or make one with this number of shards."""
-        if shards is not None and (not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS):
-            raise InvalidLimit(f"shards is {shards!r}: it must be a whole number from 1 to {MAX_SHARDS}.")
+        ranges.namespace(namespace)
+        if shards is not None:
+            ranges.whole("shards", shards, 1, MAX_SHARDS)
         found, key = script("found"), store_meta(namespace)
         # Of several that come at once to an empty store, the first decides on shards and seed.
         reply = await store.call(found, key, (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m"), replicated=True)
@@ -79,12 +83,24 @@ class Shards:
     def now(self) -> int | str:
         return "" if self.clock_ms is None else self.clock_ms()
 
-    async def call(self, name: str, shard: int, args: Sequence[Argument], *, replicated: bool = False) -> list[Any]:
-        """One script on one shard. Statuses that only the caller can judge come back as they are."""
+    def request(self) -> str:
+        """A name for one call: the same when it is repeated, never that of another call."""
+        self._requests += 1
+        return f"{self._request_prefix}{self._requests:x}"
+
+    async def call(
+        self, name: str, shard: int, args: Sequence[Argument], *, replicated: bool = False, waits: bool = True
+    ) -> list[Any]:
+        """One script on one shard. Statuses that only the caller can judge come back as they are.
+
+        Without `waits`, so does HELD: the caller has other shards to ask.
+        """
         wanted = script(name)
         first = mono()
         while True:
             reply = await self.store.call(wanted, self._meta[shard], (self.now(), *args), replicated=replicated)
+            if not waits and reply[0] == Status.HELD:
+                return reply  # type: ignore[no-any-return]
             pause = self._judge(name, shard, reply, first)
             if not pause:
                 return reply  # type: ignore[no-any-return]

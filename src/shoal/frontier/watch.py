@@ -22,6 +22,7 @@ class Watch:
         self._channel = channel(shards.namespace, worker)
         self._readings: dict[int, tuple[int, float]] = {}
         self._listener: Listener | None = None
+        self.epochs = 0
 
     def note(self, shard: int, now_ms: int, called_mono: float) -> None:
         """What the shard's clock said in a call that began at `called_mono`."""
@@ -49,6 +50,7 @@ class Watch:
         safe = int(self._shards.store.durable)
         await self._shards.call("epoch", shard, (safe, lease_ms, _LAG_MS, step, seen), replicated=True)
         self._readings.pop(shard, None)
+        self.epochs += 1
         return True
 
     async def _step(self, shard: int) -> tuple[int, int]:

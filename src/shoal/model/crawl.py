@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidLimit
-
-_MAX = 2**53
+from shoal.model.ranges import WIDEST, number, spider, whole
 
 
 class State(StrEnum):
@@ -49,19 +48,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse what cannot be meant, naming the limit and its value."""
-        _number("delay_seconds", self.delay_seconds, 0, 86400)
-        _whole("places", self.places, 1, 32)
-        _whole("priority", self.priority, -10, 10)
-        _whole("max_pages", self.max_pages, 0, _MAX)
-        _whole("max_pages_per_host", self.max_pages_per_host, 0, _MAX)
+        number("delay_seconds", self.delay_seconds, 0, 86400)
+        whole("places", self.places, 1, 32)
+        whole("priority", self.priority, -10, 10)
+        whole("max_pages", self.max_pages, 0, WIDEST)
+        whole("max_pages_per_host", self.max_pages_per_host, 0, WIDEST)
         if self.max_depth is not None:
-            _whole("max_depth", self.max_depth, 0, _MAX)
-        _number("expires_at", self.expires_at, 0, _MAX / 1000)
-        _number("dedup_seconds", self.dedup_seconds, 0, 10**10)
+            whole("max_depth", self.max_depth, 0, WIDEST)
+        number("expires_at", self.expires_at, 0, WIDEST / 1000)
+        number("dedup_seconds", self.dedup_seconds, 0, 10**10)
+        spider(self.spider)
         if self.order not in ("fifo", "lifo"):
             raise InvalidLimit(f"order is {self.order!r}: it must be 'fifo' or 'lifo' (depth-first).")
-        if not isinstance(self.spider, str) or len(self.spider) > 64 or not _plain(self.spider):
-            raise InvalidLimit(f"spider is {self.spider!r}: use up to 64 letters, digits and . _ : -")
 
 
 class Crawl(msgspec.Struct, frozen=True):
@@ -97,18 +95,3 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def open(self) -> int:
         return self.waiting + self.leased + self.later
-
-
-def _number(name: str, value: float, least: float, most: float) -> None:
-    # `not (a <= b)` also refuses nan.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise InvalidLimit(f"{name} is {value!r}: it must be a number from {least:g} to {most:g}.")
-
-
-def _whole(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidLimit(f"{name} is {value!r}: it must be a whole number from {least} to {most}.")
-
-
-def _plain(text: str) -> bool:
-    return all(c.isascii() and (c.isalnum() or c in "._:-") for c in text)

@@ -12,6 +12,8 @@ import ada_url
 from shoal.errors import InvalidUrl
 
 MAX_URL_BYTES = 8192
+# A name of the DNS has at most 253, a port five more.
+MAX_HOST_BYTES = 260
 SCHEMES = ("http", "https", "ftp")
 
 # The two ports of the web are one visitor's business: http://a/ and https://a/ are answered by the same host.
@@ -53,6 +55,8 @@ def canonical(url: str) -> Target:
     slash = after.find("/")
     authority = after[:slash]
     host = _host(authority)
+    if not 1 <= len(host) <= MAX_HOST_BYTES or host[0] == ":":
+        raise InvalidUrl(f"{_shown(url)} has no host that can be asked: a host has 1 to {MAX_HOST_BYTES} characters.")
     if host == authority:
         return Target(href, scheme, host, after[slash:], False)
     return Target(href, scheme, host, href, True)

@@ -70,7 +70,7 @@ end
 local lost = {}
 for _, b in ipairs(blocks) do
   local lease = not stale(b.token) and readLease(b.token)
-  local finish = b.ago and math.max(0, NOW - b.ago + TICK)
+  local finish = b.ago and math.max(0, NOW - b.ago)
   if not lease or lease.host ~= b.host then
     lost[#lost + 1] = b.token
     if finish then
@@ -78,7 +78,8 @@ for _, b in ipairs(blocks) do
       for i = 1, v.h.mx or 1 do
         local g = 'g' .. suffix(i)
         local t = 't' .. suffix(i)
-        keep(b.host, g, math.max(tonumber(v.h[g]) or 0, finish + v.delay), t, math.max(tonumber(v.h[t]) or 0, finish))
+        local late = finish + TICK
+        keep(b.host, g, math.max(tonumber(v.h[g]) or 0, late + v.delay), t, math.max(tonumber(v.h[t]) or 0, late))
       end
       armed = arm(b.host) or armed
     end

@@ -31,7 +31,7 @@ if worker ~= '' then
       local blame = {which = BLAME, most = blames, why = 'poison'}
       local expired = {which = EXPIRY, most = expiries, why = 'lease expired'}
       giveBack(lease.host, packed, function(j) return token == guilty and numbers[j] == number_ and blame or expired end)
-      if lease.place then freeHost(lease.host, tonumber(lease.place), NOW + TICK, tonumber(lease.delay)) end
+      if lease.place then freeHost(lease.host, tonumber(lease.place), NOW, tonumber(lease.delay)) end
       arm(lease.host)
     end
     if taken == 100 then

@@ -34,7 +34,7 @@ for _, b in ipairs(blocks) do
     end
     local blame = {which = BLAME, most = blames, why = 'poison'}
     giveBack(lease.host, packed, function(i) return numbers[i] == b.blamed and blame end)
-    local finish = b.ago and math.max(NOW - b.ago + TICK, tonumber(lease.start))
+    local finish = b.ago and math.max(NOW - b.ago, tonumber(lease.start))
     finish = math.max(finish or 0, tonumber(lease.f) or 0)
     if lease.place then
       freeHost(lease.host, tonumber(lease.place), finish > 0 and finish or nil, tonumber(lease.delay))

@@ -76,7 +76,7 @@ local function freePlace(v)
     else
       local g = math.max(tonumber(h['g' .. s]) or 0, h.b or 0)
       local t = tonumber(h['t' .. s])
-      if t then g = math.max(g, t + v.delay) end
+      if t and v.delay > 0 then g = math.max(g, t + v.delay) end
       -- A place that was closed still cools down: until then the others wait with it.
       if i > v.places then
         closed = math.max(closed, g)
@@ -156,7 +156,8 @@ local function freeHost(host, place, finish, delay)
   h['k' .. s] = nil
   call('HDEL', P .. 'h:' .. host, 'k' .. s)
   if finish then
-    local gate = math.max(tonumber(h['g' .. s]) or 0, finish + delay)
+    finish = finish + TICK
+    local gate = math.max(tonumber(h['g' .. s]) or 0, delay > 0 and finish + delay or 0)
     keep(host, 't' .. s, finish, 'g' .. s, gate)
   end
 end

@@ -1,0 +1,222 @@
+"""Leasing: hosts out of the shards, to one worker, and held for as long as it needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.errors import InvalidLimit, ShoalError, StoreCorrupt
+from shoal.frontier.allowance import Allowance
+from shoal.frontier.crawls import Crawls
+from shoal.frontier.entry import unpack
+from shoal.frontier.scripts import Status
+from shoal.frontier.shards import Shards, mono
+from shoal.frontier.watch import Watch
+from shoal.model import ranges
+from shoal.model.lease import Lease
+from shoal.model.visit import Visit
+from shoal.store import Argument
+
+# An idle worker asks again after this time even if nobody wakes it.
+LONGEST_SLEEP_SECONDS = 10.0
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a worker's leases have in common."""
+
+    worker: str
+    lease_seconds: float
+    batch_seconds: float
+    expiries: int
+    blames: int
+
+    def check(self) -> None:
+        ranges.worker(self.worker)
+        ranges.number("lease_seconds", self.lease_seconds, 0.01, 86400)
+        ranges.number("batch_seconds", self.batch_seconds, 0, 3600)
+        ranges.whole("expiries", self.expiries, 1, 255)
+        ranges.whole("blames", self.blames, 1, 255)
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.lease_seconds * 1000)
+
+    @property
+    def batch_ms(self) -> int:
+        return round(self.batch_seconds * 1000)
+
+    def trusted_until(self, called_mono: float) -> float:
+        """Before the deadline by what it takes to abort a transfer."""
+        return called_mono + self.lease_seconds - min(self.lease_seconds / 10, 5.0)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What one call of lease asks for."""
+
+    hosts: int
+    visits: int
+    spiders: tuple[str, ...]
+    sleeps: bool
+
+
+class Given(msgspec.Struct):
+    """What shards gave: leases, ms until there may be more (-1 never), crawls that want allowance."""
+
+    leases: list[Lease]
+    soonest_ms: int
+    dry: set[str]
+
+    def join(self, other: Given) -> None:
+        self.leases += other.leases
+        self.dry |= other.dry
+        known = [ms for ms in (self.soonest_ms, other.soonest_ms) if ms >= 0]
+        self.soonest_ms = min(known, default=-1)
+
+
+class Leasing:
+    def __init__(self, shards: Shards, crawls: Crawls, watch: Watch, terms: Terms) -> None:
+        self._shards = shards
+        self._crawls = crawls
+        self._allowance = Allowance(shards, crawls)
+        self._watch = watch
+        self._terms = terms
+        self._locks = [asyncio.Lock() for _ in range(shards.count)]
+        self.turn = 0
+
+    async def lease(self, wanted: Wanted, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
+        until = mono() + ranges.number("wait_seconds", wait_seconds, 0, 10**9)
+        order = self._order(shards)
+        first = order
+        while True:
+            given = await self._round(first, wanted)
+            if not given.leases and first is not order:
+                given = await self._round(order, wanted)
+            left = until - mono()
+            if given.leases or left <= 0:
+                return given.leases
+            sleep = left if given.soonest_ms < 0 else min(left, given.soonest_ms / 1000 + 0.0005)
+            woken = await self._watch.sleep(min(sleep, LONGEST_SLEEP_SECONDS))
+            if not woken and sleep == left:
+                # Nobody called and nothing is due: to ask once more would only be polling.
+                return []
+            # Whoever called has something: it is taken before the others are asked.
+            first = [shard for shard in order if shard in woken] or order
+
+    def _order(self, shards: Sequence[int] | None) -> list[int]:
+        if shards is None:
+            order = list(range(self._shards.count))
+        else:
+            order = [ranges.whole("A shard's number", shard, 0, self._shards.count - 1) for shard in shards]
+            if not order:
+                raise InvalidLimit("shards is empty: name at least one, or leave it out for all.")
+        self.turn = (self.turn + 1) % len(order)
+        return order[self.turn :] + order[: self.turn]
+
+    async def _round(self, order: list[int], wanted: Wanted) -> Given:
+        """First one shard for all hosts wanted, which is enough when much is ready; then all the others at once.
+
+        What one shard gives is not dropped because another cannot answer.
+        """
+        errors: list[BaseException] = []
+        given = Given([], -1, set())
+        try:
+            given = await self._ask(order[0], wanted)
+        except ShoalError as error:
+            errors.append(error)
+        left = wanted.hosts - len(given.leases)
+        if left > 0 and len(order) > 1:
+            share = msgspec.structs.replace(wanted, hosts=-(-left // (len(order) - 1)))
+            for one in await asyncio.gather(*(self._ask(s, share) for s in order[1:]), return_exceptions=True):
+                if isinstance(one, BaseException):
+                    errors.append(one)
+                else:
+                    given.join(one)
+        if errors and not given.leases:
+            raise errors[0]
+        for key in given.dry:
+            await self._allowance.settle(key)
+        if given.dry and not given.leases:
+            return await self._round(order, wanted)
+        return given
+
+    async def _ask(self, shard: int, wanted: Wanted) -> Given:
+        terms = self._terms
+        async with self._locks[shard]:
+            request = self._shards.request()
+            while True:
+                args = (
+                    terms.worker, request, wanted.hosts, wanted.visits, terms.lease_ms, terms.batch_ms, terms.expiries,
+                    int(wanted.sleeps), self._watch.expected_ms(shard), *wanted.spiders,
+                )  # fmt: skip
+                called = mono()
+                reply = await self._shards.call("lease", shard, args, replicated=True, waits=False)
+                if reply[0] == Status.OK:
+                    break
+                if reply[0] == Status.HELD:
+                    return Given([], reply[1], set())
+                await self._watch.turn_epoch(shard, reply, terms.lease_ms)
+        self._watch.note(shard, reply[1], called)
+        trusted = terms.trusted_until(called)
+        leases = []
+        for i in range(4, len(reply), 5):
+            token, host_bytes, delay_ms, epoch, flat = reply[i : i + 5]
+            lease = Lease(token.decode(), shard, host_bytes.decode(), delay_ms / 1000, epoch, trusted, ())
+            numbered = ((n // 3 + 1, *flat[n : n + 3]) for n in range(0, len(flat), 3))
+            made = await self._visits(lease, numbered)
+            if made:
+                leases.append(msgspec.structs.replace(lease, visits=tuple(made)))
+        return Given(leases, reply[2], {key.decode() for key in reply[3]})
+
+    async def renew(self, leases: Sequence[Lease], visits: int) -> list[Lease | None]:
+        ranges.whole("visits", visits, 0, 1000)
+        terms = self._terms
+        by_shard: dict[int, list[int]] = {}
+        for index, lease in enumerate(leases):
+            by_shard.setdefault(lease.shard, []).append(index)
+        args: dict[int, list[Argument]] = {}
+        for shard, indexes in by_shard.items():
+            args[shard] = [terms.lease_ms, terms.batch_ms]
+            for index in indexes:
+                args[shard] += [leases[index].token, _known(leases[index]), visits]
+        called = mono()
+        replies = await self._shards.call_all("renew", args, replicated=True)
+        while behind := {shard: args[shard] for shard, reply in replies.items() if reply[0] != Status.OK}:
+            for shard in behind:
+                await self._watch.turn_epoch(shard, replies[shard], terms.lease_ms)
+            replies |= await self._shards.call_all("renew", behind, replicated=True)
+        renewed: list[Lease | None] = [None] * len(leases)
+        for shard, indexes in by_shard.items():
+            for index, flat in zip(indexes, replies[shard][2:], strict=True):
+                if flat != Status.LOST:
+                    old = leases[index]
+                    numbered = ((int(flat[i]), *flat[i + 1 : i + 4]) for i in range(0, len(flat), 4))
+                    fresh = tuple(await self._visits(old, numbered))
+                    known = max([_known(old), *(visit.number for visit in fresh)])
+                    renewed[index] = msgspec.structs.replace(
+                        old, trusted_until_mono=terms.trusted_until(called), visits=fresh, known=known
+                    )
+        return renewed
+
+    async def _visits(self, lease: Lease, numbered: Any) -> list[Visit]:
+        """The visits a shard gave. One that is not Shoal's ends as failed and costs the others nothing."""
+        made = []
+        for number, key, priority, entry in numbered:
+            try:
+                crawl = await self._crawls.by_key(key.decode())
+                visit = unpack(entry, host=lease.host, crawl=crawl.id, priority=int(priority), number=number)
+            except (StoreCorrupt, ValueError):
+                corrupt: tuple[Argument, ...] = (number, "f", "corrupt entry", 0)
+                block = (lease.token, lease.host, "", "", "", "", 1, *corrupt)
+                args = (self._terms.worker + ".corrupt", self._shards.request(), *block)
+                await self._shards.call("acknowledge", lease.shard, args, replicated=True)
+            else:
+                made.append(visit)
+        return made
+
+
+def _known(lease: Lease) -> int:
+    """The number of the newest visit the holder has seen."""
+    return max([lease.known, *(visit.number for visit in lease.visits)])
