@@ -33,7 +33,7 @@ async def crawl(*seeds: str, worker: str = "", lease_seconds: float = 60) -> Non
                         body = (await asyncio.to_thread(page.read)).decode(errors="replace")
                         links = [parse.urljoin(visit.url, part.split('"')[0]) for part in body.split('href="')[1:]]
                         await frontier.add("example", [x for x in links if parse.urlsplit(x).netloc == lease.host])
-                        Path(parse.quote(visit.url, "")).write_text(body)
+                        await asyncio.to_thread(Path(parse.quote(visit.url, "")).write_text, body)
                         await frontier.acknowledge(lease, [visit.stored()])
                     except Exception as error:
                         await frontier.acknowledge(lease, [visit.failed(ascii(error))])

@@ -51,7 +51,7 @@ class Fleet:
         """A worker's frontier: one for each name, on the test's clock."""
         if name not in self.named:
             self.named[name] = Frontier(self.shards, worker=name, **options)
-            self.named[name]._turn = 0
+            self.named[name]._leasing.turn = 0
         return self.named[name]
 
     async def join(self, name: str, **options: Any) -> Frontier:

@@ -50,7 +50,13 @@ class Crawls:
         if not isinstance(limits, Limits):
             raise InvalidLimit(f"limits are {limits!r}: they must be Limits.")
         limits.check()
-        packed = _packed(limits, spec or {})
+        return await self._create(crawl_id, limits, _packed(limits, spec or {}))
+
+    async def restore(self, crawl_id: str, packed: bytes) -> Crawl:
+        """A crawl out of a dump: `packed` is its specification as its home shard had it, empty if it was deleted."""
+        return await self._create(ranges.crawl_id(crawl_id), _decode(packed).limits if packed else Limits(), packed)
+
+    async def _create(self, crawl_id: str, limits: Limits, packed: bytes) -> Crawl:
         home = self._shards.home(crawl_id)
         args = (crawl_id, secrets.token_hex(8), limits.max_pages, packed)
         reply = await self._shards.call("create", home, args, replicated=True)
@@ -294,7 +300,11 @@ def _packed(limits: Limits, spec: dict[str, Any]) -> bytes:
 
 
 def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:
-    """A crawl as its copies have it; the names of the fields are those of lua/shared/crawls.lua."""
+    return (crawl.key, crawl.version, crawl.state.code, why, mode, *copy_fields(crawl))
+
+
+def copy_fields(crawl: Crawl) -> list[str | int]:
+    """A crawl's limits as its copies have them; the names are those of lua/shared/crawls.lua."""
     limits = crawl.limits
     fields: list[str | int] = [
         "id", crawl.id, "sp", limits.spider, "pr", limits.priority, "ord", limits.order[0],
@@ -305,11 +315,11 @@ def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:
         fields += ["md", limits.max_depth]
     if limits.max_pages:
         fields += ["mp", 1]
-    return (crawl.key, crawl.version, crawl.state.code, why, mode, *fields)
+    return fields
 
 
 def _crawl(fields: dict[str, bytes], now_ms: int) -> Crawl:
-    spec = _decode(fields["spec"]) if "spec" in fields else _Spec(Limits())
+    spec = _decode(fields["spec"]) if fields.get("spec") else _Spec(Limits())
     state = STATES[fields["st"].decode()]
     expires = spec.limits.expires_at
     if state.open and expires and expires * 1000 <= now_ms:

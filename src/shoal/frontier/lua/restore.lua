@@ -1,0 +1,120 @@
+-- restore: write one line of a dump into this shard. For a namespace nobody works on yet.
+-- ARGV    1 now | 2 number of the line for this shard | 3 kind | then by kind:
+--         crawl   id, state, created ms, ended ms, why, pages left
+--         copy    crawl, version, state, stored, failed, excluded, then field, value, ... (as sync) and '' and reason, count, ...
+--         waiting crawl, host, priority, entries ...; front: the same, to be taken next
+--         later   crawl, host, priority, due ms, entry
+--         failed  crawl, host, priority, why, entries ...
+--         seen    crawl, fingerprints ...
+--         pages   crawl, host, pages stored
+--         host    host, then field, value, ...
+--         seed    seed of fingerprints
+-- Reply   OK
+-- Keeps   a line whose number was written already changes nothing: a lost reply costs nothing
+-- Cost    O(the line), at most 250 entries
+--include shard crawls seen queues hosts
+
+local number_ = number(1, BIG)
+local kind = text(8, '^%l+$')
+if wrong then return {S.INVALID, wrong} end
+if (tonumber(call('HGET', KEYS[1], 'restored')) or 0) >= number_ then return {S.OK} end
+
+local function rest(limit, pattern)
+  local all = {}
+  while not wrong and at < #ARGV do all[#all + 1] = text(limit, pattern) end
+  return all
+end
+
+if kind == 'crawl' then
+  local id = text(128, '^[%w_.:@-]+$')
+  local state_ = text(1, '^[rpsefd]$')
+  local created, finished = number(0, BIG), number(0, BIG)
+  local why = text(64)
+  local left = number(0, BIG)
+  if wrong then return {S.INVALID, wrong} end
+  call('HSET', P .. 'crawl:' .. id, 'st', state_, 'created', created, 'left', left)
+  if finished > 0 then call('HSET', P .. 'crawl:' .. id, 'ended', finished, 'why', why) end
+  call('ZADD', P .. 'crawls', created, id)
+elseif kind == 'seed' then
+  local seed = text(20, '^%d+$')
+  if wrong then return {S.INVALID, wrong} end
+  call('HSET', KEYS[1], 'seed', seed)
+elseif kind == 'host' then
+  local host = text(260, HOST)
+  local fields = rest(128)
+  if wrong or #fields % 2 == 1 then return {S.INVALID, wrong or 'fields'} end
+  if #fields > 0 then call('HSET', P .. 'h:' .. host, unpack(fields)) end
+  if state(host).x then call('HINCRBY', KEYS[1], 'blocked', 1) end
+  arm(host)
+else
+  local key = text(16, CRAWL)
+  if kind == 'copy' then
+    local version = number(1, BIG)
+    local args = {'v', version, 'st', text(1, '^[rpsef]$'), 'gn', 1, 'gs', NOW}
+    local ends = {s = number(0, BIG), f = number(0, BIG), x = number(0, BIG)}
+    local pairs_ = rest(128)
+    if wrong then return {S.INVALID, wrong} end
+    local i = 1
+    while pairs_[i] and pairs_[i] ~= '' do
+      args[#args + 1] = pairs_[i]
+      args[#args + 1] = pairs_[i + 1] or ''
+      i = i + 2
+    end
+    call('HSET', P .. 'c:' .. key, unpack(args))
+    for j = i + 1, #pairs_ - 1, 2 do call('HINCRBY', P .. 'reasons:' .. key, pairs_[j], pairs_[j + 1]) end
+    local c = crawl(key)
+    put(key, 'a', ends.s + ends.f + ends.x)
+    for f, n in pairs(ends) do put(key, f, n) end
+    if c.exp > 0 and not ended(c) then call('ZADD', P .. 'expiring', c.exp, key) end
+  else
+    local c = crawl(key)
+    if not c then return {S.UNKNOWN} end
+    if kind == 'seen' then
+      local fingerprints = rest(20, '^%-?%d+$')
+      if wrong then return {S.INVALID, wrong} end
+      local new = 0
+      for _, fingerprint in ipairs(fingerprints) do
+        if remember(key, c, level(c.gn), fingerprint) then new = new + 1 end
+      end
+      put(key, 'gc', c.gc + new)
+      while c.gc > c.gn * LOAD do split(key, c) end
+    else
+      local host = text(260, HOST)
+      if kind == 'pages' then
+        local stored = number(0, BIG)
+        if wrong then return {S.INVALID, wrong} end
+        call('HSET', P .. 'hp:' .. key, host, stored)
+      else
+        local prio = text(17, PRIORITY)
+        if kind == 'waiting' or kind == 'front' then
+          local entries = rest(65536)
+          if wrong or #entries == 0 or #entries > 250 then return {S.INVALID, wrong or 'entries'} end
+          push(key, c, host, prio, entries, kind == 'front')
+          bump(key, 'a', #entries)
+          bump(key, 'w', #entries)
+          enlist(key, host)
+          arm(host)
+        elseif kind == 'later' then
+          local due = number(0, BIG)
+          local entry = text(65536)
+          if wrong then return {S.INVALID, wrong} end
+          bump(key, 'a', 1)
+          bump(key, 't', 1)
+          call('ZADD', P .. 'later', due, key .. ':' .. prio .. ':' .. host .. ' ' .. entry)
+        elseif kind == 'failed' then
+          local why = text(64)
+          local entries = rest(65536)
+          if wrong then return {S.INVALID, wrong} end
+          for _, entry in ipairs(entries) do
+            call('RPUSH', P .. 'failed:' .. key, prio .. ':' .. host .. ' ' .. why .. '\n' .. entry)
+          end
+        else
+          return {S.INVALID, 'kind'}
+        end
+      end
+    end
+  end
+end
+save()
+call('HSET', KEYS[1], 'restored', number_)
+return {S.OK}
