@@ -187,3 +187,19 @@ async def test_blocking_twice_and_unblocking_once_unblocks(fleet: Fleet) -> None
     assert (await ann.add("c", ["http://a.example/"])).letters == "n"
     await ann.hosts.block("b.example")
     assert (await ann.add("c", ["http://b.example/"])).letters == "b"
+
+
+async def test_a_host_that_nobody_waits_for_is_forgotten_a_day_after_its_gate(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=10))
+    quiet, kept = fleet.hosts(2)
+    key = {host: fleet.shards.prefixes[fleet.shards.of(host)] + "h:" + host for host in (quiet, kept)}
+    await ann.hosts.set_delay(kept, 5)
+    await ann.add("c", [*paths(quiet, 1), *paths(kept, 1)])
+    await end(ann, await ann.lease())
+    assert 86_400_000 < await fleet.store.command("PTTL", key[quiet], key=key[quiet]) <= 86_410_000
+    assert await fleet.store.command("PTTL", key[kept], key=key[kept]) == -1
+    await ann.add("c", [f"http://{quiet}/again"])
+    fleet.clock.tick(20)
+    await ann.lease()
+    assert await fleet.store.command("PTTL", key[quiet], key=key[quiet]) == -1

@@ -156,7 +156,7 @@ class _Dump:
         elif family == "h":
             fields = {k: v.decode() for k, v in _pairs(await self._ask("HGETALL", name, key=name)).items()}
             # Who held it holds it no longer; an epoch means nothing elsewhere.
-            kept = {k: v for k, v in fields.items() if k[0] != "k" and k != "e"}
+            kept = {k: v for k, v in fields.items() if k[0] != "k" and k not in ("e", "ex")}
             if kept:
                 yield {"host": rest, "fields": kept}
 

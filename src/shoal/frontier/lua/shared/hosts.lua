@@ -2,7 +2,8 @@
 -- Fields of `h:<host>`, all optional: per place i (1 has no suffix) k token of its holder, t last finish ms,
 -- g gate ms; d delay and n places set by an operator, cd robots crawl delay, rk 1 = robots.txt is known, ad delay
 -- from response times, m mean response ms, b back-off until ms, f failures in a row, x why blocked, mx highest
--- place used, e epoch of the last lease, t* last finish, ts last successful finish.
+-- place used, e epoch of the last lease, ts last successful finish,
+-- ex 1 = it is about to be forgotten.
 local MOST_PLACES = 32
 -- More crawls than this on one host see to it in turns.
 local MOST_CRAWLS = 1000
@@ -118,12 +119,29 @@ local function setAside(v, why)
   end
 end
 
+-- A host that nobody waits for and nobody holds is forgotten a day after its gate, unless an operator said something of
+-- it: a crawl of many millions of hosts would otherwise keep them all.
+local function fade(host, h)
+  if h.ex or h.x or h.d or h.n or not next(h) then return end
+  local gate = h.b or 0
+  for i = 1, h.mx or 1 do
+    if h['k' .. suffix(i)] then return end
+    gate = math.max(gate, tonumber(h['g' .. suffix(i)]) or 0)
+  end
+  h.ex = '1'
+  call('HSET', P .. 'h:' .. host, 'ex', 1)
+  call('PEXPIRE', P .. 'h:' .. host, math.max(0, gate - NOW) + 86400000)
+end
+
 -- Make `ready` say what is true of a host: in one class for each spider that waits, or in none. An idle host is armed
 -- at its gate, never simply at now. `fresh`: it was in no class before; `least`: not before this. True when it will
 -- be ready at some moment.
 local function arm(host, fresh, least)
   local v = view(host)
-  if not next(v.lanes) then return false end
+  if not next(v.lanes) then
+    fade(host, v.h)
+    return false
+  end
   if v.h.x then
     setAside(v, v.h.x)
     return false
@@ -144,6 +162,11 @@ end
 
 local function keep(host, ...)
   local h = state(host)
+  if h.ex then
+    call('PERSIST', P .. 'h:' .. host)
+    call('HDEL', P .. 'h:' .. host, 'ex')
+    h.ex = nil
+  end
   local args = {...}
   for i = 1, #args, 2 do h[args[i]] = args[i + 1] end
   call('HSET', P .. 'h:' .. host, ...)

@@ -1,0 +1,157 @@
+"""The reference names everything that is public, and what it quotes is what the code says.
+
+docs/reference/scripts.md is the headers of the Lua scripts; `python -m tests.unit.test_reference` writes it.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import shoal
+import shoal.frontier
+from shoal.frontier import keys, scripts
+from shoal.frontier.crawls import Crawls
+from shoal.frontier.hosts import Hosts
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+LUA = ROOT / "src/shoal/frontier/lua"
+SERVICES = {"Frontier": shoal.Frontier, "Crawls": Crawls, "Hosts": Hosts, "Store": shoal.Store}
+VALUES = {name: getattr(shoal, name) for name in shoal.__all__ if name not in SERVICES}
+FUNCTIONS = [name for name in shoal.frontier.__all__ if not inspect.isclass(getattr(shoal.frontier, name))]
+TESTS = {
+    name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+}
+SCRIPTS_HEAD = """\
+# Scripts
+
+Each operation of the frontier is one Lua script on the store; this page is their headers.
+
+Every script gets the shard's `meta` key as KEYS[1] and builds the other names from its prefix
+([the keys](store-keys.md)). In all of them but `found`, ARGV[1] is the time in milliseconds; workers leave it empty, and
+the server's clock counts.
+A script validates all of its arguments before it writes. `--include` names the shared parts it begins with. A call
+answers with a status first:
+"""
+
+
+def section(name: str) -> str:
+    """What docs/reference/frontier.md says under a heading."""
+    text = (DOCS / "reference/frontier.md").read_text()
+    found = re.search(rf"^(##+) {name}$(.*?)(?=^##+ |\Z)", text, re.M | re.S)
+    assert found, f"docs/reference/frontier.md has no heading {name}"
+    return found[2]
+
+
+def members(service: type) -> dict[str, object]:
+    return {name: member for name, member in inspect.getmembers(service) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_public_method_is_in_the_reference_with_its_parameters(name: str) -> None:
+    text = section(name)
+    rows = {row[1]: row[0] for row in re.findall(r"(^\| `(?:await )?(\w+)[(`].*$)", text, re.M)}
+    public = members(SERVICES[name])
+    assert set(rows) == set(public), "a method without a row, or a row without a method"
+    for method, member in public.items():
+        if callable(member):
+            called = rows[method].split("|")[1]
+            for parameter in list(inspect.signature(member).parameters.values()):
+                if parameter.name != "self":
+                    assert re.search(rf"\b{parameter.name}\b", called), f"{name}.{method}: {parameter.name} is missing"
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_field_of_a_value_is_in_the_reference(name: str) -> None:
+    value = VALUES[name]
+    fields: set[str] = set(value.__struct_fields__) if issubclass(value, msgspec.Struct) else set()
+    if issubclass(value, enum.Enum):
+        fields |= {member.value for member in value}
+    for member, thing in vars(value).items():
+        if not member.startswith("_") and (inspect.isfunction(thing) or isinstance(thing, property)):
+            fields.add(member)
+    text = section(name)
+    missing = {field for field in fields if not re.search(rf"`{field}[`(]", text)}
+    assert not missing
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_is_in_the_reference(name: str) -> None:
+    assert re.search(rf"^\| `(?:await )?{name}\(", section("Functions"), re.M)
+
+
+def test_every_key_of_a_shard_is_in_the_reference_and_no_other() -> None:
+    text = (DOCS / "reference/store-keys.md").read_text()
+    named = re.findall(r"^\| `([a-z]+:?)[^`]*` \|", text, re.M)
+    assert sorted(named) == sorted([*keys.SINGLE, *keys.FAMILIES])
+
+
+def scripts_page() -> str:
+    statuses = ", ".join(f"`{status.name}` {status.value}" for status in scripts.Status)
+    parts = [f"{SCRIPTS_HEAD}{statuses}."]
+    for name in scripts.names():
+        parts.append(f"## {name}\n\n```lua\n{header(LUA / f'{name}.lua')}\n```")
+    parts.append("## Shared parts\n\nWhat more than one script needs, put in front of those that include it.")
+    for path in sorted((LUA / "shared").glob("*.lua")):
+        parts.append(f"### shared/{path.stem}\n\n```lua\n{header(path)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def header(path: Path) -> str:
+    """The comment a script begins with."""
+    lines: list[str] = []
+    for line in path.read_text().splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line)
+    assert lines, f"{path.name} does not begin with a header"
+    return "\n".join(lines)
+
+
+def test_the_page_of_scripts_is_their_headers() -> None:
+    page = DOCS / "reference/scripts.md"
+    assert page.read_text() == scripts_page(), "run: python -m tests.unit.test_reference"
+
+
+@pytest.mark.parametrize("page", ["docs/guides/first-crawler.md", "README.md"])
+def test_the_example_is_quoted_as_it_is(page: str) -> None:
+    example = (ROOT / "examples/crawler.py").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    assert blocks
+    assert all(block in example for block in blocks)
+
+
+def test_the_guide_has_the_whole_example() -> None:
+    example = (ROOT / "examples/crawler.py").read_text()
+    code = example[example.index("import asyncio") :]
+    assert f"```python\n{code}```" in (DOCS / "guides/first-crawler.md").read_text()
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        named = set(re.findall(r"`(test_\w+)`", page.read_text()))
+        assert named <= TESTS, f"{page.name} names tests that do not exist: {sorted(named - TESTS)}"
+
+
+def test_figures_in_the_readme_are_those_of_the_benchmarks() -> None:
+    measured = table((DOCS / "reference/benchmarks.md").read_text())
+    quoted = {name: row for name, row in table((ROOT / "README.md").read_text()).items() if name in measured}
+    assert len(quoted) >= 5
+    for name, (figure, peer, *_) in quoted.items():
+        unit, scrapy_redis = measured[name][1], measured[name][5]
+        assert (figure, peer) == (f"{measured[name][0]} {unit}", f"{scrapy_redis} {unit}" if scrapy_redis else ""), name
+
+
+def table(text: str) -> dict[str, list[str]]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    return {row[0]: row[1:] for row in rows}
+
+
+if __name__ == "__main__":
+    (DOCS / "reference/scripts.md").write_text(scripts_page())
