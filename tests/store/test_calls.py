@@ -16,7 +16,6 @@ from tests.servers import Server, redis_server, server, valkey_server
 
 ECHO = Script("echo", "return {KEYS[1], ARGV[1], #ARGV}")
 PUSH = Script("push", "return redis.call('RPUSH', KEYS[1], ARGV[1])")
-STAMP = Script("stamp", "return ARGV", stamped=True)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -70,17 +69,6 @@ async def test_a_flushed_script_cache_is_not_visible(valkey: Server) -> None:
             assert await store.call_many([(ECHO, "k", [n]) for n in range(3)]) == [
                 [b"k", b"%d" % n, 1] for n in range(3)
             ]
-
-
-async def test_a_stamped_script_learns_the_run_id_of_the_server_it_runs_on(own: Server) -> None:
-    async with await Store.open(own.url) as store:
-        before = own.info("server")["run_id"]
-        assert await store.call(STAMP, "k", ["a"]) == [before.encode(), b"a"]
-        assert store.run_id("k") == before
-        own.restart()
-        after = own.info("server")["run_id"]
-        assert after != before
-        assert await store.call(STAMP, "k", []) == [after.encode()]
 
 
 async def test_every_call_of_a_batch_is_tried_before_the_first_error_is_raised(valkey: Server) -> None:

@@ -39,8 +39,6 @@ class Job(NamedTuple):
             head: tuple[Argument, ...] = ("EVAL", script.source, 1, self.key or "")
         else:
             head = ("EVALSHA", script.sha, 1, self.key or "")
-        if script.stamped:
-            head = (*head, link.facts.run_id)
         return pack((*head, *self.args))
 
     @property

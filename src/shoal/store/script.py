@@ -8,16 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One Lua script. Build it once at import: the SHA-1 is computed here and never again.
-
-    With `stamped`, the store puts the run id of the server the call really goes to in front of the
-    arguments (ARGV[1]). A caller cannot do that itself: between reading a run id and sending the
-    call, the connection may be lost and a retry may reach another server.
-    """
+    """One Lua script. Build it once: the SHA-1 is computed here and never again."""
 
     name: str
     source: str
-    stamped: bool = False
     sha: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -35,19 +35,18 @@ if expected and math.abs(NOW - expected) > 1000 then return {S.CLOCK, NOW} end
 call('DEL', P .. '-')
 
 local reply = {S.OK, NOW, -1, {}}
-local function give(token, lease, numbers)
-  local visits = {}
-  for _, n in ipairs(numbers) do
-    local key, prio, entry = unpackVisit(lease[tostring(n)])
-    visits[#visits + 1] = key
-    visits[#visits + 1] = prio
-    visits[#visits + 1] = entry
+local function give(token, host, delay, visits)
+  local flat = {}
+  for _, visit in ipairs(visits) do
+    flat[#flat + 1] = visit[1]
+    flat[#flat + 1] = visit[2]
+    flat[#flat + 1] = visit[3]
   end
   reply[#reply + 1] = token
-  reply[#reply + 1] = lease.host
-  reply[#reply + 1] = tonumber(lease.delay)
+  reply[#reply + 1] = host
+  reply[#reply + 1] = delay
   reply[#reply + 1] = tonumber(META[3])
-  reply[#reply + 1] = visits
+  reply[#reply + 1] = flat
 end
 
 -- A repeated request: its reply was lost on the way. What it was given is given again.
@@ -59,9 +58,9 @@ if last and string.match(last, '^%w+') == request then
     -- Nobody holds it yet: its time begins now, as the caller will count it. One that is over stays over.
     if lease and deadline and deadline > NOW then
       call('ZADD', P .. 'leases', 'XX', NOW + ttl, token)
-      local numbers = visitsOf(lease)
-      table.sort(numbers)
-      give(token, lease, numbers)
+      local visits = {}
+      for _, n in ipairs(visitsOf(lease)) do table.insert(visits, 1, {unpackVisit(lease[tostring(n)])}) end
+      give(token, lease.host, tonumber(lease.delay), visits)
     end
   end
   reply[3] = 0
@@ -199,13 +198,9 @@ while given < hosts do
         given = given + 1
         local token = string.sub(RUN, 1, 10) .. '.' .. META[2] .. '-' .. counter .. '.' .. worker
         local args = {'host', host, 'place', place, 'delay', delay, 'start', NOW, 'n', #visits}
-        local flat = {}
         for i, visit in ipairs(visits) do
           args[#args + 1] = i
           args[#args + 1] = visit[1] .. ':' .. visit[2] .. ':' .. visit[3]
-          flat[#flat + 1] = visit[1]
-          flat[#flat + 1] = visit[2]
-          flat[#flat + 1] = visit[3]
         end
         call('HSET', P .. 'l:' .. token, unpack(args))
         keep(host, 'k' .. suffix(place), token)
@@ -215,11 +210,7 @@ while given < hosts do
         tokens[#tokens + 1] = token
         deadlines[#deadlines + 1] = deadline
         deadlines[#deadlines + 1] = token
-        reply[#reply + 1] = token
-        reply[#reply + 1] = host
-        reply[#reply + 1] = delay
-        reply[#reply + 1] = tonumber(META[3])
-        reply[#reply + 1] = flat
+        give(token, host, delay, visits)
       end
     end
   end

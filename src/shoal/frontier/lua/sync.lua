@@ -42,7 +42,6 @@ elseif c.v < version then
     call('SADD', P .. 'unparking', key)
   elseif st ~= 'r' and st ~= 'p' then
     finish(key, st, why)
-    call('SADD', P .. 'unparking', key)
   end
 end
 if c.exp > 0 and not ended(c) then call('ZADD', P .. 'expiring', c.exp, key) else call('ZREM', P .. 'expiring', key) end

@@ -39,6 +39,7 @@ local function finish(key, state, why)
   put(key, 'st', state)
   call('ZREM', P .. 'expiring', key)
   call('ZREM', P .. 'dry', key)
+  call('SADD', P .. 'unparking', key)
 end
 
 local function ended(c)
