@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -158,6 +158,7 @@ async def crawl(sites: Sites, folder: Path) -> None:
     urls = sites.urls()
     seeds = [f"http://{host}/" for host in sites.hosts]
     fleet = Fleet(folder, seeds)
+    server: int | None = None
 
     def say(text: str) -> None:
         print(f"{sites.now():6.1f} s  {text}", flush=True)
@@ -166,6 +167,7 @@ async def crawl(sites: Sites, folder: Path) -> None:
         # One shard: a worker of crawler.py makes the visits of one lease at a time, and is to get no more than one.
         opening = Frontier.open(folder=str(folder / ".shoal"), shards=1)
         async with asyncio.timeout(PATIENCE_SECONDS), await opening as frontier:
+            server = frontier.shards.store.embedded_pid()
             await frontier.crawls.create("example", Limits(delay_seconds=DELAY_SECONDS))
             await frontier.add("example", seeds)
             for worker in ("worker-1", "worker-2"):
@@ -202,6 +204,16 @@ async def crawl(sites: Sites, folder: Path) -> None:
     finally:
         sites.killed.set()
         fleet.close()
+        wait_for_end(server)
+
+
+def wait_for_end(pid: int | None) -> None:
+    """The store stops when nobody uses it any more; its folder is removed only then."""
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            for _ in range(500):
+                os.kill(pid, 0)
+                time.sleep(0.01)
 
 
 def later(sites: Sites, moment: float) -> list[Request]:
@@ -230,7 +242,7 @@ def report(sites: Sites, folder: Path) -> None:
         most = max(sum(r.start <= one.start < r.end for r in requests) for one in requests)
         print(f"{host:<18} {len(requests):>8}   {most:>12}   {gap:>10.3f} s  {DELAY_SECONDS:>5.3f} s")
         if gap < DELAY_SECONDS or most > 1:
-            raise Broken(f"{host} was asked {gap:.3f} s after a request of before, with {most} open at once.")
+            raise Broken(f"{host} was asked {gap:.3f} s after the request before, with {most} open at once.")
     print("\nEvery page was stored once, and no host was asked too soon.")
 
 
@@ -246,6 +258,8 @@ async def work(worker: str, folder: str, *seeds: str) -> None:
 
 
 def main() -> int:
+    # A shell that starts it in the background lets it ignore SIGINT; both signals are to end it in order.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     sites = Sites(victim="worker-1")
     try:

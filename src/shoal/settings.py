@@ -139,7 +139,12 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
         ),
     ] = "shoal"
     shards: Annotated[
-        int, Meta(description="Number of partitions of the hosts, fixed when the store is created.", ge=1, le=1024)
+        int,
+        Meta(
+            description="Number of partitions of the hosts in a new store; one that exists keeps its own.",
+            ge=1,
+            le=1024,
+        ),
     ] = 16
     server: Annotated[
         str,
@@ -175,10 +180,10 @@ class FrontierSettings(_Section, frozen=True, kw_only=True):
         Meta(description="A lease carries as many visits as fit into this time, at least one.", ge=0.1, le=60),
     ] = 2.0
     expiries: Annotated[
-        int, Meta(description="How many leases of a visit may run out before the visit fails.", ge=1, le=1000)
+        int, Meta(description="How many leases of a visit may run out before the visit fails.", ge=1, le=255)
     ] = 10
     blames: Annotated[
-        int, Meta(description="How many workers a visit may kill before it fails as poison.", ge=1, le=1000)
+        int, Meta(description="How many workers a visit may kill before it fails as poison.", ge=1, le=255)
     ] = 3
     host_failures: Annotated[
         int, Meta(description="How many failures in a row set a host aside, with all its visits.", ge=1, le=100_000)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ class Fleet(RuleBasedStateMachine):
 
     server: Server
     steps = 0
+    broken = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -450,8 +452,14 @@ class Fleet(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "keys"):
+            failure = sys.exception()
+            if failure is None and hasattr(self, "keys"):
                 self.drain()
+            elif isinstance(failure, AssertionError):
+                Fleet.broken = str(failure)
+        except AssertionError as error:
+            Fleet.broken = str(error)
+            raise
         finally:
             if hasattr(self, "store"):
                 self.do(self.store.close())

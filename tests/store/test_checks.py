@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StoreRefused, StoreUnavailable
+from shoal.frontier import Frontier, dump
+from shoal.model import Limits, Visit
 from shoal.store import Script, Store
 from shoal.store.checks import check
 from shoal.store.facts import parse_facts
@@ -97,17 +99,26 @@ async def test_the_documented_rights_are_enough_and_less_is_refused(own: Server)
     url = f"redis://shoal:pw@127.0.0.1:{own.port}"
     async with await Store.open(url) as store:
         assert store.durable
-        await store.call(NOTE, "shoal:{1}:k", [1], replicated=True)
-        async with store.listener("shoal:wake") as listener:
-            assert await listener.wait(2) == [b""]
+        await store.call(NOTE, "shoal{1}k", [1], replicated=True)
         with pytest.raises(StoreRefused):
             await store.command("FLUSHALL")
         with pytest.raises(StoreRefused):
             await store.call(NOTE, "other", [1])
+    async with await Frontier.open(url) as frontier:
+        await frontier.crawls.create("c", Limits(delay_seconds=0, max_pages=2))
+        await frontier.add("c", ["http://a.example/1", Visit(url="http://a.example/2", priority=3)])
+        while not await frontier.crawls.finished("c"):
+            for lease in await frontier.lease(wait_seconds=1):
+                await frontier.renew([lease])
+                await frontier.acknowledge(lease, [visit.stored() for visit in lease.visits])
+        await frontier.hosts.block("a.example")
+        assert [line async for line in dump(frontier.shards)]
+        await frontier.crawls.finish("c")
+        await frontier.crawls.delete("c")
     own.ask("ACL", "SETUSER", "shoal", "-set")
     async with await Store.open(url) as store:
         with pytest.raises(StoreRefused, match="script note"):
-            await store.call(NOTE, "shoal:{1}:k", [1])
+            await store.call(NOTE, "shoal{1}k", [1])
 
 
 async def test_tls_is_spoken_and_an_unknown_certificate_is_refused(tmp_path: Path) -> None:

@@ -16,11 +16,22 @@ from tests.servers import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+# The same demo with a crawl that was given no delay: the web servers' log must give it away.
+HASTY = """
+import sys
+sys.path.insert(0, "examples")
+import demo
+from shoal import Limits
+demo.Limits = lambda delay_seconds: Limits(delay_seconds=0.0)
+sys.exit(demo.main())
+"""
+
+
+def start(folder: Path, *program: str) -> subprocess.Popen[str]:
     paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(folder)}
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "examples/demo.py")], cwd=ROOT, env=environment, text=True,
+        [sys.executable, *(program or ["examples/demo.py"])], cwd=ROOT, env=environment, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
 
@@ -51,6 +62,15 @@ def test_the_demo_reports_what_held(tmp_path: Path) -> None:
     gaps = [float(gap) for gap in re.findall(r"^127\.0\.0\.1:\d+ .* (\d+\.\d+) s +0\.100 s$", out, re.M)]
     assert len(gaps) == 4
     assert min(gaps) >= 0.1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_demo_in_which_a_host_is_asked_too_soon_says_so(tmp_path: Path) -> None:
+    process = start(tmp_path, "-c", HASTY)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 1, out + err
+    assert re.fullmatch(r"demo: 127\.0\.0\.1:\d+ was asked \S+ s after .*\n", err), err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
-from shoal.errors import CrawlEnded, InvalidVisit
+from shoal.errors import CrawlEnded, InvalidUrl, InvalidVisit
 from shoal.frontier import entry
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.scripts import Status
@@ -27,10 +27,10 @@ class Admission:
         self._shards = shards
         self._crawls = crawls
 
-    async def add(self, crawl_id: str, visits: Iterable[Visit | str], force: bool) -> Added:
+    async def add(self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool) -> Added:
         crawl = await self._crawls.known(crawl_id)
-        by_shard, total = self._grouped(visits)
-        letters = bytearray(total)
+        by_shard, total = self._grouped(visits, skip_invalid)
+        letters = bytearray(b"i" * total)
         calls = [(shard, call) for shard, groups in by_shard.items() for call in _calls(groups, force)]
         # A round has one call a shard; a second call to the same shard waits for the next round.
         while calls:
@@ -57,25 +57,29 @@ class Admission:
             calls = later
         return Added(letters.decode())
 
-    def _grouped(self, visits: Iterable[Visit | str]) -> tuple[dict[int, _Groups], int]:
+    def _grouped(self, visits: Iterable[Visit | str], skip_invalid: bool) -> tuple[dict[int, _Groups], int]:
         """Everything is parsed and checked here, before the first call."""
         by_shard: dict[int, _Groups] = {}
         hosts: dict[str, tuple[int, _Groups]] = {}
         seed, count = self._shards.seed, self._shards.count
         place = -1
         for place, visit in enumerate(visits):
+            if not isinstance(visit, str | Visit):
+                raise InvalidVisit(f"A visit must be a Visit or a URL as text, not {type(visit).__name__}.")
+            try:
+                target = canonical(visit if isinstance(visit, str) else visit.url)
+            except InvalidUrl:
+                if skip_invalid:
+                    continue
+                raise
             if isinstance(visit, str):
-                target = canonical(visit)
                 packed = entry.plain(target, 0, "link")
                 priority = depth = 0
                 method, body = "GET", b""
-            elif isinstance(visit, Visit):
-                target = canonical(visit.url)
+            else:
                 priority, depth, method, body = visit.priority, visit.depth, visit.method, visit.body
                 _check(visit)
                 packed = entry.pack(target, visit)
-            else:
-                raise InvalidVisit(f"A visit must be a Visit or a URL as text, not {type(visit).__name__}.")
             known = hosts.get(target.host)
             if known is None:
                 bits = host_bits(target.host)

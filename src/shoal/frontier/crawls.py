@@ -43,14 +43,24 @@ class Crawls:
         self._by_id: dict[str, Crawl] = {}
         self._by_key: dict[str, Crawl] = {}
 
-    async def create(self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None) -> Crawl:
-        """A new crawl. An id is used once for ever: CrawlExists names one that is taken, also by an ended crawl."""
+    async def create(
+        self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None, *, exist_ok: bool = False
+    ) -> Crawl:
+        """A new crawl. An id is used once for ever: CrawlExists names one that is taken, also by an ended crawl.
+
+        With `exist_ok`, a crawl of this id that is there is returned as it is, with its own limits.
+        """
         ranges.crawl_id(crawl_id)
         limits = Limits() if limits is None else limits
         if not isinstance(limits, Limits):
             raise InvalidLimit(f"limits are {limits!r}: they must be Limits.")
         limits.check()
-        return await self._create(crawl_id, limits, _packed(limits, spec or {}))
+        try:
+            return await self._create(crawl_id, limits, _packed(limits, spec or {}))
+        except CrawlExists:
+            if exist_ok:
+                return await self.get(crawl_id)
+            raise
 
     async def restore(self, crawl_id: str, packed: bytes) -> Crawl:
         """A crawl out of a dump: `packed` is its specification as its home shard had it, empty if it was deleted."""
@@ -149,9 +159,11 @@ class Crawls:
         return bool(admitted == ended)
 
     async def finish(self, crawl_id: str) -> bool:
-        """Close a crawl that is finished; False, and it goes on, when it is not (any more)."""
+        """Close a crawl that is finished; False, and it goes on, when it is not (any more). True if it had ended."""
         if not await self.finished(crawl_id):
             return False
+        if not (await self.get(crawl_id)).state.open:
+            return True
         crawl = await self._at_home(crawl_id, State.FINISHED, "finished", b"")
         replies = await self._bring(crawl, "finished", mode="x")
         if all(reply[0] == Status.OK for reply in replies):

@@ -13,11 +13,12 @@ The calls a crawler makes, in their order: add, lease, (fetch), add the links, s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -35,6 +36,7 @@ from shoal.frontier.watch import Watch
 from shoal.model import ranges
 from shoal.model.lease import Lease
 from shoal.model.visit import Added, Outcome, Visit
+from shoal.settings import Settings
 from shoal.store import Argument, Store
 
 
@@ -58,7 +60,7 @@ class Frontier:
 
     def __init__(
         self, shards: Shards, *, worker: str = "", lease_seconds: float = 60.0, batch_seconds: float = 2.0,
-        expiries: int = 10, blames: int = 3,
+        expiries: int = 10, blames: int = 3, host_failures: int = 10,
     ) -> None:  # fmt: skip
         if worker == "":
             worker = f"{socket.gethostname().split('.')[0][:32]}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -67,7 +69,7 @@ class Frontier:
         self.worker = worker
         self.shards = shards
         self.crawls = Crawls(shards)
-        self.hosts = Hosts(shards)
+        self.hosts = Hosts(shards, host_failures)
         self._admission = Admission(shards, self.crawls)
         self._watch = Watch(shards, worker)
         self._leasing = Leasing(shards, self.crawls, self._watch, self._terms)
@@ -87,24 +89,47 @@ class Frontier:
     ) -> Frontier:  # fmt: skip
         """Connect to a store (embedded in `folder` when `url` is empty) and join its frontier, or found one."""
         store = await Store.open(url, folder=folder, on_warning=on_warning)
-        try:
+        async with _closed_on_error(store):
             joined = await Shards.found(store, namespace, shards)
             frontier = cls(
                 joined, worker=worker, lease_seconds=lease_seconds, batch_seconds=batch_seconds,
                 expiries=expiries, blames=blames,
             )  # fmt: skip
-        except BaseException:
-            await store.close()
-            raise
-        frontier._owned_store = store
-        return frontier
+            frontier._owned_store = store
+            return frontier
 
-    async def add(self, crawl_id: str, visits: Iterable[Visit | str], *, force: bool = False) -> Added:
+    @classmethod
+    async def from_settings(
+        cls, settings: Settings, *, worker: str = "", on_warning: Callable[[str], None] | None = None
+    ) -> Frontier:
+        """The same with everything as shoal.toml, SHOAL_* and flags have it (`shoal.settings.load`)."""
+        where, how = settings.store, settings.frontier
+        store = await Store.open(
+            where.url, folder=where.folder, server=where.server, maxmemory=where.maxmemory,
+            patience_seconds=where.patience_seconds, on_warning=on_warning,
+        )  # fmt: skip
+        async with _closed_on_error(store):
+            joined = await Shards.found(store, where.namespace, where.shards, exact=False)
+            frontier = cls(
+                joined, worker=worker, lease_seconds=how.lease_seconds, batch_seconds=how.batch_seconds,
+                expiries=how.expiries, blames=how.blames, host_failures=how.host_failures,
+            )  # fmt: skip
+            frontier._owned_store = store
+            return frontier
+
+    async def add(
+        self, crawl_id: str, visits: Iterable[Visit | str], *, force: bool = False, skip_invalid: bool = False
+    ) -> Added:
         """Admit URLs the crawl has not seen; with `force` also those it has.
 
-        Every URL is checked before the first is sent: one that is not a URL raises and nothing is added.
+        Every URL is checked before the first is sent: one that is not a URL raises InvalidUrl and nothing is added.
+        With `skip_invalid`, as for the links of a page, it is left out and the others are added.
         """
-        return await self._admission.add(crawl_id, visits, force)
+        return await self._admission.add(crawl_id, visits, force, skip_invalid)
+
+    def seconds_left(self, lease: Lease) -> float:
+        """How long its holder may still trust a lease; what is open when this reaches 0 is aborted."""
+        return lease.trusted_until_mono - mono()
 
     async def lease(
         self, *, hosts: int = 16, visits: int = 8, spiders: Sequence[str] = ("",), shards: Sequence[int] | None = None,
@@ -237,6 +262,15 @@ class Frontier:
             while (reply := await self.shards.call("acknowledge", shard, args, replicated=True))[0] != Status.OK:
                 await self._watch.turn_epoch(shard, reply, self._terms.lease_ms)
         return [token.decode() for token in reply[2:]]
+
+
+@contextlib.asynccontextmanager
+async def _closed_on_error(store: Store) -> AsyncIterator[None]:
+    try:
+        yield
+    except BaseException:
+        await store.close()
+        raise
 
 
 def _passed_ms(seconds: float) -> int:

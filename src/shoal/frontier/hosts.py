@@ -39,8 +39,9 @@ class Host(msgspec.Struct, frozen=True):
 class Hosts:
     """Reached as `frontier.hosts`. A host is a name, with its port unless that is 80 or 443."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Shards, host_failures: int = 10) -> None:
         self._shards = shards
+        self._host_failures = whole("host_failures", host_failures, 0, WIDEST)
 
     async def get(self, host: str) -> Host:
         return await self._set(host)
@@ -58,20 +59,26 @@ class Hosts:
         return await self._set(host, rk=1, cd=milliseconds("crawl delay", crawl_delay_seconds, 86400))
 
     async def postpone(
-        self, host: str, seconds: float, *, failed: bool = False, host_failures: int = 10, reason: str = "unreachable"
+        self,
+        host: str,
+        seconds: float,
+        *,
+        failed: bool = False,
+        host_failures: int | None = None,
+        reason: str = "unreachable",
     ) -> bool:
         """No request to the host by anybody for this time.
 
-        With `failed`, a failure is counted; after `host_failures` in a row its visits are set aside as failed with
-        this reason, so that every crawl ends. True when that happened.
+        With `failed`, a failure is counted; after `host_failures` in a row (0: never) its visits are set
+        aside as failed with this reason, so that every crawl ends. True when that happened.
         """
         name = self.name(host)
-        whole("host_failures", host_failures, 0, WIDEST)
+        most = self._host_failures if host_failures is None else whole("host_failures", host_failures, 0, WIDEST)
         args = (
             name,
             milliseconds("back-off", seconds, 31536000),
             int(failed),
-            host_failures,
+            most,
             brief(reason, "unreachable"),
         )
         reply = await self._shards.call("postpone", self._shards.of(name), args, replicated=True)

@@ -116,7 +116,7 @@ class Leasing:
         return order[self.turn :] + order[: self.turn]
 
     async def _round(self, order: list[int], wanted: Wanted) -> Given:
-        """First one shard for all hosts wanted, which is enough when much is ready; then all the others at once.
+        """First one shard for all hosts wanted, which is enough when much is ready; then the others together.
 
         What one shard gives is not dropped because another cannot answer.
         """
@@ -126,10 +126,16 @@ class Leasing:
             given = await self._ask(order[0], wanted)
         except ShoalError as error:
             errors.append(error)
-        left = wanted.hosts - len(given.leases)
-        if left > 0 and len(order) > 1:
-            share = msgspec.structs.replace(wanted, hosts=-(-left // (len(order) - 1)))
-            for one in await asyncio.gather(*(self._ask(s, share) for s in order[1:]), return_exceptions=True):
+        others = order[1:]
+        while others and (left := wanted.hosts - len(given.leases)) > 0:
+            # As many shards as hosts are wanted, all if there are enough; together they give no more than that.
+            asked, others = others[:left], others[left:]
+            least, more = divmod(left, len(asked))
+            calls = (
+                self._ask(shard, msgspec.structs.replace(wanted, hosts=least + (place < more)))
+                for place, shard in enumerate(asked)
+            )
+            for one in await asyncio.gather(*calls, return_exceptions=True):
                 if isinstance(one, BaseException):
                     errors.append(one)
                 else:

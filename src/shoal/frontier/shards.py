@@ -48,9 +48,13 @@ class Shards:
 
     @classmethod
     async def found(
-        cls, store: Store, namespace: str, shards: int | None = None, clock_ms: Callable[[], int] | None = None
-    ) -> Shards:
-        """Join the frontier of this namespace, or make one with this number of shards."""
+        cls, store: Store, namespace: str, shards: int | None = None, clock_ms: Callable[[], int] | None = None,
+        *, exact: bool = True,
+    ) -> Shards:  # fmt: skip
+        """Join the frontier of this namespace, or make one with this number of shards.
+
+        With `exact`, one that has another number is refused; without, it is joined as it is.
+        """
         ranges.namespace(namespace)
         if shards is not None:
             ranges.whole("shards", shards, 1, MAX_SHARDS)
@@ -63,7 +67,7 @@ class Shards:
                 "use the Shoal that made it, or dump it there and load it here."
             )
         there, seed = int(reply[2]), int(reply[3])
-        if shards is not None and shards != there:
+        if exact and shards is not None and shards != there:
             raise StoreRefused(
                 f"Namespace {namespace!r} in the store has {there} shards, not {shards}: leave the number out, "
                 "or dump it and load it into a new namespace."

@@ -60,7 +60,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class Added(msgspec.Struct, frozen=True):
     """What became of visits that were added, one letter each in their order.
 
-    n new, s seen before, d deeper than the crawl goes, h the crawl has its pages of this host, b the host is blocked.
+    n new, s seen before, d deeper than the crawl goes, h the crawl has its pages of this host, b the host is blocked,
+    i not a URL that can be visited.
     """
 
     letters: str
@@ -75,5 +76,5 @@ class Added(msgspec.Struct, frozen=True):
 
     @property
     def refused(self) -> dict[str, int]:
-        names = {"d": "depth", "h": "pages per host", "b": "blocked"}
+        names = {"d": "depth", "h": "pages per host", "b": "blocked", "i": "not a URL"}
         return {names[letter]: count for letter, count in Counter(self.letters).items() if letter in names}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field, replace
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from shoal.errors import SettingsError
 
@@ -79,17 +79,19 @@ def parse_address(url: str) -> Address:
         known = ", ".join(f"{name}://" for name in _KINDS if not name.startswith("valkey"))
         raise SettingsError(f"The store URL {shown!r} has no scheme Shoal knows; use one of {known}.")
     kind, encrypted = _KINDS[scheme]
+    # Not urlsplit: some versions of Python refuse several hosts when one of them is an IPv6 address.
+    before, _, query_text = rest.partition("?")
+    netloc, slash, path_text = before.partition("/")
     try:
-        parts = urlsplit(f"x://{rest}")
-        query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        query = dict(parse_qsl(query_text, keep_blank_values=True, strict_parsing=bool(query_text)))
     except ValueError as error:
         raise SettingsError(f"The store URL {shown!r} does not parse; check it for stray characters.") from error
-    user, at, hosts = parts.netloc.rpartition("@")
+    user, at, hosts = netloc.rpartition("@")
     name, _, password = user.partition(":") if at else ("", "", "")
     credentials = Credentials(
         unquote(name) or query.pop("username", ""), unquote(password) or query.pop("password", "")
     )
-    path = unquote(parts.path)
+    path = unquote(slash + path_text)
     if scheme == "unix":
         if not path.strip("/"):
             raise SettingsError(f"The store URL {shown!r} names no socket; write unix:///path/to/socket.")

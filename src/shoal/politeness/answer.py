@@ -1,0 +1,152 @@
+"""What an answer to the request for robots.txt means, and how long what it said may be used (RFC 9309 2.3.1 and 2.4).
+
+Owns the meaning of statuses and the age limits. The worker asks, follows redirects (each hop under a lease of its own
+host) and keeps the `Copy`; the rules always belong to the authority that was asked first (2.3.1.2).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from shoal.errors import StoreCorrupt
+from shoal.politeness.robots import ALLOW_ALL, DISALLOW_ALL, MAX_PACKED_BYTES, Rules, parse
+
+MAX_HOPS = 5
+# 2.4: a copy SHOULD NOT be used for longer than a day, unless robots.txt cannot be reached.
+FRESH_SECONDS = 86_400.0
+# 2.3.1.4 names 30 days as reasonably long.
+UNREACHABLE_SECONDS = 30 * 86_400.0
+MAX_VALIDATOR_CHARACTERS = 1024
+
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_VERSION = 1
+
+
+class Meaning(StrEnum):
+    """What to do with an answer."""
+
+    RULES = "rules"
+    """Parse its body."""
+    UNCHANGED = "unchanged"
+    """The copy holds for another day."""
+    REDIRECT = "redirect"
+    """Ask the next address."""
+    UNAVAILABLE = "unavailable"
+    """There is no robots.txt: everything is allowed."""
+    UNREACHABLE = "unreachable"
+    """Nobody knows what it says: nothing is allowed for now, but for what a copy says."""
+
+
+def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Meaning:
+    """What an answer means.
+
+    `status` is None where none came whole: no DNS, refused, reset, TLS, time-out, cut short, or an address that must not
+    be asked. `hops` counts the redirects followed so far, `has_copy` says that the request was conditional.
+    """
+    if status is None:
+        return Meaning.UNREACHABLE
+    if 200 <= status <= 299:
+        return Meaning.RULES
+    if status == 304 and has_copy:
+        return Meaning.UNCHANGED
+    if status in _REDIRECTS:
+        # 2.3.1.2: five at least are followed, and after them the file may be taken as unavailable.
+        return Meaning.REDIRECT if hops < MAX_HOPS else Meaning.UNAVAILABLE
+    if 400 <= status <= 499 and status != 429:
+        return Meaning.UNAVAILABLE
+    # 5xx closes the host (2.3.1.4). 429 is a server that has no time, not one without a robots.txt. What HTTP has no
+    # meaning for (999, a 304 nobody asked for) is no permission either.
+    return Meaning.UNREACHABLE
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """The rules of one authority as last confirmed by its server, and what to ask it with the next time (2.4).
+
+    `confirmed_at` is in seconds on whatever clock `now` is on: the store's, so that all workers agree.
+    """
+
+    rules: Rules
+    confirmed_at: float
+    etag: str = ""
+    last_modified: str = ""
+
+    def pack(self) -> bytes:
+        kept = _KeptCopy(_VERSION, self.confirmed_at, self.etag, self.last_modified, self.rules.pack())
+        return msgspec.msgpack.encode(kept)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Copy:
+        """The copy that `pack` made. What is not in that form is StoreCorrupt: ask for robots.txt again."""
+        try:
+            kept = _decode(data)
+            if kept.version != _VERSION or not 0 <= kept.confirmed_at < 2**53:
+                raise ValueError(f"form {kept.version}, confirmed at {kept.confirmed_at}")
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise StoreCorrupt(
+                f"A copy of robots.txt in the store is not this version's: {error}. Fetch robots.txt again."
+            ) from None
+        return cls(Rules.unpack(kept.rules), kept.confirmed_at, kept.etag, kept.last_modified)
+
+
+_Validator = Annotated[str, msgspec.Meta(max_length=MAX_VALIDATOR_CHARACTERS)]
+
+
+class _KeptCopy(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    version: int
+    confirmed_at: float
+    etag: _Validator
+    last_modified: _Validator
+    rules: Annotated[bytes, msgspec.Meta(max_length=MAX_PACKED_BYTES)]
+
+
+_decode = msgspec.msgpack.Decoder(_KeptCopy).decode
+
+
+def settle(
+    meaning: Meaning,
+    *,
+    now: float,
+    copy: Copy | None = None,
+    body: bytes = b"",
+    token: str = "",
+    etag: str = "",
+    last_modified: str = "",
+) -> Copy | None:
+    """The copy to keep after the last answer of a chain: a new one, the old one confirmed, or the old one as it was."""
+    if meaning is Meaning.RULES:
+        return Copy(parse(body, token), now, _validator(etag), _validator(last_modified))
+    if meaning is Meaning.UNAVAILABLE:
+        return Copy(ALLOW_ALL, now)
+    if meaning is Meaning.UNCHANGED and copy is not None:
+        return msgspec.structs.replace(copy, confirmed_at=now)
+    return copy
+
+
+class Standing(NamedTuple):
+    """What holds now. Without `rules`, robots.txt is to be fetched before any page."""
+
+    rules: Rules | None
+    fetch: bool
+
+
+def standing(copy: Copy | None, *, now: float, unreachable: bool = False) -> Standing:
+    """Which rules hold now, and whether robots.txt is to be fetched. `unreachable`: the last attempt had that verdict.
+
+    When to try an unreachable one again is the host's back-off.
+    """
+    if copy is not None:
+        age = now - copy.confirmed_at
+        # A copy from the future is from a clock that was set back: its age is unknown, so it is fetched again.
+        if 0 <= age < FRESH_SECONDS:
+            return Standing(copy.rules, fetch=False)
+        if unreachable and age < UNREACHABLE_SECONDS:
+            return Standing(copy.rules, fetch=True)
+    return Standing(DISALLOW_ALL if unreachable else None, fetch=True)
+
+
+def _validator(value: str) -> str:
+    """An ETag or date goes back to the server as it came, unless it is absurdly long or no header's text."""
+    return value if len(value) <= MAX_VALIDATOR_CHARACTERS and value.isprintable() else ""

@@ -1,0 +1,139 @@
+"""A rule's path against a URL's path: one spelling for both, then a match that never goes back.
+
+Owns the comparison of RFC 9309 2.2.2 and 2.2.3. Knows no groups and no robots.txt.
+
+Both sides become text of one symbol for each octet, so that `%7E` and `~`, `%C3%A9` and `é`, `%3A` and `:` are the same
+symbol. Some octets mean another thing raw than encoded, and that depends on where they stand:
+
+              raw in the path     encoded in the path    raw in the query    encoded in the query
+    /         separator           data                   data                data
+    ?         start of the query  data                   data                data
+    = &       data                data                   separator           data
+
+Separators are their own symbol, data another (2.2.2, figure 4: `https://` in a query equals `https%3A%2F%2F`, while `=`
+and the separators of the path stay as they are). After a `*` nobody can say where a rule's text stands, so that each
+piece between stars has two spellings, of the same length.
+"""
+
+from __future__ import annotations
+
+_QUERY = 0x200  # data in the query that would be a separator in the path
+_DATA = 0x100  # encoded where the raw octet is a separator
+
+_RAW_IN_QUERY = {ord("/"): chr(_QUERY | ord("/")), ord("?"): chr(_QUERY | ord("?"))}
+_DIGITS = "0123456789abcdefABCDEF"
+_ENCODED = {high + low: chr(int(high + low, 16)) for high in _DIGITS for low in _DIGITS}
+_ENCODED_IN_PATH = _ENCODED | {
+    code: chr(_DATA | ord(octet)) for code, octet in _ENCODED.items() if octet in ("/", "?")
+}  # fmt: skip
+_ENCODED_IN_QUERY = (
+    _ENCODED
+    | {code: chr(_QUERY | ord(octet)) for code, octet in _ENCODED.items() if octet in ("/", "?")}
+    | {code: chr(_DATA | ord(octet)) for code, octet in _ENCODED.items() if octet in ("=", "&")}
+)
+
+# These count one octet once both sides are encoded, all others count three (`%3A`).
+_SINGLE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/?=&")
+
+
+def spell(text: str, *, in_query: bool = False) -> str:
+    """The symbols of a path and query, or of a piece of one that starts in the query.
+
+    >>> spell("/%7Ea:b") == spell("/~a%3ab")
+    True
+    >>> spell("/a/b") == spell("/a%2Fb")
+    False
+    """
+    if not text.isascii():
+        # Links may carry half a surrogate pair; it is octets like any others.
+        text = text.encode("utf-8", "surrogatepass").decode("latin-1")
+    return _spell_octets(text, in_query)
+
+
+def _spell_octets(text: str, in_query: bool) -> str:
+    if in_query:
+        return _decode(text.translate(_RAW_IN_QUERY), _ENCODED_IN_QUERY)
+    path, mark, query = text.partition("?")
+    path = _decode(path, _ENCODED_IN_PATH)
+    return path + mark + _decode(query.translate(_RAW_IN_QUERY), _ENCODED_IN_QUERY) if mark else path
+
+
+def _decode(text: str, encoded: dict[str, str]) -> str:
+    """One level of percent-encoding away. A `%` without two digits is itself, the same as `%25`."""
+    if "%" not in text:
+        return text
+    first, *parts = text.split("%")
+    return first + "".join(
+        symbol + part[2:] if (symbol := encoded.get(part[:2])) is not None else "%" + part for part in parts
+    )
+
+
+def octets(symbols: str) -> int:
+    """How many octets the symbols have when all that can be encoded is: the measure of 2.2.2."""
+    return sum(1 if symbol in _SINGLE else 3 for symbol in symbols)
+
+
+class Pattern:
+    """The path of one rule, ready to match. `specificity` decides which of several matching rules holds."""
+
+    __slots__ = ("_last", "_pieces", "anchored", "head", "specificity", "stars")
+
+    def __init__(self, rule: bytes) -> None:
+        text = rule.decode("latin-1")
+        # Only a final `$` is special (2.2.3); `%24` and `%2A` are decoded after this, and so stay literal.
+        self.anchored = text.endswith("$")
+        head, *rest = (text[:-1] if self.anchored else text).split("*")
+        self.head = _spell_octets(head, False)
+        self.stars = len(rest)
+        self.specificity = octets(self.head) + self.stars + self.anchored
+        pieces: list[tuple[str, str]] = []
+        in_query = "?" in head
+        for piece in rest:
+            as_query = _spell_octets(piece, True)
+            as_path = as_query if in_query else _spell_octets(piece, False)
+            in_query = in_query or "?" in piece
+            self.specificity += octets(as_path)
+            pieces.append((as_path, as_query))
+        # An anchored rule's last piece is compared with the end, not searched.
+        self._last = pieces.pop() if pieces and self.anchored else ("", "")
+        self._pieces = [(path, query) for path, query in pieces if path]
+
+    @property
+    def plain(self) -> bool:
+        """A rule without special characters: a prefix, and nothing else."""
+        return not self.stars and not self.anchored
+
+    def matches(self, text: str, query_at: int) -> bool:
+        """Whether the rule matches these symbols, whose query starts at `query_at` (their length if there is none).
+
+        Taking the first place for each piece is enough: if any choice of places matches, that one does. So the position
+        only moves forward, and the cost is the length of the rule plus that of the text, however many `*` there are.
+        """
+        if not text.startswith(self.head):
+            return False
+        at = len(self.head)
+        if not self.stars:
+            return not self.anchored or at == len(text)
+        for as_path, as_query in self._pieces:
+            at = _after(text, as_path, as_query, at, query_at)
+            if at < 0:
+                return False
+        return not self.anchored or (len(text) - len(self._last[0]) >= at and text.endswith(self._last))
+
+
+def _after(text: str, as_path: str, as_query: str, at: int, query_at: int) -> int:
+    """Where the first match of a piece ends, or -1.
+
+    A piece with two spellings is looked for in the path only as the path spells it, and in the query only as the query
+    does. A search of the path that fails moves on into the query, and the path is not searched again.
+    """
+    length = len(as_path)
+    if as_path != as_query:
+        if at <= query_at:
+            found = text.find(as_path, at, query_at + length)
+            if found >= 0:
+                return found + length
+            at = query_at
+        as_path = as_query
+    found = text.find(as_path, at)
+    return found + length if found >= 0 else -1
