@@ -53,7 +53,7 @@ model: install ## check the frontier against its model for STEPS steps
 	@STEPS=$(STEPS) $(BIN)/python -m pytest -q tests/model --hypothesis-profile=long $(ARGS)
 
 chaos: install services ## kill, freeze and cut things off on purpose
-	@$(BIN)/python -m pytest -q tests/chaos $(ARGS)
+	@CHAOS_LONG=1 $(BIN)/python -m pytest -q tests/chaos $(ARGS)
 
 bench: $(VENV)/.installed-bench ## measure, beside scrapy-redis in the same run
 	@$(BIN)/python -m bench $(ARGS)
@@ -68,7 +68,7 @@ docs: install ## write the generated parts of docs/
 # One resolution for all three: bench is installed beside dev, and both hold what run holds.
 lock: install ## pin requirements/ again (newest versions: make lock ARGS=--upgrade)
 	@$(COMPILE) $(ARGS) -o requirements/run.txt pyproject.toml
-	@$(COMPILE) $(ARGS) -c requirements/run.txt --extra dev -o requirements/dev.txt pyproject.toml
+	@$(COMPILE) $(ARGS) -c requirements/run.txt --extra dev -o requirements/dev.txt pyproject.toml requirements/markers.in
 	@$(COMPILE) $(ARGS) -c requirements/dev.txt --extra bench -o requirements/bench.txt pyproject.toml requirements/markers.in
 
 clean: ## remove the environment and everything that was built

@@ -6,11 +6,10 @@ it and start it again, and it goes on where it was. docs/guides/first-crawler.md
 
 import asyncio
 import sys
-from contextlib import suppress
 from pathlib import Path
 from urllib import parse, request
 
-from shoal import Frontier, errors
+from shoal import Frontier
 
 
 class NoRedirect(request.HTTPRedirectHandler):
@@ -22,8 +21,7 @@ web = request.build_opener(NoRedirect)
 
 async def crawl(*seeds: str, worker: str = "", lease_seconds: float = 60) -> None:
     async with await Frontier.open(worker=worker, lease_seconds=lease_seconds) as frontier:
-        with suppress(errors.CrawlExists):
-            await frontier.crawls.create("example")
+        await frontier.crawls.create("example", exist_ok=True)
         await frontier.add("example", seeds)
         while not await frontier.crawls.finished("example"):
             for lease in await frontier.lease(hosts=1, visits=4, wait_seconds=1):
@@ -32,7 +30,8 @@ async def crawl(*seeds: str, worker: str = "", lease_seconds: float = 60) -> Non
                         page = await asyncio.to_thread(web.open, visit.url, None, 10)
                         body = (await asyncio.to_thread(page.read)).decode(errors="replace")
                         links = [parse.urljoin(visit.url, part.split('"')[0]) for part in body.split('href="')[1:]]
-                        await frontier.add("example", [x for x in links if parse.urlsplit(x).netloc == lease.host])
+                        links = [link for link in links if parse.urlsplit(link).netloc == lease.host]
+                        await frontier.add("example", links, skip_invalid=True)
                         await asyncio.to_thread(Path(parse.quote(visit.url, "")).write_text, body)
                         await frontier.acknowledge(lease, [visit.stored()])
                     except Exception as error:

@@ -84,6 +84,9 @@ class Copy(msgspec.Struct, frozen=True):
             kept = _decode(data)
             if kept.version != _VERSION or not 0 <= kept.confirmed_at < 2**53:
                 raise ValueError(f"form {kept.version}, confirmed at {kept.confirmed_at}")
+            # These become request headers: a line break in one would be a header of somebody else's choice.
+            if _validator(kept.etag) != kept.etag or _validator(kept.last_modified) != kept.last_modified:
+                raise ValueError("an ETag or date that no server sends")
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise StoreCorrupt(
                 f"A copy of robots.txt in the store is not this version's: {error}. Fetch robots.txt again."
@@ -132,12 +135,13 @@ class Standing(NamedTuple):
     fetch: bool
 
 
-def standing(copy: Copy | None, *, now: float, unreachable: bool = False) -> Standing:
+def standing(copy: Copy | None, *, token: str, now: float, unreachable: bool = False) -> Standing:
     """Which rules hold now, and whether robots.txt is to be fetched. `unreachable`: the last attempt had that verdict.
 
-    When to try an unreachable one again is the host's back-off.
+    A copy that was read for another product token says nothing about ours. When to try an unreachable robots.txt again
+    is the host's back-off.
     """
-    if copy is not None:
+    if copy is not None and copy.rules.token in ("", token):
         age = now - copy.confirmed_at
         # A copy from the future is from a clock that was set back: its age is unknown, so it is fetched again.
         if 0 <= age < FRESH_SECONDS:

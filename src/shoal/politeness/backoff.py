@@ -10,8 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from shoal.errors import InvalidLimit
-from shoal.model.ranges import number, whole
+from shoal.model.ranges import WIDEST, number, whole
 
 
 class Fault(StrEnum):
@@ -96,22 +95,17 @@ def failures_after(failures: int, answer: int | Fault) -> int:
     return 0 if is_success(answer) else failures
 
 
-def pause_seconds(
-    failure: Failure, failures: int, *, jitter: float, asked_seconds: float | None = None, pace: Pace | None = None
-) -> float:
+def pause_seconds(failure: Failure, failures: int, *, jitter: float, asked_seconds: float | None = None) -> float:
     """How long nobody asks the host, after `failures` in a row of which the last was this one.
 
     `jitter`, from 0 to 1, chooses between half of the pause and all of it, so that hosts that failed together do not come
     back together. A time the server asked for (Retry-After) is kept as it is; 0, or a date that has passed, asks for nothing.
     """
-    whole("failures", failures, 1, 2**53)
-    # `number` would let 1.5 seconds of jitter through a larger range; here it is a share.
+    whole("failures", failures, 1, WIDEST)
     number("jitter", jitter, 0, 1)
     if asked_seconds is not None and asked_seconds > 0:
         return asked_seconds
-    pace = pace or PACES[failure]
-    if pace.first_seconds < 0 or pace.most_seconds < pace.first_seconds:
-        raise InvalidLimit(f"A pause grows from {pace.first_seconds} to {pace.most_seconds} seconds: it must not shrink.")
+    pace = PACES[failure]
     counted = failures - pace.pardoned
     if counted < 1:
         return 0.0

@@ -95,8 +95,15 @@ class Rules:
         self._lengths = tuple(sorted({len(prefix) for prefix in self._prefixes}, reverse=True))
         self._wild = tuple(sorted(wild, key=lambda rule: (-rule[0].specificity, not rule[1])))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rules) and self._kept == other._kept
+
+    def __hash__(self) -> int:
+        return hash(self._kept)
+
     @property
     def token(self) -> str:
+        """The robot they were read for; empty where they hold for any."""
         return self._kept.token
 
     @property
@@ -240,10 +247,11 @@ class _Reading:
             self._notes[text[:_MAX_NOTE_CHARACTERS]] = None
 
     def take(self, line: bytes) -> None:
+        line = line.partition(b"#")[0]
         if len(line) > MAX_LINE_BYTES:
             self.note(f"a line has more than {MAX_LINE_BYTES} bytes and is cut there")
             line = line[:MAX_LINE_BYTES]
-        name, colon, value = line.partition(b"#")[0].partition(b":")
+        name, colon, value = line.partition(b":")
         if not colon:
             # `Disallow /x` is read too, as Google does, but a sentence of more words is a sentence.
             words = name.split()

@@ -1,0 +1,118 @@
+"""What a page asks of robots: X-Robots-Tag headers and meta robots elements, for our product token.
+
+Owns the directives and their combination. Rules add up and the most restrictive wins: one `nofollow`, for everybody or
+for us, from whichever place, is enough. Must not decide what follows from it; the worker does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+# A page has a few dozen characters of this; more is somebody testing us.
+MAX_CHARACTERS = 4096
+_AGENT = re.compile(r"\s*([A-Za-z_*-]+)\s*:(.*)", re.DOTALL)
+_BREAK = re.compile(r"[,;\s]+")
+_VALUED = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
+_EVERYBODY = frozenset({"", "*", "robots"})
+_KNOWN = frozenset(
+    {"all", "index", "follow", "noindex", "nofollow", "none", "noarchive", "nocache", "nosnippet", "noimageindex"}
+    | {"notranslate", "nositelinkssearchbox", "indexifembedded", *_VALUED}
+)
+
+
+class Directives(msgspec.Struct, frozen=True):
+    """`nofollow`: none of the links. `noindex`: a flag of the record. `unavailable_after`: seconds since 1970, 0 = never."""
+
+    nofollow: bool = False
+    noindex: bool = False
+    noarchive: bool = False
+    unavailable_after: float = 0.0
+
+    def __or__(self, other: Directives) -> Directives:
+        """Both hold: the most restrictive of each, and the earlier of two dates."""
+        dates = [date for date in (self.unavailable_after, other.unavailable_after) if date]
+        return Directives(
+            self.nofollow or other.nofollow,
+            self.noindex or other.noindex,
+            self.noarchive or other.noarchive,
+            min(dates, default=0.0),
+        )
+
+    def noindex_at(self, now: float) -> bool:
+        """A page past its date counts as noindex."""
+        return self.noindex or bool(self.unavailable_after and now > self.unavailable_after)
+
+
+NONE = Directives()
+
+
+def from_headers(values: Iterable[str], token: str) -> Directives:
+    """All X-Robots-Tag headers of an answer. `token: nofollow` speaks to one robot, until the next name or the end.
+
+    >>> from_headers(["otherbot: noindex, nofollow", "unavailable_after: Friday, 25-Jun-10 15:00:00 GMT"], "shoal").nofollow
+    False
+    """
+    result, ours = NONE, _EVERYBODY | {token.lower()}
+    for value in values:
+        agent, mine = "", []
+        for piece in value[:MAX_CHARACTERS].split(","):
+            named = _AGENT.match(piece)
+            # A directive with a value looks like a robot's name: its own name tells it apart.
+            if named and named[1].lower() not in _VALUED:
+                agent, piece = named[1].lower(), named[2]
+            if agent in ours:
+                mine.append(piece)
+        result |= _read(mine)
+    return result
+
+
+def from_meta(name: str, content: str, token: str) -> Directives:
+    """One meta element: its name is `robots` or our token."""
+    if name.strip().lower() not in ("robots", token.lower()):
+        return NONE
+    return _read(content[:MAX_CHARACTERS].split(","))
+
+
+def _read(pieces: list[str]) -> Directives:
+    """Directives between commas; people also write spaces and semicolons. Unknown ones, and the words of a date, count nothing."""
+    words: set[str] = set()
+    date: list[str] | None = None
+    dates: list[float] = []
+    for piece in pieces:
+        found = [word for word in _BREAK.split(piece.lower()) if word]
+        known = _KNOWN.intersection(word.partition(":")[0] for word in found)
+        if date is not None and known:
+            dates.append(_date(date))
+            date = None
+        start = piece.lower().find("unavailable_after")
+        if start >= 0:
+            date = [piece[start + len("unavailable_after") :].strip(" \t:=")]
+        elif date is not None:
+            date.append(piece)
+        words.update(found)
+    if date is not None:
+        dates.append(_date(date))
+    none = "none" in words
+    return Directives(
+        none or "nofollow" in words,
+        none or "noindex" in words,
+        bool(words & {"noarchive", "nocache"}),
+        min((found for found in dates if found), default=0.0),
+    )
+
+
+def _date(pieces: list[str]) -> float:
+    """RFC 822, RFC 850 or ISO 8601, as seconds since 1970; 0 for what is none of them."""
+    text = ",".join(pieces).strip()
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = parse(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, TypeError, OverflowError, IndexError, AttributeError):
+            continue
+    return 0.0

@@ -1,0 +1,88 @@
+"""Back-off: what counts as a failure of the host, how long it is left alone, and what makes that end."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import InvalidLimit
+from shoal.politeness.backoff import PACES, Failure, Fault, failure_of, failures_after, is_success, pause_seconds
+
+OURS = (Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED)
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [
+        (429, Failure.THROTTLED), (403, Failure.REFUSED), (999, Failure.REFUSED), (0, Failure.REFUSED),
+        (500, Failure.BROKEN), (502, Failure.BROKEN), (503, Failure.BROKEN), (599, Failure.BROKEN),
+        (200, None), (204, None), (301, None), (304, None), (400, None), (401, None), (404, None), (410, None),
+    ],
+)  # fmt: skip
+def test_a_status_is_a_failure_of_the_host_or_of_nobody(status: int, failure: Failure | None) -> None:
+    assert failure_of(status) is failure
+    assert is_success(status) == (failure is None)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_only_the_faults_of_the_host_are_counted_to_it(fault: Fault) -> None:
+    assert failure_of(fault) is (None if fault in OURS else Failure.SILENT)
+    assert not is_success(fault)
+
+
+def test_a_success_forgets_all_failures_and_our_own_faults_change_nothing() -> None:
+    failures = 0
+    counts = []
+    for answer in (503, Fault.RESET, 429, Fault.TOO_LARGE, 403, 404, Fault.ABORTED, 500, 200):
+        failures = failures_after(failures, answer)
+        counts.append(failures)
+    assert counts == [1, 2, 3, 3, 4, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("failure", list(Failure))
+def test_the_pause_doubles_up_to_its_most(failure: Failure) -> None:
+    pace = PACES[failure]
+    pauses = [pause_seconds(failure, pace.pardoned + count, jitter=1.0) for count in range(1, 20)]
+    assert pauses[:3] == [pace.first_seconds, 2 * pace.first_seconds, 4 * pace.first_seconds]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pace.most_seconds
+    assert pause_seconds(failure, 10**9, jitter=1.0) == pace.most_seconds
+
+
+def test_two_forbidden_pages_bring_no_pause_and_a_third_does() -> None:
+    assert [pause_seconds(Failure.REFUSED, count, jitter=1.0) for count in (1, 2, 3)] == [0.0, 0.0, 15.0]
+
+
+def test_a_throttled_host_is_left_alone_for_longer_than_a_broken_one() -> None:
+    for count in (1, 5, 50):
+        throttled = pause_seconds(Failure.THROTTLED, count, jitter=0.0)
+        assert throttled > pause_seconds(Failure.BROKEN, count, jitter=1.0)
+
+
+@given(st.sampled_from(Failure), st.integers(1, 2**53), st.floats(0, 1))
+def test_jitter_chooses_between_half_of_the_pause_and_all_of_it(failure: Failure, count: int, jitter: float) -> None:
+    full = pause_seconds(failure, count, jitter=1.0)
+    assert full / 2 <= pause_seconds(failure, count, jitter=jitter) <= full
+
+
+def test_hosts_that_fail_together_come_back_apart() -> None:
+    chance = random.Random(1)
+    pauses = {pause_seconds(Failure.BROKEN, 4, jitter=chance.random()) for _ in range(100)}
+    assert len(pauses) == 100
+    assert max(pauses) - min(pauses) > 15
+
+
+def test_what_the_server_asks_for_wins_over_our_own_pause() -> None:
+    for asked in (1.0, 86400.0):
+        assert pause_seconds(Failure.THROTTLED, 5, jitter=0.3, asked_seconds=asked) == asked
+    for nothing in (None, 0.0):
+        assert pause_seconds(Failure.THROTTLED, 1, jitter=1.0, asked_seconds=nothing) == 30.0
+
+
+@pytest.mark.parametrize(("failures", "jitter"), [(0, 0.5), (-1, 0.5), (1, -0.1), (1, 1.1), (1, float("nan"))])
+def test_counts_and_jitter_outside_their_range_are_refused(failures: int, jitter: float) -> None:
+    with pytest.raises(InvalidLimit):
+        pause_seconds(Failure.BROKEN, failures, jitter=jitter)
