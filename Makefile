@@ -22,22 +22,27 @@ help: ## list the targets
 
 install: $(STAMP) ## make the virtual environment in .venv
 
-# Made again when a lock or pyproject.toml changes. The stamp comes last, so an interrupted install is repeated.
-$(STAMP): pyproject.toml requirements/dev.txt
+# Made again when a lock or pyproject.toml changes. The stamps come last, so an interrupted install is repeated.
+$(STAMP): $(STAMP)-run pyproject.toml requirements/dev.txt
+	@$(PIP) -r requirements/dev.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# What Shoal itself needs is enough for the demo.
+$(STAMP)-run: requirements/run.txt
 	@command -v "$(PYTHON)" >/dev/null || { echo "make: $(PYTHON) is not on PATH; install Python 3.11 to 3.14 or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || { echo "make: $$("$(PYTHON)" --version 2>&1) does not run Shoal; install Python 3.11 to 3.14 or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module; install it (Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@"$(BIN)/python" -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear "$(VENV)"
 	@echo "installing into $(VENV)"
-	@$(PIP) -r requirements/dev.txt
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) -r requirements/run.txt
 	@touch $@
 
 services: ## install the programs tests start, where that is possible
 	@tests/services
 
-demo: install ## crawl a small site that ships with Shoal
-	@$(BIN)/python examples/demo.py
+demo: $(STAMP)-run ## crawl small sites with two workers, and kill one
+	@PYTHONPATH=src $(BIN)/python examples/demo.py
 
 test: install services ## run all tests
 	@$(BIN)/python -m pytest -q $(ARGS)

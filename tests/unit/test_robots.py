@@ -40,6 +40,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 CRAWLER_COMMONS = "crawler-commons/src/test/resources/robots"
 FUZZ_SEEDS = "temoto-robotstxt/_gofuzz/corpus"
 RAW_ANSWERS = "reppy/tests/asis"
+OURS = "Shoal"
 
 
 def _data(path: str) -> Path:
@@ -49,11 +50,11 @@ def _data(path: str) -> Path:
     return found
 
 
-def _rules(text: str, token: str = "Shoal") -> Rules:
+def _rules(text: str, token: str = OURS) -> Rules:
     return parse(text.encode(), token)
 
 
-def _verdicts(text: str, *paths: str, token: str = "Shoal") -> list[bool]:
+def _verdicts(text: str, *paths: str, token: str = OURS) -> list[bool]:
     rules = _rules(text, token)
     return [rules.allows(path) for path in paths]
 
@@ -305,7 +306,7 @@ def test_a_prefix_and_a_wildcard_of_the_same_length_are_equal_too() -> None:
 
 
 def test_octets_are_counted_after_encoding() -> None:
-    # /é is seven octets, /*??? only five.
+    # "/%C3%A9" has seven octets, "/*abc" five.
     assert _verdicts("User-agent: *\nDisallow: /é\nAllow: /*abc\n", "/éabc") == [False]
 
 
@@ -500,7 +501,10 @@ def test_any_bytes_give_rules_and_any_text_is_a_path(body: bytes, path: str) -> 
     assert len(rules.notes) <= MAX_NOTES
 
 
-@given(st.lists(st.sampled_from("/ ? % %2F %3f = & %3D a %61 * $ ツ %E3%83%84 : %zz".split()), max_size=12))
+PARTS = ["/", "?", "%", "%2F", "%3f", "=", "&", "%3D", "a", "%61", "*", "$", "ツ", "%E3%83%84", ":", "%zz"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12))
 def test_a_path_matches_the_rule_that_is_spelled_like_it(parts: list[str]) -> None:
     path = "/" + "".join(parts)
     rule = path.replace("*", "%2A").replace("$", "%24") + "$"
@@ -620,7 +624,7 @@ def _changed(at: int, value: Any) -> bytes:
 )  # fmt: skip
 def test_what_is_not_the_kept_form_is_corrupt(data: bytes) -> None:
     assert Rules.unpack(msgspec.msgpack.encode(_GOOD)).allows("/c")
-    with pytest.raises(StoreCorrupt, match="Fetch robots.txt again"):
+    with pytest.raises(StoreCorrupt, match="again"):
         Rules.unpack(data)
     with pytest.raises(StoreCorrupt):
         Copy.unpack(msgspec.msgpack.encode([1, 1.0, "", "", data]))
@@ -693,10 +697,8 @@ def test_an_answer_becomes_the_copy_to_keep() -> None:
 
 def test_before_the_first_answer_nothing_but_robots_txt_is_asked() -> None:
     assert standing(None, token="Shoal", now=0.0) == (None, True)
-    closed = standing(None, token="Shoal", now=0.0, unreachable=True)
-    assert closed == (DISALLOW_ALL, True)
-    assert closed.rules is not None
-    assert [closed.rules.allows(path) for path in ("/", "/x?y", "", "/robots.txt")] == [False, False, False, True]
+    assert standing(None, token="Shoal", now=0.0, unreachable=True) == (DISALLOW_ALL, True)
+    assert [DISALLOW_ALL.allows(path) for path in ("/", "/x?y", "", "/robots.txt")] == [False, False, False, True]
 
 
 def test_a_copy_is_used_for_a_day_and_then_fetched_again() -> None:

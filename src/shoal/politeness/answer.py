@@ -43,8 +43,8 @@ class Meaning(StrEnum):
 def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Meaning:
     """What an answer means.
 
-    `status` is None where none came whole: no DNS, refused, reset, TLS, time-out, cut short, or an address that must not
-    be asked. `hops` counts the redirects followed so far, `has_copy` says that the request was conditional.
+    `status` is None where none came whole: no DNS, refused, reset, TLS, time-out, cut short, or an address that must
+    not be asked. `hops` counts the redirects followed so far, `has_copy` says that the request was conditional.
     """
     if status is None:
         return Meaning.UNREACHABLE

@@ -98,8 +98,9 @@ def failures_after(failures: int, answer: int | Fault) -> int:
 def pause_seconds(failure: Failure, failures: int, *, jitter: float, asked_seconds: float | None = None) -> float:
     """How long nobody asks the host, after `failures` in a row of which the last was this one.
 
-    `jitter`, from 0 to 1, chooses between half of the pause and all of it, so that hosts that failed together do not come
-    back together. A time the server asked for (Retry-After) is kept as it is; 0, or a date that has passed, asks for nothing.
+    `jitter`, from 0 to 1, chooses between half of the pause and all of it, so that hosts that failed together do not
+    come back together. A time the server asked for (Retry-After) is kept as it is; 0, or a date that has passed, asks
+    for nothing.
     """
     whole("failures", failures, 1, WIDEST)
     number("jitter", jitter, 0, 1)

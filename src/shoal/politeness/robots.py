@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from shoal.errors import SettingsError, StoreCorrupt
-from shoal.politeness.pattern import Pattern, octets, spell
+from shoal.politeness.pattern import Pattern, spell
 from shoal.urls.canonical import MAX_URL_BYTES
 
 # 2.5 asks for at least this; what follows is not read.
@@ -262,7 +262,7 @@ class _Reading:
         value = value.strip()
         if field == _USER_AGENT:
             self._take_agent(value)
-        elif field == _DISALLOW or field == _ALLOW:
+        elif field in (_DISALLOW, _ALLOW):
             self._take_rule(value, field == _ALLOW)
         elif field == _CRAWL_DELAY:
             self._take_delay(value)
