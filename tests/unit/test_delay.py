@@ -63,6 +63,8 @@ def test_no_measurement_brings_the_delay_below_the_floor(
         ("Sun, 06 Nov 1994 08:50:37 GMT", 60.0),
         ("Sunday, 06-Nov-94 08:50:37 GMT", 60.0),
         ("Sun Nov  6 08:50:37 1994", 60.0),
+        # No HTTP date, but nobody can mistake it.
+        ("Sun, 06 Nov 1994 09:50:37 +0100", 60.0),
         ("Sun, 06 Nov 1994 08:49:36 GMT", 0.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
         ("Fri, 31 Dec 9999 23:59:59 GMT", 86400.0),

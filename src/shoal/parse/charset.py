@@ -15,7 +15,7 @@ from shoal.parse.encodings import CODECS, encoding_of
 
 DEFAULT = "windows-1252"
 PRESCAN_BYTES = 1024
-# How far a head is searched for a late declaration: browsers read on to the end of the head, Shoal no further than this.
+# How far a head is searched for a late declaration. Browsers read on to the end of the head, Shoal to here.
 HEAD_BYTES = 65536
 
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16be"), (b"\xff\xfe", "utf-16le"))
@@ -27,10 +27,12 @@ _GAP = re.compile(rb"[\t\n\f\r /]*")
 _NAME = re.compile(rb"=?[^\t\n\f\r />=]*")
 _EQUALS = re.compile(rb"[\t\n\f\r ]*=[\t\n\f\r ]*")
 _BARE = re.compile(rb"[^\t\n\f\r >]*")
-_CONTENT = re.compile(rb"""charset[\t\n\f\r ]*=[\t\n\f\r ]*(?:"([^"]*)"|'([^']*)'|([^\t\n\f\r ;"'][^\t\n\f\r ;]*))""", re.I)
+_CONTENT = re.compile(
+    rb"""charset[\t\n\f\r ]*=[\t\n\f\r ]*(?:"([^"]*)"|'([^']*)'|([^\t\n\f\r ;"'][^\t\n\f\r ;]*))""", re.I
+)
 _XML = re.compile(rb"""<\?xml[^>]*?encoding[\x00-\x20]*=[\x00-\x20]*(["'])([^\x00-\x20"'>]+)\1[^>]*>""")
 
-# Their content is text. The standard's prescan reads on inside; WebKit and Blink do not, nor does Shoal.
+# Their content is text. The standard's prescan reads on inside; the search for a late declaration does not.
 _RAW = frozenset({b"script", b"style", b"title", b"textarea", b"noembed", b"noframes", b"xmp"})
 # What may stand in a head: at any other tag the search for a late declaration ends.
 _HEAD = frozenset(
@@ -48,7 +50,7 @@ def charset(body: bytes, content_type: str = "") -> str:
         name = encoding_of(declared[1] if declared[1] is not None else declared[2])
         if name:
             return name
-    return prescan(body[:PRESCAN_BYTES]) or _guess(body)
+    return prescan(body[: 2 * PRESCAN_BYTES], PRESCAN_BYTES) or _guess(body)
 
 
 def decode(body: bytes, name: str) -> str:
@@ -66,7 +68,7 @@ def decode(body: bytes, name: str) -> str:
 
 
 def in_utf8(body: bytes, name: str) -> bytes:
-    """The bytes of the text in UTF-8. Those of a UTF-8 page are given as they are: its parser replaces what is wrong."""
+    """The text in UTF-8. The bytes of a UTF-8 page stay as they are: the HTML parser replaces what is wrong in them."""
     if name == "utf-8":
         return body.removeprefix(_MARKS[0][0])
     if name in _NOT_ASCII or not body.isascii():
@@ -74,8 +76,11 @@ def in_utf8(body: bytes, name: str) -> bytes:
     return body
 
 
-def prescan(head: bytes, *, head_only: bool = False) -> str:
-    """The declaration in the first bytes of a page, '' for none. With `head_only` the search ends with the head."""
+def prescan(head: bytes, limit: int, *, head_only: bool = False) -> str:
+    """The declaration in a tag that begins before the limit, '' for none.
+
+    With `head_only` the search ends with the head, as that of browsers does after the first kilobyte.
+    """
     if head.startswith(b"<\0?\0x\0"):
         return "utf-16le"
     if head.startswith(b"\0<\0?\0x"):
@@ -83,7 +88,7 @@ def prescan(head: bytes, *, head_only: bool = False) -> str:
     at, end = 0, len(head)
     while True:
         at = head.find(b"<", at)
-        if at < 0 or at + 1 >= end:
+        if at < 0 or at >= limit or at + 1 >= end:
             break
         if head.startswith(b"<!--", at):
             # The dashes of the opening may be those of the closing: `<!-->` is a whole comment.
@@ -112,7 +117,7 @@ def prescan(head: bytes, *, head_only: bool = False) -> str:
             found = _declared(attributes)
             if found:
                 return found
-        elif name in _RAW:
+        elif head_only and name in _RAW:
             at = _after(head, at, name)
     xml = _XML.match(head)
     return _usable(xml[2]) if xml else ""
@@ -179,12 +184,11 @@ def _usable(label: bytes) -> str:
 
 def _guess(body: bytes) -> str:
     """Nothing is declared at the front: ask the rest of the head, then the bytes."""
-    if body.isascii():
-        # Every encoding of the table but two reads ASCII alike, and a late declaration of those is ignored above.
-        return DEFAULT
-    late = prescan(body[:HEAD_BYTES], head_only=True) if len(body) > PRESCAN_BYTES else ""
+    late = prescan(body[:HEAD_BYTES], HEAD_BYTES, head_only=True) if len(body) > PRESCAN_BYTES else ""
     if late:
         return late
+    if body.isascii():
+        return DEFAULT
     try:
         # `final=False`: a body cut at the size limit may end within a character.
         codecs.getincrementaldecoder("utf-8")().decode(body, False)

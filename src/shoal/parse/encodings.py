@@ -52,8 +52,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "windows-1253": ("cp1253", "cp1253 x-cp1253"),
     "windows-1254": (
         "cp1254",
-        "cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5 "
-        "latin5 x-cp1254",
+        "cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5 latin5 x-cp1254",
     ),
     "windows-1255": ("cp1255", "cp1255 x-cp1255"),
     "windows-1256": ("cp1256", "cp1256 x-cp1256"),
@@ -68,8 +67,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "shift_jis": ("cp932", "csshiftjis ms932 ms_kanji shift-jis sjis windows-31j x-sjis"),
     "euc-kr": (
         "cp949",
-        "cseuckr csksc56011987 iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 "
-        "windows-949",
+        "cseuckr csksc56011987 iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 windows-949",
     ),
     "utf-16be": ("utf_16_be", "unicodefffe"),
     "utf-16le": ("utf_16_le", "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16"),
@@ -77,7 +75,7 @@ _TABLE: dict[str, tuple[str, str]] = {
 }
 
 # Encodings that hide markup from filters; the standard has them read as nothing.
-_REPLACEMENT = ("csiso2022kr hz-gb-2312 iso-2022-cn iso-2022-cn-ext iso-2022-kr replacement")
+_REPLACEMENT = "csiso2022kr hz-gb-2312 iso-2022-cn iso-2022-cn-ext iso-2022-kr replacement"
 
 CODECS: dict[str, str] = {name: codec for name, (codec, _) in _TABLE.items()}
 _NAMES: dict[str, str] = {label: name for name, (_, labels) in _TABLE.items() for label in (name, *labels.split())}

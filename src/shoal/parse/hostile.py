@@ -2,8 +2,8 @@
 
 Building a tree by the rules of HTML takes quadratic time in the depth of elements and in the attributes of one tag, and
 open formatting elements are copied into every later block: 16 KB of `<font a=1><font a=2>...<p><p>` become a million
-nodes. Owns the cheap signs of that and the flattening, which keeps what Shoal reads (links, metas, title) and replaces all
-other tags by a space. The signs are a heuristic: they count tags and do not build the tree. What passes them and
+nodes. Owns the cheap signs of that and the flattening, which keeps what Shoal reads (links, metas, title) and replaces
+all other tags by a space. The signs are a heuristic: they count tags and do not build the tree. What passes them and
 still costs a worker its life is found by blame, as every poison page is.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
-# Tags of one page: more are cut off. A node takes about 200 bytes, so this is 200 MB at the worst.
-MAX_TAGS = 1_000_000
+# Tags of one page: more are cut off. A million links took 516 MB, so this is about 200 MB.
+MAX_TAGS = 400_000
 MAX_DEPTH = 2_000
 # Copies of formatting elements that may be made, each a node.
 MAX_COPIES = 500_000
@@ -25,9 +25,12 @@ _SEPARATORS = b" \t\n\f\r/\"'"
 _DENSE = 2_000
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)")
+# A tag that is kept, whole in itself: its quotes are closed, its attributes few, no angle bracket inside. Possessive
+# quantifiers (++, *+) keep the match linear. Every other `<` goes, so nothing can hide behind a quote.
 _FLAT = re.compile(
-    rb"<(?!/?(?:a|area|base|head|html|iframe|frame|link|meta|noscript|script|style|template|textarea|title)[\t\n\f\r />])"
-    rb"/?[a-zA-Z][^<>]*>|<[^<>]{32768,}>?",
+    rb"(</?(?:a|area|base|head|html|iframe|frame|link|meta|script|style|title)"
+    rb"(?:[\s/]++[^\s\"'<>=/]++(?:\s*+=\s*+(?:\"[^\"<>]*+\"|'[^'<>]*+'|[^\s\"'<>]++))?+){0,64}+[\s/]*+>)"
+    rb"|<[a-z/!?][^<>]*+>|<",
     re.IGNORECASE,
 )
 _FORMATTING = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
@@ -38,17 +41,19 @@ _SHALLOW = frozenset(
 )
 
 
-def tame(body: bytes) -> tuple[bytes, bool]:
-    """The markup as it may be parsed, and whether something was taken away."""
+def tame(body: bytes) -> tuple[bytes, bool, int]:
+    """The markup as it may be parsed, whether something was taken away, and how many links were cut off."""
     tags = body.count(b"<")
-    cut = tags > MAX_TAGS
+    cut, lost = tags > MAX_TAGS, 0
     if cut:
-        body = body[: _place_of(body, MAX_TAGS)]
-        tags = MAX_TAGS
-    unclosed = tags - 2 * body.count(b"</")
-    if ((unclosed > _UNCLOSED or tags > _MANY) and _costly(body)) or (len(body) > _WINDOW and _crowded(body)):
-        return _FLAT.sub(b" ", body), True
-    return body, cut
+        end = _place_of(body, MAX_TAGS)
+        lost = body.count(b"<a ", end)
+        body, tags = body[:end], MAX_TAGS
+    # No more tags can be unclosed than there are: most small pages need no second count.
+    odd = tags > _UNCLOSED and (tags > _MANY or tags - 2 * body.count(b"</") > _UNCLOSED)
+    if (odd and _costly(body)) or (len(body) > _WINDOW and _crowded(body)):
+        return _FLAT.sub(lambda tag: tag[1] or b" ", body), True, lost
+    return body, cut, lost
 
 
 def _place_of(body: bytes, number: int) -> int:
@@ -89,12 +94,18 @@ def _costly(body: bytes) -> bool:
 
 
 def _crowded(body: bytes) -> bool:
-    """A stretch of one tag that may hold thousands of attributes."""
+    """A stretch without the end of a tag that may hold thousands of attributes.
+
+    It follows the start of a tag, or a quote: the last `>` may have been inside one. Long text with quotes in it looks
+    the same and is made flat for nothing, which changes neither its words nor its links.
+    """
     for start in range(0, len(body) - _WINDOW + 1, _WINDOW):
-        if body.find(b">", start, start + _WINDOW) >= 0:
+        end = start + _WINDOW
+        if body.find(b">", start, end) >= 0:
             continue
-        if _TAG.search(body, body.rfind(b">", 0, start) + 1, start + _WINDOW):
-            window = body[start : start + _WINDOW]
-            if _WINDOW - len(window.translate(None, _SEPARATORS)) > _DENSE:
+        window = body[start:end]
+        if _WINDOW - len(window.translate(None, _SEPARATORS)) > _DENSE:
+            opened = body.rfind(b">", 0, start) + 1
+            if body.find(b'"', opened, end) >= 0 or body.find(b"'", opened, end) >= 0 or _TAG.search(body, opened, end):
                 return True
     return False

@@ -26,7 +26,7 @@ _KNOWN = frozenset(
 
 
 class Directives(msgspec.Struct, frozen=True):
-    """`nofollow`: none of the links. `noindex`: a flag of the record. `unavailable_after`: seconds since 1970, 0 = never."""
+    """`nofollow` is for all links, `noindex` a flag of the record, `unavailable_after` in seconds since 1970, or 0."""
 
     nofollow: bool = False
     noindex: bool = False
@@ -54,8 +54,8 @@ NONE = Directives()
 def from_headers(values: Iterable[str], token: str) -> Directives:
     """All X-Robots-Tag headers of an answer. `token: nofollow` speaks to one robot, until the next name or the end.
 
-    >>> from_headers(["otherbot: noindex, nofollow", "unavailable_after: Friday, 25-Jun-10 15:00:00 GMT"], "shoal").nofollow
-    False
+    >>> from_headers(["otherbot: noindex, nofollow", "shoal: noindex"], "shoal")
+    Directives(nofollow=False, noindex=True, noarchive=False, unavailable_after=0.0)
     """
     result, ours = NONE, _EVERYBODY | {token.lower()}
     for value in values:
@@ -79,7 +79,7 @@ def from_meta(name: str, content: str, token: str) -> Directives:
 
 
 def _read(pieces: list[str]) -> Directives:
-    """Directives between commas; people also write spaces and semicolons. Unknown ones, and the words of a date, count nothing."""
+    """Directives between commas; people also write spaces and semicolons. Unknown words count nothing."""
     words: set[str] = set()
     date: list[str] | None = None
     dates: list[float] = []

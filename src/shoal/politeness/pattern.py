@@ -118,22 +118,24 @@ class Pattern:
             at = _after(text, as_path, as_query, at, query_at)
             if at < 0:
                 return False
-        return not self.anchored or (len(text) - len(self._last[0]) >= at and text.endswith(self._last))
+        if not self.anchored:
+            return True
+        as_path, as_query = self._last
+        start = len(text) - len(as_path)
+        return start >= at and (text.startswith(as_query, start) or (start <= query_at and text.endswith(as_path)))
 
 
 def _after(text: str, as_path: str, as_query: str, at: int, query_at: int) -> int:
     """Where the first match of a piece ends, or -1.
 
-    A piece with two spellings is looked for in the path only as the path spells it, and in the query only as the query
-    does. A search of the path that fails moves on into the query, and the path is not searched again.
+    A piece with two spellings is looked for as the path spells it only where it starts in the path: `%3D` is spelled
+    there as `=` is in the query. The query's spelling is found in the query alone, so that a search of the path that
+    fails either ends the match or moves on into the query, and the path is not searched again.
     """
     length = len(as_path)
     if as_path != as_query:
-        if at <= query_at:
-            found = text.find(as_path, at, query_at + length)
-            if found >= 0:
-                return found + length
-            at = query_at
-        as_path = as_query
-    found = text.find(as_path, at)
+        found = text.find(as_path, at, query_at + length)
+        if found >= 0:
+            return found + length
+    found = text.find(as_query, at)
     return found + length if found >= 0 else -1

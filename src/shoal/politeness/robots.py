@@ -157,9 +157,6 @@ class Rules:
             kept = _decode(data)
             if kept.version != _VERSION:
                 raise ValueError(f"form {kept.version} instead of {_VERSION}")
-            # `not <=` refuses nan, which passes the bounds above.
-            if not 0 <= kept.crawl_delay_seconds <= MAX_CRAWL_DELAY_SECONDS:
-                raise ValueError("a delay out of range")
             if not all(_is_path(path) for path in kept.disallow + kept.allow):
                 raise ValueError("a rule that starts neither with / nor with *")
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:

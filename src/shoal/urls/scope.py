@@ -1,0 +1,209 @@
+"""Which URLs belong to a crawl: its reach from the seeds, patterns of the user, endings that are not wanted.
+
+Owns the verdict on one URL. Everything is compiled when the scope is built; a verdict is a few look-ups. Patterns run
+on RE2, in time linear in the URL whatever a user writes. Must not know depth and counts: the frontier does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import re2
+from publicsuffixlist import PublicSuffixList
+
+from shoal.errors import InvalidLimit
+from shoal.urls.canonical import Target
+
+REACHES = ("host", "domain", "prefix", "any")
+# Reasons are counted in the store by their text: short, and no more of them than there are rules.
+OUTSIDE = {reach: f"scope: other {reach}" for reach in REACHES}
+NOT_ALLOWED = "scope: no allow pattern"
+_SHOWN = 60
+_REMEMBERED = 100_000
+_Prefixes = tuple[frozenset[str], tuple[int, ...]]
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    # Reading the list takes some 40 ms: only crawls of whole domains pay for it.
+    return PublicSuffixList()
+
+
+def registrable_domain(name: str) -> str:
+    """The part of a host name that somebody registered, '' when it has none: `www.a.co.uk` is of `a.co.uk`."""
+    if not name or name.startswith("."):
+        return ""
+    try:
+        return _suffixes().privatesuffix(name.lower()) or ""
+    except (ValueError, UnicodeError):
+        return ""
+
+
+def domain_of(host: str) -> str:
+    """What a crawl of a domain goes by: the registrable domain, or the name itself where there is none (addresses)."""
+    name = host
+    if host.startswith("["):
+        name = host.partition("]")[0] + "]"
+    elif ":" in host:
+        name = host.partition(":")[0]
+    # A host that ends in a number is an address, as the URL standard has it.
+    if name.startswith("[") or name.rpartition(".")[2].isdigit():
+        return name
+    return registrable_domain(name) or name
+
+
+class Scope:
+    """The rules of one crawl, built once and never changed.
+
+    `reach` says how far from the seeds: the same host; the same registrable domain with all its hosts and ports; below
+    the seeds' paths; or anywhere. A URL is out if it matches a `deny` pattern or ends in one of `deny_extensions`,
+    and, when there are `allow` patterns, if it matches none of them. Patterns are searched for in the whole URL.
+    """
+
+    __slots__ = (
+        "_allow",
+        "_deny",
+        "_deny_patterns",
+        "_extensions",
+        "_known",
+        "_outside",
+        "_places",
+        "_prefixes",
+        "reach",
+    )
+
+    def __init__(
+        self,
+        reach: str,
+        seeds: Iterable[Target] = (),
+        *,
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        deny_extensions: Iterable[str] = (),
+    ) -> None:
+        if reach not in REACHES:
+            raise InvalidLimit(f"scope is {reach!r}: it must be one of {', '.join(REACHES)}.")
+        self.reach = reach
+        self._outside = OUTSIDE[reach]
+        self._places: frozenset[str] = frozenset()
+        self._prefixes: dict[str, _Prefixes] = {}
+        self._known: dict[str, bool] = {}
+        if reach == "host":
+            self._places = frozenset(seed.host for seed in seeds)
+        elif reach == "domain":
+            self._places = frozenset(domain_of(seed.host) for seed in seeds)
+        elif reach == "prefix":
+            self._prefixes = _prefixes(seeds)
+        self._allow = _compiled("allow", allow)[0]
+        self._deny, self._deny_patterns = _compiled("deny", deny)
+        self._extensions = frozenset(_extension(text) for text in deny_extensions)
+
+    def verdict(self, target: Target, *, seed: bool = False) -> str:
+        """'' when the URL is in scope, else the reason why not.
+
+        A seed is asked for by name, so it needs no allow pattern: it may be only the way to what is allowed.
+        """
+        reach = self.reach
+        if reach == "host":
+            if target.host not in self._places:
+                return self._outside
+        elif reach == "domain":
+            if not self._in_domain(target.host):
+                return self._outside
+        elif reach == "prefix" and not self._below(target):
+            return self._outside
+        if self._extensions:
+            ending = _ending(target)
+            if ending in self._extensions:
+                return f"scope: extension .{ending}"
+        if self._deny is not None:
+            matched = self._deny.Match(target.url)
+            if matched:
+                return f"scope: deny pattern {self._deny_patterns[min(matched)]}"
+        if self._allow is not None and not seed and not self._allow.Match(target.url):
+            return NOT_ALLOWED
+        return ""
+
+    def _in_domain(self, host: str) -> bool:
+        known = self._known.get(host)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                # A crawl of endless subdomains must not fill the memory; asking again costs some microseconds.
+                self._known.clear()
+            known = self._known[host] = domain_of(host) in self._places
+        return known
+
+    def _below(self, target: Target) -> bool:
+        known = self._prefixes.get(target.host)
+        if known is None:
+            return False
+        prefixes, lengths = known
+        rest = _rest(target)
+        # A prefix without a final slash is one page and what is below it: /docs is not /docs2.
+        return any(
+            rest[:length] in prefixes and (rest[length - 1] == "/" or rest[length : length + 1] in ("", "/", "?"))
+            for length in lengths
+        )
+
+
+def _rest(target: Target) -> str:
+    """Path and query, of targets that carry their whole URL too."""
+    if not target.whole:
+        return target.rest
+    after = target.url.partition("://")[2]
+    return after[after.find("/") :]
+
+
+def _prefixes(seeds: Iterable[Target]) -> dict[str, _Prefixes]:
+    """By host, the paths that are covered and their lengths; http and https are one. A file's prefix is its folder.
+
+    /docs/ and /docs cover what is below docs, /docs/index.html what is below /docs/.
+    """
+    by_host: dict[str, set[str]] = {}
+    for seed in seeds:
+        path = _rest(seed).partition("?")[0]
+        folder, _, last = path.rpartition("/")
+        by_host.setdefault(seed.host, set()).add(f"{folder}/" if "." in last else path)
+    return {host: (frozenset(paths), tuple(sorted({len(path) for path in paths}))) for host, paths in by_host.items()}
+
+
+def _extension(text: str) -> str:
+    ending = text.lower().lstrip(".") if isinstance(text, str) else ""
+    if not ending or not ending.isascii() or not ending.replace(".", "").isalnum():
+        raise InvalidLimit(f"deny extension {text!r} is none: write letters and digits, as in 'zip'.")
+    return ending
+
+
+def _ending(target: Target) -> str:
+    last = _rest(target).partition("?")[0].rpartition("/")[2]
+    return last.rpartition(".")[2].lower() if "." in last else ""
+
+
+def _compiled(which: str, patterns: Iterable[str]) -> tuple[Any, tuple[str, ...]]:
+    """All patterns of a kind as one automaton, None when there are none; and how reasons show each of them."""
+    shown: list[str] = []
+    options = re2.Options()
+    options.log_errors = False
+    together = re2.Set.SearchSet(options)
+    for pattern in patterns:
+        text = repr(pattern)
+        try:
+            re2.compile(pattern, options)
+            together.Add(pattern)
+        except (re2.error, TypeError, ValueError) as error:
+            raise InvalidLimit(f"{which} pattern {text} does not compile: {_reason(error)}.") from None
+        shown.append(pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 3] + "...")
+    if not shown:
+        return None, ()
+    try:
+        together.Compile()
+    except (re2.error, MemoryError, RuntimeError, ValueError) as error:
+        raise InvalidLimit(f"The {which} patterns are too large together: {_reason(error)}.") from None
+    return together, tuple(shown)
+
+
+def _reason(error: Exception) -> str:
+    detail = error.args[0] if error.args else error
+    return (detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)).rstrip(".")

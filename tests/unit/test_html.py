@@ -1,0 +1,326 @@
+"""HTML pages: what is read from them, which links they give, and that no page costs more than it should."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from random import Random
+
+import ada_url
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import InvalidUrl
+from shoal.parse import html
+from shoal.parse.hostile import tame
+from shoal.parse.html import FOLLOW, Link, Parsed, parse
+from shoal.parse.refresh import refresh_of
+from shoal.urls.canonical import MAX_URL_BYTES, canonical
+
+# Public vectors, beside the checkout where they are kept.
+WPT = Path(__file__).parents[3] / "shared" / "data" / "wpt"
+URL = "http://a.example/dir/page.html"
+
+
+def _page(markup: str | bytes, **options: object) -> Parsed:
+    body = markup.encode() if isinstance(markup, str) else markup
+    return parse(body, url=URL, **{"content_type": "text/html; charset=utf-8", **options})  # type: ignore[arg-type]
+
+
+def _urls(markup: str, **options: object) -> list[str]:
+    return [link.url for link in _page(markup, **options).links]
+
+
+def _wpt(name: str) -> Path:
+    if not (WPT / name).exists():
+        pytest.skip(f"{name} is absent: put the vectors of web-platform-tests beside the checkout")
+    return WPT / name
+
+
+def test_a_page_is_read_in_all_its_parts() -> None:
+    page = _page(
+        """<!DOCTYPE html><html lang="en-GB"><head><title> Fish &amp;
+        chips </title><meta name="Description" content="What&#10;we eat"><link rel="canonical" href="/fish#top"></head>
+        <body><h1>Fish</h1><p>One <b>two</b></p></body></html>"""
+    )
+    assert page.title == "Fish & chips"
+    assert page.description == "What we eat"
+    assert page.text == "Fish One two"
+    assert page.canonical == "http://a.example/fish"
+    assert page.language == "en-GB"
+    assert page.charset == "utf-8"
+    assert not page.reduced
+
+
+def test_text_leaves_out_what_is_not_for_readers_and_keeps_words_apart() -> None:
+    page = _page(
+        "<title>t</title><p>a</p><p>b</p><ul><li>1</li><li>2</li></ul>H<sub>2</sub>O 10<sup>3</sup> long<wbr>word"
+        "<script>x()</script><style>y</style><noscript><p>n</p><script>z</script></noscript><template>q<b>r</b></template>"
+        "<iframe>i</iframe><!-- c --><table><tr><td>c1</td><td>c2</td></tr></table>a\u00a0\n\t b<br>c"
+    )
+    assert page.text == "a b 1 2 H2O 103 longword c1 c2 a b c"
+
+
+def test_the_title_is_the_first_of_the_page_and_not_that_of_a_drawing() -> None:
+    assert _page("<body><svg><title>arrow</title></svg><title>late</title><title>later</title>").title == "late"
+    assert _page("<title></title><body><title>x</title>").title == ""
+    assert len(_page("<title>" + "x" * 100_000).title) == html.MAX_LINE
+
+
+def test_language_is_that_of_the_root_or_else_of_the_pragma() -> None:
+    pragma = '<meta http-equiv="Content-Language" content="de">'
+    assert _page(f"<html lang=fr>{pragma}").language == "fr"
+    assert _page(pragma).language == "de"
+    assert _page('<meta http-equiv="content-language" content="de, en">').language == ""
+
+
+def test_links_are_absolute_canonical_once_each_and_in_order() -> None:
+    markup = """<a href="b.html">1</a><a href="/c?d=1#x">2</a><a href="b.html#y">3</a><a href="./b.html">4</a>
+    <a href="HTTP://B.example:80/../q">5</a><area href="../up"><iframe src="//c.example/f"></iframe>
+    <a href=" https://d.example/ sp ace ">6</a><a name=x>7</a><a href="#here">8</a><a href="">9</a>"""
+    assert _urls(markup) == [
+        "http://a.example/dir/b.html",
+        "http://a.example/c?d=1",
+        "http://b.example/q",
+        "http://a.example/up",
+        "http://c.example/f",
+        "https://d.example/%20sp%20ace",
+    ]
+
+
+def test_what_is_not_visited_is_no_link() -> None:
+    hrefs = [
+        "javascript:void(0)",
+        "JavaScript:x",
+        "mailto:a@b.example",
+        "tel:1",
+        "data:text/html,x",
+        "file:///etc/passwd",
+    ]
+    hrefs += ["gopher://a/", "http://", "http://[::1", "blob:http://a/x", "about:blank", "x" * (MAX_URL_BYTES + 1)]
+    assert _urls("".join(f'<a href="{href}">x</a>' for href in hrefs)) == []
+
+
+def test_relations_are_followed_as_configured() -> None:
+    markup = """<link rel=next href=/2><link rel=canonical href=/c><link rel="ALTERNATE nofollow" hreflang=de href=/de>
+    <link rel="alternate stylesheet" href=/s.css><link rel=stylesheet href=/t.css><frameset><frame src=/f></frameset>"""
+    assert _urls(markup) == ["http://a.example/2", "http://a.example/f"]
+    wanted = frozenset({"canonical", "alternate"})
+    links = _page(markup, follow=wanted).links
+    assert [(link.url, link.kind) for link in links] == [
+        ("http://a.example/c", "canonical"),
+        ("http://a.example/de", "alternate"),
+    ]
+    assert links[1].nofollow
+    assert _urls("<a href=x>", follow=frozenset()) == []
+
+
+def test_rel_is_a_list_of_tokens() -> None:
+    links = _page(
+        '<a href=1 rel="nofollow">a</a><a href=2 rel="nofollower">b</a><a href=3 rel="UGC\tNoFollow">c</a>'
+        '<a href=4 rel="no follow">d</a><a href=5 rel>e</a>'
+    ).links
+    assert [link.nofollow for link in links] == [True, False, True, False, False]
+    assert links[2].rel == ("ugc", "nofollow")
+
+
+def test_a_url_linked_with_and_without_nofollow_is_followed() -> None:
+    for hrefs in ("<a href=x rel=nofollow></a><a href=x></a>", "<a href=x></a><a href=./x rel=nofollow></a>"):
+        assert [link.nofollow for link in _page(hrefs).links] == [False]
+    assert _page("<a href=x rel=nofollow></a><a href=./x></a>").links == (Link("http://a.example/dir/x", "a"),)
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ("<base href=/other/><a href=x>", "http://a.example/other/x"),
+        ("<base href=/other/file><a href=x>", "http://a.example/other/x"),
+        ("<base href=//b.example/y/><a href=x>", "http://b.example/y/x"),
+        ("<base href=/1/><base href=/2/><a href=x>", "http://a.example/1/x"),
+        ("<base target=_top><base href=/2/><a href=x>", "http://a.example/2/x"),
+        ("<a href=x><base href=/late/>", "http://a.example/late/x"),
+        ("<base href=''><a href=x>", "http://a.example/dir/x"),
+        ("<base href='http://['><a href=x>", "http://a.example/dir/x"),
+        ("<base href='data:/x'><a href=x>", "http://a.example/dir/x"),
+        ("<base href='javascript:/x'><a href=x>", "http://a.example/dir/x"),
+        ("<base href=/other/><a href='#x'>", "http://a.example/other/"),
+        ("<base href=?q=a/b><a href=x>", "http://a.example/dir/x"),
+    ],
+)
+def test_a_base_moves_every_link_and_a_bad_one_none(markup: str, expected: str) -> None:
+    assert _urls(markup) == [expected]
+
+
+def test_queries_are_written_in_the_encoding_of_their_page() -> None:
+    body = '<a href="/ä?q=ä&r=%E4#ä">x</a><a href="?я=1">y</a>'.encode("windows-1251", "xmlcharrefreplace")
+    found = [link.url for link in parse(body, url=URL, content_type="text/html; charset=windows-1251").links]
+    assert found == ["http://a.example/%C3%A4?q=%26%23228%3B&r=%E4", "http://a.example/dir/page.html?%FF=1"]
+    assert _urls('<a href="?q=я">') == ["http://a.example/dir/page.html?q=%D1%8F"]
+
+
+@given(st.from_regex(r"[A-Za-z0-9_.~/?=&+%:#@ -]{0,30}", fullmatch=True))
+def test_a_plain_link_is_joined_as_the_url_parser_joins_it(href: str) -> None:
+    for base in (URL, "http://a.example", "https://u@a.example:8443/x/y?z=/w"):
+        body = f'<a href="{href}">'.encode()
+        try:
+            expected = canonical(ada_url.join_url(base, href)).url if href.partition("#")[0] else None
+        except (ValueError, InvalidUrl):
+            expected = None
+        found = [link.url for link in parse(body, url=base).links]
+        assert found == ([expected] if expected else [])
+
+
+@given(st.text(alphabet='ab/.?#:@[]%\\ \t\u00e4\ufffd<>"', max_size=20))
+def test_every_link_is_in_its_canonical_spelling(href: str) -> None:
+    body = f"<a href='{href}'>".encode()
+    for link in parse(body, url=URL).links:
+        # Names made of dots are hosts to the parser, and none to Shoal: the frontier refuses them.
+        if not link.url.partition("://")[2].startswith("."):
+            assert canonical(link.url).url == link.url
+
+
+def test_meta_refresh_is_read_as_browsers_read_it() -> None:
+    cases = json.loads(_wpt("meta_refresh.json").read_text())["tests"]
+    assert len(cases) == 73
+    wrong: list[tuple[object, ...]] = []
+    for case in cases:
+        found = refresh_of(case["input"])
+        expected = case["expected"]
+        # The URL parser takes tabs and line ends out of a target, so the vectors do.
+        got = (
+            []
+            if found is None
+            else [found[0], "".join(found[1].split("\t")).replace("\n", "").strip() or "__filename__"]
+        )
+        if got != expected:
+            wrong.append((case["input"], expected, found))
+        page = _page(b'<meta http-equiv=Refresh content="%s">' % case["input"].replace('"', "&quot;").encode())
+        target = expected[1] if expected and expected[1] != "__filename__" else ""
+        if page.refresh != (ada_url.join_url(URL, target) if target else ""):
+            wrong.append((case["input"], target, page.refresh))
+    assert not wrong
+
+
+def test_a_refresh_to_the_page_itself_or_inside_noscript_leads_nowhere() -> None:
+    assert _page("<meta http-equiv=refresh content='5; url=page.html#x'>").refresh == ""
+    assert _page("<noscript><meta http-equiv=refresh content='0; url=/nojs'></noscript>").refresh == ""
+    assert _page("<meta http-equiv=refresh content='0; url=javascript:x'>").refresh == ""
+    first = _page("<meta http-equiv=refresh content=x><meta http-equiv=refresh content='3;/a'>" * 2)
+    assert (first.refresh, first.refresh_seconds) == ("http://a.example/a", 3)
+    assert refresh_of("9" * 5000) == (999_999_999, "")
+    assert _page("<base href=/b/><meta http-equiv=refresh content='0;c'>").refresh == "http://a.example/b/c"
+
+
+def test_noscript_links_count_since_scripts_do_not_run() -> None:
+    assert _urls(
+        "<head><noscript><img src=x></noscript><link rel=next href=/2></head><noscript><a href=/3></noscript>"
+    ) == [
+        "http://a.example/2",
+        "http://a.example/3",
+    ]
+
+
+def test_links_in_templates_comments_and_scripts_are_none() -> None:
+    assert _urls(
+        "<template><a href=1></a></template><!--<a href=2>--><script>'<a href=3>'</script><svg><a href=4>x</a></svg>"
+    ) == ["http://a.example/dir/4"]
+
+
+# What building a tree would take minutes or gigabytes for; each is a few megabytes at most.
+BOMBS = {
+    "nested blocks": b"<div>" * 100_000,
+    "nested blocks, closed": b"<div>" * 100_000 + b"</div>" * 100_000,
+    "nested inline elements": b"<span>" * 300_000,
+    "nested formatting": b"<b>" * 100_000,
+    "nested tables": b"<table><tr><td>" * 50_000,
+    "nested lists": b"<ul><li>" * 100_000,
+    "nested unknown elements": b"<x-y>" * 200_000,
+    "copies of formatting": b"<p>" + b"".join(b"<font a=%d>" % n for n in range(3000)) + b"<p>x" * 3000,
+    "attributes": b"<p " + b" ".join(b"%x" % n for n in range(500_000)) + b">",
+    "attributes with angles": b"<p " + b"<q ".join(b"%x" % n for n in range(500_000)) + b">",
+    "attributes behind quotes": b'<a x=">" ' + b" ".join(b"%x" % n for n in range(100_000)) + b">",
+    "less-than signs": b"<" * 3_000_000,
+    "ampersands": b"&" * 3_000_000,
+    "comments": b"<!--" * 500_000,
+    "NUL": b"\0" * 1_000_000,
+    "unclosed quote": b'<a href="' * 300_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_read_in_bounded_time_and_its_links_are_found(name: str) -> None:
+    page = _page(b"<title>t</title><a href=/first>x</a>" + BOMBS[name])
+    assert page.title == "t"
+    assert page.links[0].url == "http://a.example/first"
+
+
+def test_flat_pages_keep_their_links_text_and_metas() -> None:
+    body = (
+        b"<title>t</title><meta name=robots content=nofollow>"
+        + b"<div>" * 100_000
+        + b"w<p>x</p><A HREF=/y>z</A><script>s</script>"
+    )
+    page = _page(body)
+    assert page.reduced
+    assert (page.title, page.text, page.links[0].url) == ("t", "w x z", "http://a.example/y")
+    assert page.robots.nofollow
+
+
+def test_large_honest_pages_are_not_reduced() -> None:
+    row = b"<tr><td><a href=/r/%d>row</a><td class=c><p>text <b>bold</b> <i>it</i><br><img src=x>"
+    assert not tame(b"<table>" + b"".join(row % n for n in range(20_000)) + b"</table>")[1]
+    assert not tame(b"<ul>" + b"<li>item <p>one <p>two" * 30_000)[1]
+    assert not tame(b"<img src='data:image/png;base64," + base64.b64encode(Random(7).randbytes(200_000)) + b"'>")[1]
+    assert not tame(b"<script>" + b"var a = 1; " * 20_000 + b"</script>")[1]
+
+
+def test_a_million_links_give_the_first_hundred_thousand_and_a_count() -> None:
+    page = _page(b"".join(b"<a href=/%d>" % n for n in range(1_000_000)))
+    assert len(page.links) == html.MAX_LINKS
+    assert page.links[-1].url == f"http://a.example/{html.MAX_LINKS - 1}"
+    assert page.links_dropped == 1_000_000 - html.MAX_LINKS
+    assert page.reduced
+
+
+def test_endless_repeats_of_one_link_are_one_link() -> None:
+    page = _page(b"<a href=/x>y" * 300_000)
+    assert [link.url for link in page.links] == ["http://a.example/x"]
+    assert page.links_dropped == 0
+
+
+def test_nul_and_lone_surrogates_become_characters_that_can_be_stored() -> None:
+    body = b"<title>a\0b \xed\xa0\x80 &#xD800; &#0;</title><p>\0x\xff\xed\xb0\x80</p>"
+    body += b"<a href='/\0\xed\xa0\x80&#xDFFF;'>y</a>"
+    page = _page(body)
+    for text in (page.title, page.text, *(link.url for link in page.links)):
+        text.encode()
+        assert "\0" not in text
+    assert len(page.links) == 1
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_make_a_page(body: bytes) -> None:
+    page = parse(body, url=URL)
+    (page.text + page.title).encode()
+
+
+PIECES = (
+    "<a href=x>|</a>|<p>|<b>|<table>|<td>|</table>|<noscript>|</noscript>|<script>|</script>|<style>|</style>|<svg>|"
+    "<title>|</title>|<template>|</template>|<iframe src=y>|</iframe>|<frameset>|<sub>|</sub>|<select>|<option>|<body>|"
+    "<html>|<base href=z>|<math>|<textarea>|<plaintext>|<!--|-->|<meta name=robots content=none>|text|&amp;|<"
+)
+
+
+@given(st.lists(st.sampled_from(PIECES.split("|")), max_size=30))
+def test_any_mixture_of_tags_makes_a_page(pieces: list[str]) -> None:
+    page = _page("".join(pieces))
+    page.text.encode()
+
+
+def test_urls_that_are_none_give_pages_without_links() -> None:
+    for url in ("", "not a url", "\ud800", "javascript:x"):
+        assert parse(b"<a href=x>", url=url).links == ()
+    assert [link.url for link in parse(b"<a href=http://b.example/>", url="").links] == []
+    assert frozenset({"a", "next"}) <= FOLLOW
