@@ -1,4 +1,4 @@
-"""Run measurements and print their table: `python -m bench [NAME...] [--quick] [--repeats N] [--json FILE]`."""
+"""Run measurements and print their table; `python -m bench --help` lists them."""
 
 from __future__ import annotations
 
@@ -53,11 +53,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, to see whether a change helps")
     parser.add_argument("--repeats", type=int, default=0, help="of speeds; 5, or 3 with --quick")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and figures there too")
+    parser.add_argument("--server", default="", metavar="PROGRAM", help="a valkey-server or redis-server of your own")
     options = parser.parse_args()
     if unknown := set(options.names) - set(MEASUREMENTS):
         parser.error(f"there is no measurement {', '.join(sorted(unknown))}; choose from {', '.join(MEASUREMENTS)}")
     if options.repeats < 0:
         parser.error("repeats must be at least 1")
+    Server.program = options.server
     size = Size(options.quick, options.repeats or (3 if options.quick else 5))
     with Server(durable=False) as server:
         where = machine(server.version())

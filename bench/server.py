@@ -20,7 +20,9 @@ _START_SECONDS = 20.0
 
 
 class Server:
-    """One valkey-server. `durable`: the embedded store's settings; else nothing is written to disk."""
+    """One server: `program`, if that is set. `durable`: set up as the embedded store is; else it writes nothing."""
+
+    program = ""
 
     def __init__(self, *, durable: bool) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="shoal-bench-")
@@ -38,7 +40,7 @@ class Server:
             "maxmemory": half_of_memory(),
             "maxmemory-policy": "noeviction",
         }
-        argv = [find_server()]
+        argv = [find_server(self.program)]
         for name, value in options.items():
             argv += [f"--{name}", value]
         with (folder / "log").open("wb") as log:

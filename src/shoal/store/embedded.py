@@ -33,6 +33,9 @@ _LONGEST_SOCKET = 103
 _LOOK_SECONDS = 0.004
 # How soon a living client replaces a killed keeper. Until then the server runs on, only unwatched.
 _WATCH_SECONDS = 2.0
+# A keeper that lives takes clients.lock at once when the last client has gone.
+_LOOKS = 10
+_BETWEEN_LOOKS_SECONDS = 0.02
 
 
 class Embedded:
@@ -100,6 +103,20 @@ class Embedded:
                 await self._see_to_keeper()
             self._membership.close()
             self._membership = None
+            await self._be_missed()
+
+    async def _be_missed(self) -> None:
+        """See that somebody notices that this client has gone: another client, or a keeper that waits for the lock.
+
+        A keeper that was just killed may hold keeper.lock for a moment longer than it lives.
+        """
+        for _ in range(_LOOKS):
+            with (self.folder / "clients.lock").open("rb+") as clients:
+                if not self._lock(clients, fcntl.LOCK_EX):
+                    return
+            await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
+        with contextlib.suppress(StoreRefused, StoreUnavailable):
+            await self._see_to_keeper()
 
     async def _keep_a_keeper(self) -> None:
         while True:

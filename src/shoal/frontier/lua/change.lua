@@ -1,7 +1,8 @@
 -- change: a crawl's state, at its home shard. The other shards follow by sync.
 -- ARGV    1 now | 2 id | 3 state wanted (r p s e f, d = forgotten but for its id) | 4 why | 5 specification or '' (as it is)
 -- Reply   OK, key, version, state, specification, why  or  UNKNOWN  or  ENDED, state
--- Keeps   stopped and expired are for ever; a finished crawl can be reopened, to retry what failed
+-- Keeps   stopped and expired are for ever. A crawl that is finished because nothing was left can be reopened, to retry
+--         what failed; one that has reached a limit has lists that nobody has unlinked yet, and stays as it is
 --include shard open
 
 local id = text(128, '^[%w_.:@-]+$')
@@ -12,12 +13,12 @@ if wrong then return {S.INVALID, wrong} end
 
 call('DEL', P .. '-')
 local record = P .. 'crawl:' .. id
-local now = call('HMGET', record, 'key', 'v', 'st', 'spec')
+local now = call('HMGET', record, 'key', 'v', 'st', 'spec', 'why')
 if not now[1] then return {S.UNKNOWN} end
 local from = now[3]
 local open = from == 'r' or from == 'p'
 if from == 'd' and wanted ~= 'd' then return {S.ENDED, from} end
-if not open and wanted ~= from and wanted ~= 'd' and not (from == 'f' and wanted == 'r') then return {S.ENDED, from} end
+if not open and wanted ~= from and wanted ~= 'd' and not (from == 'f' and wanted == 'r' and now[5] == 'finished') then return {S.ENDED, from} end
 if open and wanted == 'd' then return {S.RUNNING} end
 local version = tonumber(now[2])
 if wanted ~= from or (spec ~= '' and spec ~= now[4]) then
