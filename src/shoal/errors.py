@@ -12,6 +12,10 @@
     │   ├── StoreFull          the store has no memory left for new URLs
     │   ├── StoreHeld          this shard takes no writes now (a slot is being moved, a new epoch begins)
     │   └── StoreCorrupt       an entry in the store is not something Shoal wrote
+    ├── FetchError             no whole answer came; `fault` says of what kind, `reason` in a few words
+    ├── SinkError
+    │   ├── SinkRefused        an output cannot be used as it is: a wrong path, no permission, another table
+    │   └── SinkUnavailable    an output cannot take records now
     └── CrawlError
         ├── UnknownCrawl       no crawl has this id
         ├── CrawlExists        the id belongs to another crawl, perhaps one that has ended
@@ -69,6 +73,27 @@ class StoreHeld(StoreError):
 
 
 class StoreCorrupt(StoreError):
+    pass
+
+
+class FetchError(ShoalError):
+    """`fault` is a value of shoal.politeness.backoff.Fault; `reason` is short and of few kinds: it is counted."""
+
+    def __init__(self, message: str, *, fault: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.fault = fault
+        self.reason = reason or fault
+
+
+class SinkError(ShoalError):
+    pass
+
+
+class SinkRefused(SinkError):
+    pass
+
+
+class SinkUnavailable(SinkError):
     pass
 
 

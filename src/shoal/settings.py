@@ -190,11 +190,58 @@ class FrontierSettings(_Section, frozen=True, kw_only=True):
     ] = 10
 
 
+class FetchSettings(_Section, frozen=True, kw_only=True):
+    """How a worker reaches the web. What concerns one crawl (time-out, user agent, headers) is the crawl's own."""
+
+    section: ClassVar[str] = "fetch"
+
+    allow_networks: Annotated[
+        str,
+        Meta(
+            description="Private networks that may be asked, with commas; all others of them are refused.",
+            extra={"expects": "empty or networks like 127.0.0.0/8,10.1.0.0/16"},
+        ),
+    ] = ""
+    proxy: Annotated[
+        str,
+        Meta(
+            description="Forward proxy for all requests; the environment's HTTP_PROXY is never used.",
+            pattern=r"\A(?:https?://.+)?\Z",
+            extra={"expects": "empty or a URL like http://proxy.example:3128"},
+        ),
+    ] = ""
+    bandwidth: Annotated[
+        int, Meta(description="Bytes a second that one worker process may receive; 0 is no limit.", ge=0, le=10**12)
+    ] = 0
+    connections: Annotated[
+        int, Meta(description="Connections one worker process keeps open for reuse.", ge=1, le=10_000)
+    ] = 1000
+
+
+class WorkerSettings(_Section, frozen=True, kw_only=True):
+    """What one worker process takes on, and when it gives up."""
+
+    section: ClassVar[str] = "worker"
+
+    hosts: Annotated[int, Meta(description="How many hosts a worker process asks at once.", ge=1, le=10_000)] = 200
+    grace_seconds: Annotated[
+        float, Meta(description="How long open requests may go on after a signal to stop.", ge=0, le=600)
+    ] = 10.0
+    parse_seconds: Annotated[
+        float, Meta(description="How long reading one page may take before the process is given up.", ge=1, le=3600)
+    ] = 60.0
+    memory: Annotated[
+        int, Meta(description="Bytes of memory one worker process may use; 0 is no limit.", ge=0, le=2**50)
+    ] = 2_000_000_000
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings. A part of Shoal takes the section it needs, never the whole."""
 
     store: StoreSettings = StoreSettings()
     frontier: FrontierSettings = FrontierSettings()
+    fetch: FetchSettings = FetchSettings()
+    worker: WorkerSettings = WorkerSettings()
 
 
 class Loaded(NamedTuple):
@@ -204,7 +251,7 @@ class Loaded(NamedTuple):
     warnings: list[str]
 
 
-SECTIONS: tuple[type[_Section], ...] = (StoreSettings, FrontierSettings)
+SECTIONS: tuple[type[_Section], ...] = (StoreSettings, FrontierSettings, FetchSettings, WorkerSettings)
 FIELDS: Mapping[str, Field] = {field.key: field for section in SECTIONS for field in fields_of(section)}
 # In rising order of precedence; SHOAL_STORE is the short name people type, REDIS_URL the one that platforms set.
 VARIABLES: Mapping[str, Field] = {

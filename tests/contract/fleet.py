@@ -20,6 +20,9 @@ from tests.model import snapshot
 SHARDS = 4
 START_MS = 1_700_000_000_000
 State = dict[str, Any]
+_HASHES = {
+    "meta", "workers", "acks", "keys", "h", "l", "c", "hp", "fi", "reasons", "crawl", "grants", "v", "tally", "infos",
+}  # fmt: skip
 
 
 @dataclass
@@ -99,7 +102,7 @@ class Fleet:
 def _unordered(name: str, value: Any) -> Any:
     """Hashes and sets come in any order; lists and sorted sets come in theirs."""
     family = name.partition("}")[2].partition(":")[0]
-    if family in ("meta", "workers", "acks", "keys", "h", "l", "c", "hp", "fi", "reasons", "crawl", "grants"):
+    if family in _HASHES:
         return dict(zip(value[::2], value[1::2], strict=True)) if isinstance(value, list) else value
     if family in ("s", "parked", "unparking"):
         return sorted(value) if isinstance(value, list) else value

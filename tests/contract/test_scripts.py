@@ -20,7 +20,7 @@ from tests.model import snapshot
 
 CALLS = 80
 # These write nothing, or one thing that is always right.
-READERS = {"clock", "count", "home"}
+READERS = {"alive", "clock", "count", "home", "read_robots", "recall"}
 
 JUNK: list[Argument] = [
     "", "0", "1", "2", "-1", "007", "+1", " 1", "1 ", "1.5", "1e3", "0x10", "nan", "inf", "9" * 16, "9" * 30, "x",
@@ -41,7 +41,9 @@ class Bench:
         right: dict[str, tuple[Argument, ...]] = {
             "acknowledge": ("ann", "q1", token, host, 5, 1, 20, 100, 2, 1, "s", "", 0, 2, "r", "", 50),
             "add": (key, 2, "", hosts[1], 3, 1, "0", 1, "77", entry, hosts[3], 0, 0, "1", 1, "-78", entry),
+            "alive": (),
             "allow": (key, 50, "1"),
+            "beat": ("ann", b"\x80"),
             "change": (crawl, "p", "why", ""),
             "clock": (),
             "count": (key,),
@@ -53,14 +55,21 @@ class Bench:
             "home": (crawl, ""),
             "host": (host, "d", 500, "n", 2, "rk", 1, "x", "blocked"),
             "lease": ("bob", "q2", 2, 3, 5000, 2000, 10, "0", now, ""),
+            "leave": ("ann",),
             "postpone": (host, 100, "1", 3, "down"),
             "purge": (key, "ready", 0),
+            "read_robots": (host, f"https://{host} shoal"),
+            "recall": (key, "77", "-78"),
             "reap": ("ann", 0, token, 1, 3, 10),
             "release": (3, token, 5, 0, 1, 1),
+            "remember": (key, "77", "x" * 150, "-78", "", "79", 'W/"abc"'),
             "renew": (5000, 2000, token, 2, 5),
             "restore": (1, "waiting", key, hosts[1], 0, entry, entry + b"2"),
             "retry": (key, ""),
             "sweep": (),
+            "tally": (crawl, "pages", 5, "bytes_in", 700),
+            "write_robots": (host, f"https://{host} shoal", "1", 2500, b"\x93rules"),
+            "void": ("ann", "q9", token),
             "sync": (key, 9, "p", "why", "u", "d", 100, "n", 1, "pr", 0),
         }
         self.right = right

@@ -18,12 +18,18 @@ import shoal.frontier
 from shoal.frontier import keys, scripts
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.hosts import Hosts
+from shoal.frontier.robots import Robots
+from shoal.frontier.validators import Validators
+from shoal.frontier.workers import Worker, Workers
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LUA = ROOT / "src/shoal/frontier/lua"
-SERVICES = {"Frontier": shoal.Frontier, "Crawls": Crawls, "Hosts": Hosts, "Store": shoal.Store}
-VALUES = {name: getattr(shoal, name) for name in shoal.__all__ if name not in SERVICES}
+SERVICES = {
+    "Frontier": shoal.Frontier, "Crawls": Crawls, "Hosts": Hosts, "Robots": Robots, "Validators": Validators,
+    "Workers": Workers, "Store": shoal.Store,
+}  # fmt: skip
+VALUES = {name: getattr(shoal, name) for name in shoal.__all__ if name not in SERVICES} | {"Worker": Worker}
 FUNCTIONS = [name for name in shoal.frontier.__all__ if not inspect.isclass(getattr(shoal.frontier, name))]
 TESTS = {
     name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())

@@ -88,7 +88,7 @@ def test_a_path_may_be_given_as_a_path(write) -> None:
 @pytest.mark.parametrize("key", FIELDS)
 def test_every_setting_can_be_given_in_each_way(write, key: str) -> None:
     other = {str: "redis://elsewhere", int: 7, float: 7.5}
-    special = {"store.namespace": "mine", "store.maxmemory": "2gb"}
+    special = {"store.namespace": "mine", "store.maxmemory": "2gb", "fetch.proxy": "http://elsewhere:3128"}
     field = FIELDS[key]
     value = special.get(key, other[type(field.default)])
     section, name = key.split(".")

@@ -1,8 +1,10 @@
 """The shared frontier: see `Frontier`."""
 
 from shoal.frontier.dump import dump, load
-from shoal.frontier.frontier import Done, Frontier
+from shoal.frontier.frontier import Done, Frontier, Receipt
 from shoal.frontier.hosts import Host
+from shoal.frontier.owning import owned
 from shoal.frontier.shards import mono
+from shoal.frontier.workers import Worker
 
-__all__ = ["Done", "Frontier", "Host", "dump", "load", "mono"]
+__all__ = ["Done", "Frontier", "Host", "Receipt", "Worker", "dump", "load", "mono", "owned"]

@@ -6,6 +6,7 @@ behind; `repair` brings them up, and any worker may call it at any time.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -24,6 +25,7 @@ from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, shard_of
 
 MAX_SPEC_BYTES = 1_000_000
+_TALLY_NAME = re.compile(r"[a-z_]{1,32}\Z")
 
 
 class _Spec(msgspec.Struct):
@@ -230,6 +232,22 @@ class Crawls:
                 reply = await self._shards.call("forget", shard, (crawl.key, *marks[start : start + 250]))
                 known += reply[1] if reply[0] == Status.OK else 0
         return known
+
+    async def tally(self, crawl_id: str, **counts: int) -> dict[str, int]:
+        """Add to the crawl's statistics and return all totals; without counts, only return them.
+
+        For people, not for decisions: a call whose reply was lost is repeated and counts twice.
+        """
+        args: list[str | int] = [ranges.crawl_id(crawl_id)]
+        for name, count in counts.items():
+            if not _TALLY_NAME.match(name):
+                raise InvalidLimit(f"{name!r:.80} cannot be counted by: use 1 to 32 lower-case letters and _.")
+            args += [name, ranges.whole(name, count, 0, ranges.WIDEST)]
+        reply = await self._shards.call("tally", self._shards.home(crawl_id), args)
+        if reply[0] == Status.UNKNOWN:
+            raise _unknown(crawl_id)
+        totals = {name.decode(errors="replace"): total for name, total in zip(reply[1::2], reply[2::2], strict=True)}
+        return {name: totals[name] for name in sorted(totals)}
 
     async def repair(self) -> None:
         """Bring every shard to the version its crawls' homes have."""

@@ -4,10 +4,12 @@
     {"crawl": id, "key": ..., "state": ..., "spec": base64, ...}               then every crawl with its counts
     {"waiting" | "front" | "failed": [base64, ...], "crawl": key, ...}         entries as they stand in the queues
     {"later": base64, ...}  {"seen": [...], ...}  {"pages": n, ...}  {"host": name, "fields": {...}}
+    {"validators": {field: base64, ...}, "crawl": key}  {"tally": {name: total, ...}, "of": id}
     {"end": lines}                                                             last: without it the dump is cut off
 
 While it is dumped every shard refuses writes, and workers wait; a dump that dies leaves them frozen for a minute at
-most. What is leased is dumped as waiting, with its host closed until that lease is over.
+most. What is leased is dumped as waiting, with its host closed until that lease is over. Copies of robots.txt are
+not dumped: they are fetched again.
 """
 
 from __future__ import annotations
@@ -99,6 +101,8 @@ class _Dump:
                 "ended_ms": int(fields.get("ended", 0)), "why": fields.get("why", b"").decode(),
                 "spec": _b64(fields.get("spec", b"")), "counts": counts, "reasons": reasons,
             }  # fmt: skip
+            if tally := _pairs(await self._ask("HGETALL", f"{p}tally:{key}", key=p + "crawls")):
+                yield {"tally": {name: int(total) for name, total in tally.items()}, "of": raw.decode()}
 
     async def _scan(self, at: str) -> AsyncIterator[dict[str, Any]]:
         cursor = b"0"
@@ -149,14 +153,19 @@ class _Dump:
             marks = [int(mark) for mark in await self._ask("SMEMBERS", name, key=name)]
             for start in range(0, len(marks), _SEEN_PART):
                 yield {"seen": marks[start : start + _SEEN_PART], "crawl": crawl}
+        elif family == "v" and (crawl := rest.split(":")[0]) not in self._ended:
+            pieces = list(_pairs(await self._ask("HGETALL", name, key=name)).items())
+            for start in range(0, len(pieces), _PART):
+                some = {field: _b64(value) for field, value in pieces[start : start + _PART]}
+                yield {"validators": some, "crawl": crawl}
         elif family == "hp":
             for host, stored in _pairs(await self._ask("HGETALL", name, key=name)).items():
                 if not host.startswith("!"):
                     yield {"pages": int(stored), "crawl": rest, "host": host}
         elif family == "h":
             fields = {k: v.decode() for k, v in _pairs(await self._ask("HGETALL", name, key=name)).items()}
-            # Who held it holds it no longer; an epoch means nothing elsewhere.
-            kept = {k: v for k, v in fields.items() if k[0] != "k" and k not in ("e", "ex")}
+            # Who held it holds it no longer; an epoch and a robots version mean nothing elsewhere.
+            kept = {k: v for k, v in fields.items() if k[0] != "k" and k not in ("e", "ex", "rv")}
             if kept:
                 yield {"host": rest, "fields": kept}
 
@@ -243,9 +252,19 @@ class _Load:
                 by_shard[shard_of(bits_of(int(mark)), self._shards.count)].append(int(mark))
             for shard, marks in by_shard.items():
                 await self._of_crawl(record["crawl"], shard, "seen", *marks)
+        elif "validators" in record:
+            fields: dict[int, list[Argument]] = defaultdict(list)
+            for field, value in record["validators"].items():
+                shard = shard_of(bits_of(int(field.partition(".")[0])), self._shards.count)
+                fields[shard] += [field, base64.b64decode(value)]
+            for shard, flat in fields.items():
+                await self._of_crawl(record["crawl"], shard, "valid", *flat)
+        elif "tally" in record:
+            totals: list[Argument] = [part for pair in record["tally"].items() for part in pair]
+            await self._write(self._shards.home(record["of"]), "tally", record["of"], *totals)
         elif "host" in record:
-            flat: list[Argument] = [part for pair in record["fields"].items() for part in pair]
-            await self._write(self._shards.of(record["host"]), "host", record["host"], *flat)
+            pairs: list[Argument] = [part for pair in record["fields"].items() for part in pair]
+            await self._write(self._shards.of(record["host"]), "host", record["host"], *pairs)
         else:
             return int(record["end"]) == number - 1
         return False

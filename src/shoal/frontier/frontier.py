@@ -24,15 +24,18 @@ from typing import Self
 
 import msgspec
 
-from shoal.errors import InvalidLimit, InvalidVisit, LeaseLost
+from shoal.errors import InvalidInput, InvalidLimit, InvalidVisit, LeaseLost
 from shoal.frontier.admission import Admission
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.entry import brief
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.leasing import Leasing, Terms, Wanted
+from shoal.frontier.robots import Robots
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
+from shoal.frontier.validators import Validators
 from shoal.frontier.watch import Watch
+from shoal.frontier.workers import Workers
 from shoal.model import ranges
 from shoal.model.lease import Lease
 from shoal.model.visit import Added, Outcome, Visit
@@ -55,6 +58,44 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds: float | None = None
 
 
+class Reported(msgspec.Struct, frozen=True, array_like=True):
+    """A `Done` without what only its worker knows."""
+
+    token: str
+    host: str
+    outcomes: tuple[Outcome, ...]
+    finished_ago_seconds: float | None
+    success: bool | None
+    response_seconds: float | None
+    delay_seconds: float | None
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What one shard is told, under one request number."""
+
+    shard: int
+    request: str
+    reported: tuple[Reported, ...]
+
+
+class Receipt(msgspec.Struct, frozen=True, array_like=True):
+    """Acknowledgements on their way. `pack` makes bytes of it, for an output that must ask `void` after a crash."""
+
+    worker: str
+    parts: tuple[Part, ...]
+    called_mono: float = 0.0
+
+    def pack(self) -> bytes:
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, called_mono=0.0))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Receipt:
+        try:
+            return msgspec.msgpack.decode(packed, type=cls)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"A receipt is not this version's: {error}.") from None
+
+
 class Frontier:
     """One worker's door to the frontier. `async with await Frontier.open(...) as frontier: ...`"""
 
@@ -70,6 +111,9 @@ class Frontier:
         self.shards = shards
         self.crawls = Crawls(shards)
         self.hosts = Hosts(shards, host_failures)
+        self.robots = Robots(shards, self.hosts)
+        self.validators = Validators(shards, self.crawls)
+        self.workers = Workers(shards, worker)
         self._admission = Admission(shards, self.crawls)
         self._watch = Watch(shards, worker)
         self._leasing = Leasing(shards, self.crawls, self._watch, self._terms)
@@ -149,6 +193,10 @@ class Frontier:
         )  # fmt: skip
         return await self._leasing.lease(wanted, shards, wait_seconds)
 
+    def stop_waiting(self) -> None:
+        """A call of `lease` that waits comes back now, and later ones do not wait: for whoever is about to stop."""
+        self._leasing.hurry.set()
+
     async def renew(self, leases: Sequence[Lease], *, visits: int = 0) -> list[Lease | None]:
         """Hold leases for another full length; with `visits`, top each up to that many unacknowledged ones.
 
@@ -174,17 +222,39 @@ class Frontier:
 
     async def acknowledge_all(self, done: Sequence[Done]) -> None:
         """The same for many leases, in one call a shard. LeaseLost comes after all others were counted."""
-        called = mono()
-        by_shard: dict[int, list[Done]] = {}
-        for one in done:
-            self._check(one)
-            by_shard.setdefault(one.lease.shard, []).append(one)
-        replies = await asyncio.gather(*(self._acknowledge(shard, part, called) for shard, part in by_shard.items()))
-        lost = [token for reply in replies for token in reply]
+        lost = await self.hand_in(self.receipt(done))
         if lost:
             raise LeaseLost(
                 f"{len(lost)} leases of worker {self.worker} are over, first {lost[0]}: their visits are made again."
             )
+
+    def receipt(self, done: Sequence[Done]) -> Receipt:
+        """What `hand_in` will say to the store, named so that another process can ask whether it was said."""
+        by_shard: dict[int, list[Done]] = {}
+        for one in done:
+            self._check(one)
+            by_shard.setdefault(one.lease.shard, []).append(one)
+        called = mono()
+        parts = tuple(
+            Part(shard, self.shards.request(), _reported(some)) for shard, some in by_shard.items()
+        )
+        return Receipt(self.worker, parts, called)
+
+    async def hand_in(self, receipt: Receipt) -> list[str]:
+        """Acknowledge by receipt; returns the tokens that are lost."""
+        replies = await asyncio.gather(*(self._acknowledge(part, receipt) for part in receipt.parts))
+        return [token for reply in replies for token in reply]
+
+    async def void(self, receipt: Receipt) -> list[str]:
+        """Of the last receipt of a worker that died: the tokens that are lost, all of them if it was not handed in.
+
+        It never will be, then: one that is still on its way to the store changes nothing any more.
+        """
+        args: dict[int, list[Argument]] = {
+            part.shard: [receipt.worker, part.request, *(one.token for one in part.reported)] for part in receipt.parts
+        }
+        replies = await self.shards.call_all("void", args, replicated=True)
+        return [token.decode() for reply in replies.values() for token in reply[2:]]
 
     async def release(
         self, leases: Sequence[Lease], *, keep: Iterable[Visit] = (), finished_ago_seconds: float | None = None
@@ -244,14 +314,14 @@ class Frontier:
             ranges.number("The time of an outcome", outcome.seconds, 0, 10**9)
             brief(outcome.reason, "")
 
-    async def _acknowledge(self, shard: int, done: list[Done], called: float) -> list[str]:
-        async with self._reporting[shard]:
-            waited = mono() - called
-            args: list[Argument] = [self.worker, self.shards.request()]
-            for one in done:
+    async def _acknowledge(self, part: Part, receipt: Receipt) -> list[str]:
+        async with self._reporting[part.shard]:
+            waited = mono() - receipt.called_mono
+            args: list[Argument] = [receipt.worker, part.request]
+            for one in part.reported:
                 ago = one.finished_ago_seconds
                 args += [
-                    one.lease.token, one.lease.host, "" if ago is None else _passed_ms(ago + waited),
+                    one.token, one.host, "" if ago is None else _passed_ms(ago + waited),
                     "" if one.success is None else int(one.success),
                     "" if one.response_seconds is None else round(one.response_seconds * 1000),
                     "" if one.delay_seconds is None else round(one.delay_seconds * 1000), len(one.outcomes),
@@ -259,9 +329,19 @@ class Frontier:
                 for outcome in one.outcomes:
                     reason = brief(outcome.reason, "unknown") if outcome.reason else ""
                     args += [outcome.number, outcome.code, reason, round(outcome.seconds * 1000)]
-            while (reply := await self.shards.call("acknowledge", shard, args, replicated=True))[0] != Status.OK:
-                await self._watch.turn_epoch(shard, reply, self._terms.lease_ms)
+            while (reply := await self.shards.call("acknowledge", part.shard, args, replicated=True))[0] != Status.OK:
+                await self._watch.turn_epoch(part.shard, reply, self._terms.lease_ms)
         return [token.decode() for token in reply[2:]]
+
+
+def _reported(done: Sequence[Done]) -> tuple[Reported, ...]:
+    return tuple(
+        Reported(
+            one.lease.token, one.lease.host, tuple(one.outcomes), one.finished_ago_seconds, one.success,
+            one.response_seconds, one.delay_seconds,
+        )
+        for one in done
+    )  # fmt: skip
 
 
 @contextlib.asynccontextmanager

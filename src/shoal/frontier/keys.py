@@ -40,9 +40,12 @@ FAMILIES = (
     "fi:",  #     <crawl>                  hash   index of failed lists
     "fq:",  #     <crawl>:<number>         list   a failed list
     "reasons:",  # <crawl>                 hash   why visits failed or were excluded
+    "v:",  #      <crawl>:<n>              hash   validators by fingerprint
+    "robots:",  # <host>:<name>            string a copy of a robots.txt
     "crawl:",  #  <id>                     hash   a crawl's record, at its home shard
     "forced:",  # <request>                string the reply to a call that forced visits in
     "grants:",  # <crawl>                  hash   allowance given to shards
+    "tally:",  #  <crawl>                  hash   its statistics, at its home shard
 )
 
 
@@ -71,7 +74,10 @@ def prefix(namespace: str, tag: str) -> str:
 
 
 def store_meta(namespace: str) -> str:
-    """Where a store says how many shards it has, before anybody can know their tags."""
+    """Where a store says how many shards it has, before anybody can know their tags.
+
+    Beside it, `beats` and `infos` say which workers live.
+    """
     return prefix(namespace, "store") + "meta"
 
 

@@ -85,6 +85,7 @@ class Leasing:
         self._terms = terms
         self._locks = [asyncio.Lock() for _ in range(shards.count)]
         self.turn = 0
+        self.hurry = asyncio.Event()
 
     async def lease(self, wanted: Wanted, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
         until = mono() + ranges.number("wait_seconds", wait_seconds, 0, 10**9)
@@ -95,15 +96,25 @@ class Leasing:
             if not given.leases and first is not order:
                 given = await self._round(order, wanted)
             left = until - mono()
-            if given.leases or left <= 0:
+            if given.leases or left <= 0 or self.hurry.is_set():
                 return given.leases
             sleep = left if given.soonest_ms < 0 else min(left, given.soonest_ms / 1000 + 0.0005)
-            woken = await self._watch.sleep(min(sleep, LONGEST_SLEEP_SECONDS))
+            woken = await self._sleep(min(sleep, LONGEST_SLEEP_SECONDS))
             if not woken and sleep == left:
                 # Nobody called and nothing is due: to ask once more would only be polling.
                 return []
             # Whoever called has something: it is taken before the others are asked.
             first = [shard for shard in order if shard in woken] or order
+
+    async def _sleep(self, seconds: float) -> set[int]:
+        sleeping = asyncio.ensure_future(self._watch.sleep(seconds))
+        hurry = asyncio.ensure_future(self.hurry.wait())
+        try:
+            await asyncio.wait((sleeping, hurry), return_when=asyncio.FIRST_COMPLETED)
+            return sleeping.result() if sleeping.done() else set()
+        finally:
+            sleeping.cancel()
+            hurry.cancel()
 
     def _order(self, shards: Sequence[int] | None) -> list[int]:
         if shards is None:
@@ -167,9 +178,11 @@ class Leasing:
         self._watch.note(shard, reply[1], called)
         trusted = terms.trusted_until(called)
         leases = []
-        for i in range(4, len(reply), 5):
-            token, host_bytes, delay_ms, epoch, flat = reply[i : i + 5]
-            lease = Lease(token.decode(), shard, host_bytes.decode(), delay_ms / 1000, epoch, trusted, ())
+        for i in range(4, len(reply), 6):
+            token, host_bytes, delay_ms, epoch, robots, flat = reply[i : i + 6]
+            lease = Lease(
+                token.decode(), shard, host_bytes.decode(), delay_ms / 1000, epoch, trusted, (), robots_version=robots
+            )
             numbered = ((n // 3 + 1, *flat[n : n + 3]) for n in range(0, len(flat), 3))
             made = await self._visits(lease, numbered)
             if made:

@@ -21,6 +21,8 @@ from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
 # Linux counts suspended time in BOOTTIME only; on macOS the ordinary monotonic clock does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 DEFAULT_SHARDS = 16
+# In place of a shard's number: the store's own key, where what belongs to no shard is kept.
+STORE = -1
 # A shard in transit answers again within a second or so; one that does not is not waited for longer than this.
 _HELD_PATIENCE_SECONDS = 60.0
 
@@ -44,7 +46,7 @@ class Shards:
         self.prefixes = [prefix(namespace, tag) for tag in tags(shards)]
         self._requests = 0
         self._request_prefix = secrets.token_hex(6)
-        self._meta = [p + "meta" for p in self.prefixes]
+        self._meta = [*(p + "meta" for p in self.prefixes), store_meta(namespace)]
 
     @classmethod
     async def found(
@@ -139,18 +141,19 @@ class Shards:
         status = reply[0]
         if status == Status.OK:
             return 0.0
+        where = f"Shard {shard}" if shard != STORE else "The store's own key"
         if status == Status.INVALID:
             raise InvalidInput(f"The script {name} refuses {reply[1].decode()}: nothing was changed.")
         if status == Status.SCHEMA:
             raise StoreRefused(
-                f"Shard {shard} has schema {reply[1].decode()}, this Shoal works with {SCHEMA}: stop one of the two."
+                f"{where} has schema {reply[1].decode()}, this Shoal works with {SCHEMA}: stop one of the two."
             )
         if status not in (Status.ABSENT, Status.HELD):
             return 0.0
         if mono() - first_mono > _HELD_PATIENCE_SECONDS:
             if status == Status.ABSENT:
                 raise StoreCorrupt(
-                    f"Shard {shard} of namespace {self.namespace!r} is gone from the store: load it from a dump."
+                    f"{where} of namespace {self.namespace!r} is gone from the store: load it from a dump."
                 )
-            raise StoreHeld(f"Shard {shard} takes no writes: it is being moved or dumped; try again when that is done.")
+            raise StoreHeld(f"{where} takes no writes: it is being moved or dumped; try again when that is done.")
         return min(max(reply[1] / 1000, 0.02), 0.25) if status == Status.HELD else 0.1

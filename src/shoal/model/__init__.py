@@ -1,7 +1,23 @@
-"""The plain values Shoal passes around: crawl, visit, lease. No behaviour beyond what follows from their fields."""
+"""The plain values Shoal passes around: crawl, policy, visit, lease, page, record. No behaviour beyond their fields."""
 
 from shoal.model.crawl import Counts, Crawl, Limits, State
 from shoal.model.lease import Lease
+from shoal.model.page import Page, Timings
+from shoal.model.policy import Policy
+from shoal.model.record import Record
 from shoal.model.visit import Added, Outcome, Visit
 
-__all__ = ["Added", "Counts", "Crawl", "Lease", "Limits", "Outcome", "State", "Visit"]
+__all__ = [
+    "Added",
+    "Counts",
+    "Crawl",
+    "Lease",
+    "Limits",
+    "Outcome",
+    "Page",
+    "Policy",
+    "Record",
+    "State",
+    "Timings",
+    "Visit",
+]

@@ -22,3 +22,4 @@ class Lease(msgspec.Struct, frozen=True):
     trusted_until_mono: float
     visits: tuple[Visit, ...]
     known: int = 0
+    robots_version: int = 0

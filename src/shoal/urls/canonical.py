@@ -45,18 +45,21 @@ def canonical(url: str) -> Target:
     except (ValueError, UnicodeError):
         raise InvalidUrl(_why(url)) from None
     mark = href.find("#")
-    if mark >= 0:
-        href = href[:mark]
+    return parts_of(href if mark < 0 else href[:mark])
+
+
+def parts_of(href: str) -> Target:
+    """The parts of a URL that the parser has spelled already, as the links of a page are; without a fragment."""
     scheme, separator, after = href.partition("://")
     if not separator or scheme not in SCHEMES:
-        raise InvalidUrl(f"{_shown(url)} is not visited: only {', '.join(SCHEMES)} URLs are.")
+        raise InvalidUrl(f"{_shown(href)} is not visited: only {', '.join(SCHEMES)} URLs are.")
     if len(href) > MAX_URL_BYTES:
         raise InvalidUrl(_why(href))
     slash = after.find("/")
     authority = after[:slash]
     host = _host(authority)
     if not 1 <= len(host) <= MAX_HOST_BYTES or host[0] == ":":
-        raise InvalidUrl(f"{_shown(url)} has no host that can be asked: a host has 1 to {MAX_HOST_BYTES} characters.")
+        raise InvalidUrl(f"{_shown(href)} has no host that can be asked: a host has 1 to {MAX_HOST_BYTES} characters.")
     if host == authority:
         return Target(href, scheme, host, after[slash:], False)
     return Target(href, scheme, host, href, True)

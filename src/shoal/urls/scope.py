@@ -100,17 +100,19 @@ class Scope:
         self._deny, self._deny_patterns = _compiled("deny", deny)
         self._extensions = frozenset(_extension(text) for text in deny_extensions)
 
-    def verdict(self, target: Target, *, seed: bool = False) -> str:
+    def verdict(self, target: Target, *, seed: bool = False, page_host: str = "") -> str:
         """'' when the URL is in scope, else the reason why not.
 
         A seed is asked for by name, so it needs no allow pattern: it may be only the way to what is allowed.
+        `page_host` is where the link was found: that page is in the crawl, perhaps since a seed led to it from another
+        host, and so is the rest of its host or domain.
         """
         reach = self.reach
         if reach == "host":
-            if target.host not in self._places:
+            if target.host != page_host and target.host not in self._places:
                 return self._outside
         elif reach == "domain":
-            if not self._in_domain(target.host):
+            if not self._in_domain(target.host) and (not page_host or domain_of(target.host) != domain_of(page_host)):
                 return self._outside
         elif reach == "prefix" and not self._below(target):
             return self._outside

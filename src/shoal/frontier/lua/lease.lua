@@ -3,9 +3,10 @@
 --         8 expiries at most | 9 1 = the worker will sleep if there is nothing | 10 the time the caller expects, or ''
 --         11.. spiders the worker has
 -- Reply   OK, now, ms until something may be ready (-1 never), crawls that want allowance {crawl ...},
---         then per lease: token, host, delay ms, epoch, {crawl, priority, entry, ...}
+--         then per lease: token, host, delay ms, epoch, robots version, {crawl, priority, entry, ...}
 --         EPOCH: another server process wrote here last (epoch.lua). CLOCK, now: the server's clock was stepped
 -- Keeps   a host leaves `ready` before it is returned: two calls cannot take the same place
+--         a robots version comes once, also when the host is forgotten: a host without one gets the time in ms
 --         the same worker and request again get the same leases: a lost reply costs nothing
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(hosts * (log ready + visits))
@@ -46,6 +47,7 @@ local function give(token, host, delay, visits)
   reply[#reply + 1] = host
   reply[#reply + 1] = delay
   reply[#reply + 1] = tonumber(META[3])
+  reply[#reply + 1] = robotsVersion(state(host))
   reply[#reply + 1] = flat
 end
 
@@ -204,6 +206,7 @@ while given < hosts do
         end
         call('HSET', P .. 'l:' .. token, unpack(args))
         keep(host, 'k' .. suffix(place), token)
+        if robotsVersion(v.h) == 0 then keep(host, 'rv', NOW) end
         if META[6] == '1' then keep(host, 'e', META[3]) end
         if place > (v.h.mx or 1) then keep(host, 'mx', place) end
         if v.places > 1 then arm(host, false, NOW) end

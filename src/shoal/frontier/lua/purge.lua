@@ -39,6 +39,12 @@ elseif stage == 'later' then
   end
   if #mine > 0 then call('ZREM', P .. 'later', unpack(mine)) end
   if #members == most then return {S.OK, 'later', rank + most - #mine} end
+  return {S.OK, 'valid', 0}
+elseif stage == 'valid' then
+  local names = {}
+  for number = rank, math.min(c.vn, rank + most) - 1 do names[#names + 1] = P .. 'v:' .. key .. ':' .. number end
+  if #names > 0 then call('UNLINK', unpack(names)) end
+  if c.vn > rank + most then return {S.OK, 'valid', rank + most} end
   return {S.OK, 'failed', 0}
 elseif stage == 'failed' then
   local last = tonumber(call('HGET', P .. 'fi:' .. key, 'n')) or 0

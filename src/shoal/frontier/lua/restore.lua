@@ -6,13 +6,15 @@
 --         later   crawl, host, priority, due ms, entry
 --         failed  crawl, host, priority, why, entries ...
 --         seen    crawl, fingerprints ...
+--         valid   crawl, then field, value, ... as they stand in its hashes of validators
 --         pages   crawl, host, pages stored
+--         tally   id, then name, total, ...
 --         host    host, then field, value, ...
 --         seed    seed of fingerprints
 -- Reply   OK
 -- Keeps   a line whose number was written already changes nothing: a lost reply costs nothing
 -- Cost    O(the line), at most 250 entries
---include shard crawls seen queues hosts
+--include shard crawls seen validators queues hosts
 
 local number_ = number(1, BIG)
 local kind = text(8, '^%l+$')
@@ -39,6 +41,17 @@ elseif kind == 'seed' then
   local seed = text(20, '^%d+$')
   if wrong then return {S.INVALID, wrong} end
   call('HSET', KEYS[1], 'seed', seed)
+elseif kind == 'tally' then
+  local id = text(128, '^[%w_.:@-]+$')
+  local totals = {}
+  while not wrong and at < #ARGV do
+    totals[#totals + 1] = text(32, '^[%l_]+$')
+    totals[#totals + 1] = number(0, BIG)
+  end
+  if wrong or #totals == 0 or #totals > 128 then return {S.INVALID, wrong or 'totals'} end
+  local key = call('HGET', P .. 'crawl:' .. id, 'key')
+  if not key then return {S.UNKNOWN} end
+  call('HSET', P .. 'tally:' .. key, unpack(totals))
 elseif kind == 'host' then
   local host = text(260, HOST)
   local fields = rest(128)
@@ -78,6 +91,12 @@ else
       end
       put(key, 'gc', c.gc + new)
       while c.gc > c.gn * LOAD do split(key, c) end
+    elseif kind == 'valid' then
+      local fields = {}
+      while not wrong and at < #ARGV do fields[#fields + 1] = {text(24, '^%-?%d+%.?%d*$'), text(PIECE)} end
+      if wrong or #fields > 250 then return {S.INVALID, wrong or 'fields'} end
+      for _, pair in ipairs(fields) do writeValidator(key, c, string.match(pair[1], '^%-?%d+'), pair) end
+      growValidators(key, c)
     else
       local host = text(260, HOST)
       if kind == 'pages' then

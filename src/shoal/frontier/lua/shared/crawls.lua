@@ -4,8 +4,9 @@
 --          limited, ph pages per host, exp end ms, life dedup lifetime ms, up 1 = priorities other than 0 are used
 -- Counts   a admitted = w waiting + l leased + t later + s stored + f failed + x excluded, at every script boundary
 -- Allow.   al pages that may still be leased here, rc received and rt returned in all (both only grow)
+-- Valid.   vn hashes of validators, vc their fields
 -- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the generation before
-local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v'}
+local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc'}
 local MOST_REASONS = 200
 local copies, changes, reasons = {}, {}, {}
 

@@ -2,7 +2,7 @@
 -- Fields of `h:<host>`, all optional: per place i (1 has no suffix) k token of its holder, t last finish ms,
 -- g gate ms; d delay and n places set by an operator, cd robots crawl delay, rk 1 = robots.txt is known, ad delay
 -- from response times, m mean response ms, b back-off until ms, f failures in a row, x why blocked, mx highest
--- place used, e epoch of the last lease, ts last successful finish,
+-- place used, e epoch of the last lease, ts last successful finish, rv version of its robots.txt copies,
 -- ex 1 = it is about to be forgotten.
 local MOST_PLACES = 32
 -- More crawls than this on one host see to it in turns.
@@ -19,6 +19,12 @@ local function state(host)
     states[host] = h
   end
   return h
+end
+
+-- 0 when it has none yet, or what is there is not a version.
+local function robotsVersion(h)
+  local version = tonumber(string.match(h.rv or '', '^%d+$')) or 0
+  return version < BIG and version or 0
 end
 
 local function suffix(i) return i == 1 and '' or tostring(i) end

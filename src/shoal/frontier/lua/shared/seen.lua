@@ -10,15 +10,20 @@ end
 
 local function level(sets)
   local m = 1
-  while m * 2 <= sets do m = m * 2 end
+  while m * 2 <= sets and m < BIG do m = m * 2 end
   return m
 end
 
-local function seenSet(key, generation, sets, m, fingerprint)
+-- Which of so many sets a fingerprint is in; m = level(sets).
+local function spread(sets, m, fingerprint)
   local h = lastNine(fingerprint)
   local b = h % (2 * m)
   if b >= sets then b = h % m end
-  return P .. 's:' .. key .. ':' .. generation .. ':' .. b
+  return b
+end
+
+local function seenSet(key, generation, sets, m, fingerprint)
+  return P .. 's:' .. key .. ':' .. generation .. ':' .. spread(sets, m, fingerprint)
 end
 
 -- Split the next set in turn: its members are told apart by one more bit.

@@ -1,0 +1,156 @@
+"""`shoal crawl`: what was typed, as a crawl's limits and policy. How it runs is in running.py."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.cli.options import check_networks, on_store, parse_size, settings_of, store_flags
+from shoal.errors import InvalidInput, InvalidLimit
+from shoal.model.crawl import Limits
+from shoal.model.policy import DEFAULT_USER_AGENT, Policy
+
+# The field of Limits or Policy that a flag sets, where its name is another one.
+FIELDS = {
+    "scope": "reach", "no_follow": "follow", "delay": "delay_seconds", "per_host": "places",
+    "timeout": "timeout_seconds", "header": "headers", "out": "outputs",
+}  # fmt: skip
+_FLAGS = {field: flag for flag, field in FIELDS.items()}
+
+
+@click.command("crawl", short_help="Crawl from URLs until nothing is left, or go on with a crawl.")
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+@click.option("--seeds", metavar="FILE|-", help="File with more URLs, one a line; - is standard input.")
+@click.option("--workers", metavar="N", type=click.IntRange(1, 1000), help="Worker processes.  [default: cores]")
+@click.option("--out", metavar="URI", multiple=True, help="Output: pages.db, pages.jsonl ...  [default: pages.db]")
+@click.option("--name", help="Name of the crawl; the same name goes on with it.  [default: host and time]")
+@click.option(
+    "--scope", type=click.Choice(["host", "domain", "prefix", "any"]), default="host", show_default=True,
+    help="How far from the URLs to go.",
+)  # fmt: skip
+@click.option("--allow", metavar="RE", multiple=True, help="Visit only URLs that match one of these.")
+@click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these.")
+@click.option("--no-follow", is_flag=True, help="Visit the given URLs alone.")
+@click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after this many pages.")
+@click.option("--max-pages-per-host", metavar="N", type=click.IntRange(1), help="Pages of one host at most.")
+@click.option("--max-depth", metavar="N", type=click.IntRange(0), help="Links away from the URLs at most.")
+@click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb.")
+@click.option(
+    "--delay", metavar="S", type=click.FloatRange(0, 86400), default=1.0, show_default=True,
+    help="Seconds from the end of a request to the next one to the same host.",
+)  # fmt: skip
+@click.option(
+    "--per-host", metavar="N", type=click.IntRange(1, 32), default=1, show_default=True,
+    help="Requests open at once to one host.",
+)  # fmt: skip
+@click.option("--bandwidth", metavar="RATE", type=parse_size, help="Bytes a second to receive at most, as 1mb.")
+@click.option(
+    "--timeout", metavar="S", type=click.FloatRange(0.1, 3600), default=30.0, show_default=True,
+    help="Seconds one request may take.",
+)  # fmt: skip
+@click.option("--user-agent", metavar="UA", default=DEFAULT_USER_AGENT, show_default=True, help="Who we say we are.")
+@click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="Send this header, too.")
+@click.option("--cookie", metavar="C", default="", help="Send this cookie to the hosts of the given URLs.")
+@click.option("--auth", metavar="USER:PASSWORD", default="", help="Log in at the hosts of the given URLs.")
+@click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
+@on_store
+@click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be asked.")
+@click.option("--ignore-robots", is_flag=True, help="Do not ask for robots.txt: for your own sites.")
+@click.pass_context
+def command(ctx: click.Context, /, **typed: Any) -> int:
+    """Crawl from URLs until nothing is left.
+
+    Pages go to pages.db in the current folder, unless --out says otherwise. Ctrl-C pauses the crawl, and the same
+    --name goes on with it.
+    """
+    # What loads the store comes late, so that `shoal crawl --help` does without it.
+    from shoal.cli.running import Job, run
+    from shoal.control import check, read_seeds, seed_url
+    from shoal.sinks import check_output
+
+    seeds = [seed_url(url) for url in typed["urls"]]
+    if typed["seeds"]:
+        seeds += _read(typed["seeds"], read_seeds)
+    name = typed["name"]
+    if not seeds and name is None:
+        raise click.UsageError("Give a URL, --seeds with a file of them, or the --name of a crawl to go on with.")
+    count = typed["workers"] or cores()
+    flags = store_flags(typed["store"], typed["folder"]) | {
+        "fetch.allow_networks": ",".join(typed["allow_network"]) or None,
+        "fetch.proxy": typed["proxy"],
+        # The setting is one process's share.
+        "fetch.bandwidth": typed["bandwidth"] and max(1, typed["bandwidth"] // count),
+    }
+    settings = settings_of(flags)
+    limits = Limits(
+        delay_seconds=typed["delay"], places=typed["per_host"], max_pages=typed["max_pages"] or 0,
+        max_pages_per_host=typed["max_pages_per_host"] or 0, max_depth=typed["max_depth"],
+    )  # fmt: skip
+    policy = Policy(
+        seeds=tuple(seeds[:1000]), reach=typed["scope"], allow=typed["allow"], deny=typed["deny"],
+        follow=not typed["no_follow"], max_bytes=typed["max_bytes"] or 0, timeout_seconds=typed["timeout"],
+        user_agent=typed["user_agent"], headers=_headers(typed["header"]), cookie=typed["cookie"], auth=typed["auth"],
+        ignore_robots=typed["ignore_robots"],
+        outputs=tuple(check_output(uri) for uri in typed["out"] or ("pages.db",)),
+    )  # fmt: skip
+    limits.check()
+    check(policy)
+    check_networks(settings.fetch.allow_networks)
+    return run(
+        Job(
+            settings=settings, flags={key: value for key, value in flags.items() if value is not None},
+            workers=count, name=name or _named(seeds[0]), chosen=name is not None, seeds=seeds, limits=limits,
+            policy=policy, given=_given(ctx),
+            nameless=not re.search(r"https?://|@", policy.user_agent),
+        )
+    )  # fmt: skip
+
+
+def flag_of(field: str) -> str:
+    """How a field of Limits or Policy is typed."""
+    return "--" + _FLAGS.get(field, field).replace("_", "-")
+
+
+def _given(ctx: click.Context) -> frozenset[str]:
+    typed = {name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
+    return frozenset(FIELDS.get(name, name) for name in typed)
+
+
+def _read(source: str, read: Any) -> list[str]:
+    if source == "-":
+        return list(read(sys.stdin, "standard input"))
+    try:
+        with Path(source).open(encoding="utf-8") as file:
+            return list(read(file, source))
+    except OSError as error:
+        raise InvalidInput(f"The file of seeds {source} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"The file of seeds {source} is not UTF-8 text: {error.reason}.") from None
+
+
+def _headers(lines: tuple[str, ...]) -> dict[str, str]:
+    headers = {}
+    for number, line in enumerate(lines, 1):
+        name, colon, value = line.partition(":")
+        if not colon:
+            # By its number: the value may be a secret.
+            raise InvalidLimit(f"--header number {number} has no colon: write 'Name: value'.")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _named(seed: str) -> str:
+    from shoal.urls.canonical import canonical
+
+    host = re.sub(r"[^A-Za-z0-9_.-]+", "-", canonical(seed).host).strip("-")
+    return f"{host[:100]}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,108 @@
+"""`shoal demo`: a crawl of four small sites on this machine, judged by the web servers' own log."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.options import settings_of
+from shoal.cli.terminal import say, warn
+from shoal.errors import SinkRefused
+
+if TYPE_CHECKING:
+    from shoal.cli.demo_site import Sites
+
+_FOLDER = "shoal-demo"
+_WORKERS = 2
+
+
+@click.command("demo", short_help="Crawl a small site that ships with Shoal.")
+def command() -> int:
+    """Crawl four small sites that ship with Shoal, on this machine only, and show what held.
+
+    The pages go to the folder shoal-demo; everything else is temporary.
+    """
+    from shoal.cli.demo_site import DELAY_SECONDS, Sites
+    from shoal.cli.running import FINISHED, INTERRUPTED, Job, run
+    from shoal.model.crawl import Limits
+    from shoal.model.policy import Policy
+    from shoal.sinks import check_output
+
+    results = _results()
+    sites = Sites()
+    store = tempfile.mkdtemp(prefix="shoal-demo-")
+    try:
+        with sites.served():
+            say(
+                f"Four sites of this machine, {_WORKERS} workers, {DELAY_SECONDS:g} s from the end of a request to the "
+                "next one to the same host.\n"
+            )
+            flags = {"store.url": "", "store.folder": store, "fetch.allow_networks": "127.0.0.0/8", "fetch.proxy": ""}
+            job = Job(
+                settings=settings_of(flags),
+                flags=flags,
+                workers=_WORKERS,
+                name="demo",
+                chosen=True,
+                seeds=sites.seeds(),
+                limits=Limits(delay_seconds=DELAY_SECONDS),
+                policy=Policy(outputs=tuple(check_output(str(path)) for path in results)),
+            )
+            code = run(job)
+            if code == INTERRUPTED:
+                warn("Interrupted: the demo is over, its store is removed.")
+            if code != FINISHED:
+                return code
+        return _show(sites, results)
+    finally:
+        _remove(store)
+
+
+def _show(sites: Sites, results: tuple[Path, Path]) -> int:
+    from shoal.cli.demo_report import Broken, report
+    from shoal.cli.program import FAILED
+    from shoal.cli.summary import look
+
+    try:
+        click.echo("\n" + "\n".join(report(sites, results[1])))
+    except Broken as error:
+        warn(str(error))
+        return FAILED
+    click.echo(f"It took {sites.now():.1f} s. Look at the pages with:\n\n  {look(f'sqlite:{results[0]}', 'demo')}\n")
+    return 0
+
+
+def _results() -> tuple[Path, Path]:
+    """Where the pages go, without those of an earlier demo."""
+    folder = Path(_FOLDER)
+    paths = folder / "pages.db", folder / "pages.jsonl"
+    try:
+        folder.mkdir(exist_ok=True)
+        for path in (*paths, folder / "pages.db-wal", folder / "pages.db-shm"):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SinkRefused(
+            f"The folder {folder} cannot be written here ({error.strerror}); run the demo in another folder."
+        ) from None
+    return paths
+
+
+def _remove(store: str) -> None:
+    """The store stops when nobody uses it any more; its folder goes only then."""
+    lock = Path(store) / "store" / "server.lock"
+    for _ in range(500):
+        try:
+            with lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            break
+    shutil.rmtree(store, ignore_errors=True)

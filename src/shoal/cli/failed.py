@@ -1,0 +1,33 @@
+"""`shoal failed`: which URLs failed and why, and another try for them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from shoal.cli.options import existing, on_store
+from shoal.settings import Settings
+
+
+@click.command("failed", short_help="List the URLs that failed, or try them again.")
+@click.argument("crawl", metavar="ID")
+@click.option("--retry", is_flag=True, help="Let them be tried again.")
+@click.option("--most", metavar="N", type=click.IntRange(1), default=1000, show_default=True, help="List at most N.")
+@on_store
+def command(crawl: str, retry: bool, most: int, store: str | None, folder: str | None) -> None:
+    """List the URLs of a crawl that failed: reason and URL with a tab between them."""
+    asyncio.run(_failed(existing(store, folder), crawl, retry, most))
+
+
+async def _failed(settings: Settings, name: str, retry: bool, most: int) -> None:
+    from shoal.cli.terminal import say, visible, warn
+    from shoal.frontier import Frontier
+
+    async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
+        if retry:
+            count = await frontier.crawls.retry(name)
+            say(f"{count:,} URLs wait again; go on with: shoal crawl --name {name}")
+            return
+        for visit, reason in await frontier.crawls.failed(name, most):
+            click.echo(f"{visible(reason)}\t{visible(visit.url)}")

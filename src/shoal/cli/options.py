@@ -1,0 +1,67 @@
+"""Flags that several commands have, and what they become."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from shoal.cli.terminal import warn
+from shoal.errors import StoreRefused
+from shoal.settings import Settings, load
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as 1.5mb; a kilobyte has 1000."""
+    found = _SIZE.match(text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a size: write 500000, 500k, 1.5mb or 2gb.")
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def on_store(command: Command) -> Command:
+    """--store and --folder."""
+    command = click.option(
+        "--folder", metavar="DIR", help="Folder of the embedded store.  [default: .shoal]", type=str
+    )(command)
+    return click.option(
+        "--store", metavar="URL", help="Valkey or Redis to use, as redis://host:6379/0, instead of the embedded one."
+    )(command)
+
+
+def store_flags(store: str | None, folder: str | None) -> dict[str, Any]:
+    return {"store.url": store, "store.folder": folder}
+
+
+def settings_of(flags: dict[str, Any]) -> Settings:
+    """All settings, with a warning for each variable that is not one."""
+    environ = {name: value for name, value in os.environ.items() if name != "SHOAL_DEBUG"}
+    loaded = load(flags=flags, environ=environ)
+    for text in loaded.warnings:
+        warn(text)
+    return loaded.settings
+
+
+def check_networks(text: str) -> None:
+    """Refuse at once what every worker would refuse."""
+    if text:
+        from shoal.fetch.guard import networks_of
+
+        networks_of(text)
+
+
+def existing(store: str | None, folder: str | None) -> Settings:
+    """Settings of a store that is there: looking at crawls makes none."""
+    settings = settings_of(store_flags(store, folder))
+    place = Path(settings.store.folder)
+    if not settings.store.url and not (place / "store").is_dir():
+        raise StoreRefused(f"There is no store in {place}; give its --folder, or its URL with --store.")
+    return settings

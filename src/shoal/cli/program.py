@@ -1,0 +1,104 @@
+"""The command and its subcommands: found by name, run, and every error turned into one sentence and an exit code.
+
+0 finished    1 ended with an error    2 usage    130 interrupted
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from shoal.cli.terminal import warn
+from shoal.errors import InvalidInput, SettingsError, ShoalError
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+# Said here and not in the modules, so that `shoal --help` need not import them.
+COMMANDS = {
+    "demo": "Crawl a small site that ships with Shoal.",
+    "crawl": "Crawl from URLs until nothing is left, or go on with a crawl.",
+    "worker": "Work for the crawls of a store until a signal.",
+    "crawls": "List the crawls of a store.",
+    "show": "Say how far a crawl is.",
+    "pause": "Pause a crawl; nothing of it is lost.",
+    "resume": "Let the workers of a store go on with a paused crawl.",
+    "stop": "Stop a crawl for good.",
+    "failed": "List the URLs that failed, or try them again.",
+    "hosts": "Say what is known of a host; set its delay, block it.",
+}
+
+
+class Program(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"shoal.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"shoal {version('shoal')}")
+        ctx.exit()
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say which it is.")
+def program() -> None:
+    """Shoal crawls the web with any number of machines as if it were one careful visitor."""
+
+
+def run(args: list[str] | None = None) -> NoReturn:
+    sys.exit(_run(args))
+
+
+def _run(args: list[str] | None) -> int:
+    try:
+        code: Any = program.main(args, prog_name="shoal", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "shoal"
+        warn(f"{error.format_message().rstrip('.')}; see `{path} --help`.")
+        return USAGE
+    except click.ClickException as error:
+        warn(error.format_message())
+        return FAILED
+    except (KeyboardInterrupt, click.Abort):
+        warn("Interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except ShoalError as error:
+        _trace()
+        warn(str(error))
+        return USAGE if isinstance(error, (InvalidInput, SettingsError)) else FAILED
+    except Exception as error:
+        _trace()
+        warn(
+            f"This is a defect of Shoal: {type(error).__name__}: {error}. "
+            "Please report it, with what SHOAL_DEBUG=1 shows."
+        )
+        return FAILED
+
+
+def _trace() -> None:
+    if os.environ.get("SHOAL_DEBUG") == "1":
+        traceback.print_exc()

@@ -1,0 +1,51 @@
+"""`shoal show`: one crawl, for people or as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import click
+
+from shoal.cli.options import existing, on_store
+from shoal.settings import Settings
+
+
+@click.command("show", short_help="Say how far a crawl is.")
+@click.argument("crawl", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@on_store
+def command(crawl: str, as_json: bool, store: str | None, folder: str | None) -> None:
+    """Say how far a crawl is, what failed and what was left out, and why."""
+    asyncio.run(_show(existing(store, folder), crawl, as_json))
+
+
+async def _show(settings: Settings, name: str, as_json: bool) -> None:
+    import msgspec
+
+    from shoal.cli.terminal import size, visible, warn
+    from shoal.control import describe
+    from shoal.frontier import Frontier
+
+    async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
+        told = await describe(frontier, await frontier.crawls.get(name))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+        return
+    counts = told.counts
+    rows = [
+        ("crawl", told.id), ("state", f"{told.state} ({told.why})" if told.why else told.state),
+        ("began", _moment(told.created_at)), ("ended", _moment(told.ended_at)), ("stored", f"{counts.stored:,} pages"),
+        ("received", f"{size(told.bytes)} in {told.requests:,} requests"),
+        ("to go", f"{counts.waiting:,} waiting, {counts.leased:,} open, {counts.later:,} later"),
+        *((f"failed {number:,}", reason) for reason, number in told.failed.items()),
+        *((f"excluded {number:,}", reason) for reason, number in told.excluded.items()),
+        *(("output", output) for output in told.policy["outputs"]),
+    ]  # fmt: skip
+    width = max(len(word) for word, _ in rows)
+    for word, text in rows:
+        click.echo(f"{word:<{width}}  {visible(text)}")
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "-"

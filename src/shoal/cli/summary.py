@@ -1,0 +1,111 @@
+"""How a crawl is going and how it ended, in lines for people."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Mapping
+
+from shoal.cli.terminal import duration, say, size
+from shoal.control import describe
+from shoal.fleet import Supervisor
+from shoal.fleet.totals import causes
+from shoal.frontier import Frontier
+from shoal.model.crawl import Counts, Crawl
+from shoal.model.policy import Policy
+from shoal.settings import masked
+from shoal.worker.report import Report
+
+_REASONS = 5
+_TELLING_SECONDS = 3.0
+_TYPED = {"store.url": "--store", "store.folder": "--folder", "fetch.proxy": "--proxy"}
+
+
+class Progress:
+    """A line now and then: how far, how fast, and what is in the way."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._began_mono = self.said_mono = time.monotonic()
+        self._stored: int | None = None
+
+    def line(self, counts: Counts) -> str:
+        now = time.monotonic()
+        total = self._supervisor.total()
+        parts = [f"{counts.stored:,} pages"]
+        if self._stored is not None:
+            parts.append(f"{rate((counts.stored - self._stored) / (now - self.said_mono))}")
+        parts += [size(total.bytes), f"{counts.open:,} to go", f"{total.open_hosts:,} hosts open"]
+        if counts.failed:
+            parts.append(f"{counts.failed:,} failed")
+        if total.retries:
+            parts.append(f"{total.retries:,} retries")
+        self._stored, self.said_mono = counts.stored, now
+        line = f"{duration(now - self._began_mono):>12}  {', '.join(parts)}"
+        return f"{line}. {total.trouble}" if total.trouble else line
+
+
+async def show(
+    frontier: Frontier, crawl: Crawl, policy: Policy, *, total: Report | None = None, seconds: float = 0.0
+) -> Counts:
+    """The summary of a crawl that has ended or was paused; with `total` and `seconds` also of this run."""
+    told = await describe(frontier, crawl)
+    counts = told.counts
+    ended = f" ({crawl.why})" if crawl.why and crawl.why != crawl.state.value else ""
+    say(f"Crawl {crawl.id} is {crawl.state.value}{ended}.")
+    say(f"  stored    {counts.stored:,} pages, {size(told.bytes)} received")
+    for word, number, reasons in (
+        ("failed", counts.failed, told.failed), ("excluded", counts.excluded, told.excluded),
+    ):  # fmt: skip
+        if number:
+            say(f"  {word:<8}  {number:,}: {_listed(reasons)}")
+    if counts.open:
+        say(f"  to go     {counts.open:,}")
+    if total is not None and seconds:
+        say(f"  time      {duration(seconds)}, {rate(total.pages / seconds)}")
+        # Of a short run most is the start of the processes, which says nothing.
+        if seconds >= _TELLING_SECONDS and (shares := causes(total)):
+            first, *rest = [f"{name} {share:.0%}" for name, share in shares if share >= 0.01]
+            say(f"  limit     {first} of the workers' time" + (f"; {', '.join(rest)}" if rest else ""))
+    for output in policy.outputs:
+        say(f"  output    {masked(output)}")
+        if counts.stored and (hint := look(output, crawl.id)):
+            say(f"  look      {hint}")
+    return counts
+
+
+def _listed(reasons: dict[str, int]) -> str:
+    shown = [f"{number:,} {reason}" for reason, number in list(reasons.items())[:_REASONS]]
+    rest = sum(list(reasons.values())[_REASONS:])
+    return ", ".join([*shown, f"{rest:,} for other reasons"] if rest else shown)
+
+
+def rate(pages_a_second: float) -> str:
+    if pages_a_second >= 10 or pages_a_second == 0:
+        return f"{pages_a_second:,.0f} pages/s"
+    return f"{pages_a_second:.1f} pages/s" if pages_a_second >= 0.1 else f"{pages_a_second * 60:.1f} pages/min"
+
+
+def look(output: str, crawl: str) -> str:
+    """A command that shows what is in an output, '' where there is none."""
+    kind, _, path = output.partition(":")
+    if kind == "sqlite":
+        query = f"select status, url, title from pages where crawl = '{crawl}' limit 10"  # noqa: S608 - to be read
+        if shutil.which("sqlite3"):
+            return f'sqlite3 {shlex.quote(path)} "{query}"'
+        program = f"import sqlite3; print(*sqlite3.connect({path!r}).execute({query!r}), sep='\\n')"
+        return f"python3 -c {shlex.quote(program)}"
+    return f"head -n 3 {shlex.quote(path)}" if kind == "jsonl" else ""
+
+
+def command(name: str, verb: str, flags: Mapping[str, str]) -> str:
+    """The command that goes on with a crawl: what is not kept in the crawl itself has to be said again."""
+    words = ["shoal", verb, *(["--name", name] if verb == "crawl" else [name])]
+    for key, flag in _TYPED.items():
+        if key in flags and (verb == "crawl" or key.startswith("store.")):
+            words += [flag, flags[key]]
+    if verb == "crawl":
+        for network in filter(None, flags.get("fetch.allow_networks", "").split(",")):
+            words += ["--allow-network", network]
+    return shlex.join(words)

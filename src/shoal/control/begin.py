@@ -1,0 +1,137 @@
+"""Beginning a crawl, or going on with one: the same name is the same crawl.
+
+Everything is checked before the first write. A crawl keeps the limits and the policy of its first start, because its
+frontier was filled by them; what somebody asks for differently later is named, not taken over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+
+import msgspec
+
+from shoal.control.places import check_machine
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidUrl, UnknownCrawl
+from shoal.frontier import Frontier
+from shoal.model import ranges
+from shoal.model.crawl import Crawl, Limits, State
+from shoal.model.policy import Policy
+from shoal.model.visit import Visit
+from shoal.politeness.robots import check_token
+from shoal.urls.canonical import canonical
+from shoal.urls.scope import Scope
+from shoal.worker.conduct import product
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# A host, perhaps with a port, perhaps with a path: no user, no other scheme such as mailto:.
+_BARE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\\\[\]]+)(?::[0-9]{1,5})?(?:[/?#].*)?\Z")
+_MOST_IN_POLICY = 1000
+
+
+class How(StrEnum):
+    NEW = "new"
+    RESUMED = "resumed"
+    FINISHED = "finished"
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """`differs` names limits and rules that were asked for and are not those of the crawl."""
+
+    crawl: Crawl
+    policy: Policy
+    how: How
+    seeds_added: int = 0
+    differs: tuple[str, ...] = ()
+
+
+def seed_url(text: str) -> str:
+    """The URL that is meant: `example.org/docs` is http://example.org/docs, as for curl and wget."""
+    text = text.strip()
+    if not _SCHEME.match(text) and _BARE.match(text):
+        text = f"http://{text}"
+    return canonical(text).url
+
+
+async def begin(
+    frontier: Frontier,
+    *,
+    name: str,
+    seeds: Iterable[str],
+    limits: Limits,
+    policy: Policy,
+    given: Collection[str] = (),
+) -> Begun:
+    """Make the crawl `name` with these seeds, or go on with the one that is there.
+
+    `given` are the fields of `limits` and `policy` that somebody asked for; the others are defaults.
+    """
+    ranges.crawl_id(name)
+    urls = list(dict.fromkeys(seed_url(seed) for seed in seeds))
+    policy = msgspec.structs.replace(policy, seeds=tuple(urls[:_MOST_IN_POLICY]))
+    limits.check()
+    check(policy)
+    how = How.NEW
+    try:
+        crawl = await frontier.crawls.get(name)
+    except UnknownCrawl:
+        if not urls:
+            raise InvalidInput(f"There is no crawl {name!r} to go on with; give a URL to begin one.") from None
+        try:
+            crawl = await frontier.crawls.create(name, limits, policy.spec())
+        except CrawlExists:
+            crawl = await frontier.crawls.get(name)
+            how = How.RESUMED
+    else:
+        how = How.RESUMED
+    kept = Policy.of(crawl.spec)
+    differs = _differing(given, crawl.limits, kept, limits, policy) if how is How.RESUMED else ()
+    if crawl.state is State.FINISHED:
+        return Begun(crawl=crawl, policy=kept, how=How.FINISHED, differs=differs)
+    if not crawl.state.open:
+        raise CrawlEnded(f"Crawl {name!r} is {crawl.state.value} for good; choose another name.")
+    check_machine(name, kept, policy.machine)
+    # Those of the first start too: whoever began it may have been killed before they were added.
+    added = await frontier.add(name, [Visit(url=url, found="seed") for url in dict.fromkeys([*kept.seeds, *urls])])
+    if crawl.state is State.PAUSED:
+        crawl = await frontier.crawls.resume(name)
+    return Begun(crawl=crawl, policy=kept, how=how, seeds_added=added.new, differs=differs)
+
+
+def check(policy: Policy) -> None:
+    """Refuse a policy that no worker could follow: bad numbers, patterns, a user agent that robots.txt cannot name."""
+    policy.check()
+    check_token(product(policy.user_agent))
+    Scope(
+        policy.reach,
+        [canonical(seed) for seed in policy.seeds],
+        allow=policy.allow,
+        deny=policy.deny,
+        deny_extensions=policy.deny_extensions,
+    )
+
+
+def read_seeds(lines: Iterable[str], source: str) -> list[str]:
+    """URLs out of a file, one a line; empty lines and those that begin with # are left out."""
+    found = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip().removeprefix("\ufeff")
+        if text and not text.startswith("#"):
+            try:
+                found.append(seed_url(text))
+            except InvalidUrl as error:
+                raise InvalidUrl(f"Line {number} of {source}: {error}") from None
+    return found
+
+
+def _differing(
+    given: Collection[str], kept_limits: Limits, kept: Policy, limits: Limits, policy: Policy
+) -> tuple[str, ...]:
+    pairs = ((kept_limits, limits), (kept, policy))
+    return tuple(
+        field
+        for was, wanted in pairs
+        for field in was.__struct_fields__
+        if field in given and getattr(was, field) != getattr(wanted, field)
+    )

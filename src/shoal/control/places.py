@@ -1,0 +1,64 @@
+"""Who may work where: files belong to one machine, and a crawl that nobody works at is not running.
+
+Must not open outputs: sinks do.
+"""
+
+from __future__ import annotations
+
+from shoal.errors import SinkRefused
+from shoal.frontier import Frontier
+from shoal.model.crawl import State
+from shoal.model.policy import Policy
+from shoal.settings import masked
+from shoal.sinks import is_local
+
+
+async def check_places(frontier: Frontier, policy: Policy) -> None:
+    """Refuse outputs that are files of `policy.machine` while workers of other machines are on the store.
+
+    A policy without a machine is one of an embedded store, which other machines cannot reach.
+    """
+    files = [output for output in policy.outputs if is_local(output)]
+    if not files or not policy.machine:
+        return
+    for worker in await frontier.workers.alive():
+        if worker.info.get("machine", policy.machine) != policy.machine:
+            raise SinkRefused(
+                f"The output {masked(files[0])} is a file of this machine, but worker {worker.name} of another one "
+                "is on the store and cannot write it; give the URL of a database, or stop the other workers."
+            )
+
+
+def check_machine(crawl: str, policy: Policy, machine: str) -> None:
+    """Refuse to go on with a crawl here whose outputs are files of another machine."""
+    files = [output for output in policy.outputs if is_local(output)]
+    if files and policy.machine not in ("", machine):
+        raise SinkRefused(
+            f"Crawl {crawl!r} writes {masked(files[0])}, a file of machine {policy.machine}; go on with it there."
+        )
+
+
+async def check_joining(frontier: Frontier, machine: str) -> None:
+    """Refuse to work on a store where a running crawl writes files of another machine."""
+    async for crawl in frontier.crawls.all():
+        if crawl.state is State.RUNNING:
+            policy = Policy.of(crawl.spec)
+            files = [output for output in policy.outputs if is_local(output)]
+            if files and policy.machine not in ("", machine):
+                raise SinkRefused(
+                    f"Crawl {crawl.id!r} writes {masked(files[0])}, a file of another machine, which a worker here "
+                    "cannot write; wait for its end, or pause it with `shoal pause`."
+                )
+
+
+async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
+    """Pause the crawls, but one, that run while nobody works at them; returns their names.
+
+    Only for a store that has no other worker: they were interrupted, and would run along with the next one.
+    """
+    paused = []
+    async for crawl in frontier.crawls.all():
+        if crawl.state is State.RUNNING and crawl.id != but:
+            await frontier.crawls.pause(crawl.id)
+            paused.append(crawl.id)
+    return paused

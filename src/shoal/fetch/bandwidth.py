@@ -1,0 +1,28 @@
+"""How many bytes a second the process receives, on average.
+
+A bucket that may go into debt: what came is paid for afterwards, since nobody knows the size of an answer before, and a
+request does not start while there is debt. libcurl holds a single transfer to the same rate, so the debt is bounded by
+what is open at once. Time is an argument.
+"""
+
+from __future__ import annotations
+
+
+class Bucket:
+    """At most one second's worth is saved up."""
+
+    __slots__ = ("_left", "_rate", "_then")
+
+    def __init__(self, rate: int, now: float) -> None:
+        self._rate = rate
+        self._left = float(rate)
+        self._then = now
+
+    def wait_seconds(self, now: float) -> float:
+        """How long a request that wants to start now must wait, unless others come before it."""
+        self._left = min(self._rate, self._left + (now - self._then) * self._rate)
+        self._then = now
+        return max(0.0, -self._left / self._rate)
+
+    def spend(self, count: int) -> None:
+        self._left -= count

@@ -1,0 +1,230 @@
+"""Fetching: one request in, one page or one FetchError out.
+
+Owns the pool of libcurl handles and the one multi handle with its connections. Redirects are answers like others here:
+following them is the frontier's business, so that every hop is polite, in scope and judged anew. Nothing is shared
+between requests but open connections, TLS sessions of the same origin and looked-up names: there are no cookies, and
+headers are those of the request alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import select
+import time
+
+import ada_url
+import msgspec
+import pycurl  # type: ignore[import-untyped]
+
+from shoal.errors import FetchError, InvalidInput
+from shoal.fetch.bandwidth import Bucket
+from shoal.fetch.faults import fetch_error
+from shoal.fetch.guard import Guard
+from shoal.fetch.names import Names, Origin, Resolver, forbidden
+from shoal.fetch.transfer import CONNECT_SECONDS, FIELD, TROUBLES, Transfer
+from shoal.fetch.trust import authorities
+from shoal.model.page import Page, Timings
+from shoal.politeness.backoff import Fault
+from shoal.settings import FetchSettings, masked
+
+SCHEMES = ("http", "https")
+# A URL that the frontier has spelled, by far the most of all: what is before the path is the origin.
+_PLAIN = re.compile(r"(https?://[a-z0-9.\-]+(?::[0-9]+)?)/[!-~]*")
+KEEP_HEADERS = 256
+# libcurl looks for connections that the server has closed once in a second, whatever happens in between.
+PRUNE_SECONDS = 1.1
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # without it (macOS) only what is shut both ways is noticed
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask. `cut` returns a body that is over the limit as far as the limit, instead of failing (robots.txt)."""
+
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    timeout_seconds: float = 30.0
+    body_bytes: int = 10_000_000
+    cut: bool = False
+
+
+class Fetcher:
+    """Belongs to the loop that first fetches with it. Cancelling a fetch closes its transfer at once."""
+
+    def __init__(self, settings: FetchSettings, *, resolver: Resolver | None = None) -> None:
+        self._settings = settings
+        self._guard = Guard(settings.allow_networks)
+        self._names = Names(self._guard, resolver)
+        self._bucket = Bucket(settings.bandwidth, time.monotonic()) if settings.bandwidth else None
+        self._headers: dict[tuple[tuple[str, str], ...], list[bytes]] = {}
+        self._multi = pycurl.AsyncCurlMulti()
+        self._multi.setopt(pycurl.M_MAXCONNECTS, settings.connections)
+        self._trust = authorities()
+        self._idle: list[Transfer] = []
+        self._closed = False
+
+    async def fetch(self, request: Request) -> Page:
+        """The whole answer, whatever its status; FetchError names why there is none."""
+        url, origin = self._target(request.url)
+        headers = self._header_lines(request.headers)
+        if self._bucket is not None:
+            # Again after each sleep: what others received meanwhile is debt too.
+            while (seconds := self._bucket.wait_seconds(time.monotonic())) > 0:  # noqa: ASYNC110
+                await asyncio.sleep(seconds)
+        started_at, started = time.time(), time.monotonic()
+        seconds, looked_up = request.timeout_seconds, 0.0
+        if started >= origin.expires_mono:
+            await self._names.look_up(origin, min(CONNECT_SECONDS, seconds))
+            looked_up = time.monotonic() - started
+            seconds -= looked_up
+        self._names.check(origin)
+        transfer = self._idle.pop() if self._idle else Transfer(self._settings, self._guard, self._trust)
+        plain = request.method == "GET" and not request.body
+        whole = False
+        try:
+            transfer.prepare(url, headers, seconds, request.body_bytes, request.cut)
+            transfer.aim(origin, _must_connect(origin, started))
+            if not plain:
+                _set_method(transfer.curl, request)
+            try:
+                await self._multi.perform(transfer.curl)
+            except pycurl.error as error:
+                if not (transfer.cut and transfer.trouble == "cut"):
+                    raise self._failure(request.url, origin, transfer, error) from None
+            if not transfer.whole_head:
+                # libcurl takes a head that ends in the middle for one without a body.
+                raise FetchError(
+                    f"{masked(request.url)} was not fetched: the answer ends within its headers.",
+                    fault=Fault.TRUNCATED,
+                    reason="truncated",
+                )
+            if transfer.opened >= 0:
+                origin.socket = transfer.opened
+            whole = True
+            return _page(request.url, transfer, started_at, looked_up)
+        finally:
+            if self._bucket is not None:
+                self._bucket.spend(_received(transfer.curl))
+            # A handle that was stopped half way, or carries a method and a body, is not worth cleaning.
+            if whole and plain and not self._closed:
+                transfer.clear()
+                self._idle.append(transfer)
+            else:
+                transfer.close()
+
+    async def close(self) -> None:
+        """End all transfers (their callers see a cancellation) and close all connections."""
+        self._closed = True
+        self._names.close()
+        await self._multi.aclose()
+        while self._idle:
+            self._idle.pop().close()
+
+    def _target(self, url: str) -> tuple[str, Origin]:
+        """The URL as libcurl gets it, and its origin."""
+        plain = _PLAIN.fullmatch(url)
+        try:
+            if plain is not None:
+                origin = self._names.origin(plain[1])
+                if origin.plain:
+                    return url, origin
+            parsed = ada_url.URL(url)
+            if parsed.protocol[:-1] in SCHEMES:
+                return parsed.href, self._names.origin(parsed.origin)
+            why = "only http and https are"
+        except ValueError:
+            why = "it is not a URL"
+        raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="bad url")
+
+    def _failure(self, url: str, origin: Origin, transfer: Transfer, error: pycurl.error) -> FetchError:
+        code, text = error.args
+        if transfer.refused is not None:
+            origin.forget()
+            return forbidden(origin.prefix, *transfer.refused)
+        if transfer.trouble:
+            return FetchError(
+                f"{masked(url)} was not fetched: {transfer.trouble}.",
+                fault=TROUBLES[transfer.trouble],
+                reason=transfer.trouble,
+            )
+        if not transfer.head:
+            origin.forget()
+        return fetch_error(url, code, text, transfer.curl)
+
+    def _header_lines(self, headers: tuple[tuple[str, str], ...]) -> list[bytes]:
+        """The request's headers as lines. A crawl sends the same again and again: the same list means no change."""
+        lines = self._headers.get(headers)
+        if lines is None:
+            if len(self._headers) >= KEEP_HEADERS:
+                self._headers.clear()
+            # Without this line libcurl waits for a 100 before it sends a long body.
+            lines = self._headers[headers] = [*(_line(name, value) for name, value in headers), b"Expect:"]
+        return lines
+
+
+def _must_connect(origin: Origin, now: float) -> bool:
+    """Whether libcurl might take a connection that is closed already: the request would be lost, and is sent only once.
+
+    A descriptor may be closed or belong to another connection by now. Then the worst is one new connection too many.
+    """
+    if origin.socket >= 0:
+        poller = select.poll()
+        poller.register(origin.socket, _HUNG_UP)
+        for _, events in poller.poll(0):
+            origin.socket = -1
+            if not events & select.POLLNVAL:
+                origin.dead_mono = now
+    return now - origin.dead_mono < PRUNE_SECONDS
+
+
+def _line(name: str, value: str) -> bytes:
+    if not FIELD.fullmatch(name) or any(sign in value for sign in "\r\n\0"):
+        raise InvalidInput(f"The header {name[:60]!r} cannot be sent: HTTP does not allow its name or its value.")
+    # libcurl leaves out a header whose line ends in a colon; a semicolon sends it empty.
+    text = f"{name}: {value}" if value.strip() else f"{name};"
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode()
+
+
+def _set_method(curl: pycurl.Curl, request: Request) -> None:
+    if not FIELD.fullmatch(request.method):
+        raise InvalidInput(f"The method {request.method[:60]!r} cannot be sent: a method is one word.")
+    if request.method == "HEAD":
+        curl.setopt(pycurl.NOBODY, 1)
+        # The length that a HEAD names is not one that comes.
+        curl.setopt(pycurl.MAXFILESIZE_LARGE, 0)
+        return
+    if request.body or request.method in ("POST", "PUT", "PATCH"):
+        curl.setopt(pycurl.POSTFIELDS, request.body)
+    curl.setopt(pycurl.CUSTOMREQUEST, request.method)
+
+
+def _page(url: str, transfer: Transfer, started_at: float, looked_up: float) -> Page:
+    info = transfer.curl.getinfo
+    fresh = info(pycurl.NUM_CONNECTS) > 0
+    timings = Timings(
+        name_lookup=looked_up,
+        connect=looked_up + info(pycurl.CONNECT_TIME) if fresh else 0.0,
+        tls=looked_up + tls if fresh and (tls := info(pycurl.APPCONNECT_TIME)) else 0.0,
+        first_byte=looked_up + info(pycurl.STARTTRANSFER_TIME),
+        total=looked_up + info(pycurl.TOTAL_TIME),
+    )
+    return Page(
+        url=url,
+        status=info(pycurl.RESPONSE_CODE),
+        headers=transfer.read_head(),
+        body=b"".join(transfer.body),
+        address=info(pycurl.PRIMARY_IP) or "",
+        http_version=transfer.http_version(),
+        bytes_received=_received(transfer.curl),
+        started_at=started_at,
+        timings=timings,
+    )
+
+
+def _received(curl: pycurl.Curl) -> int:
+    received: int = curl.getinfo(pycurl.HEADER_SIZE) + curl.getinfo(pycurl.SIZE_DOWNLOAD_T)
+    return received

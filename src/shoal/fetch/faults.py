@@ -1,0 +1,90 @@
+"""What libcurl's errors mean: one table from its codes to faults and short reasons.
+
+A server cannot cause any other exception than a FetchError: a code that is not listed is a malformed answer.
+"""
+
+from __future__ import annotations
+
+import pycurl  # type: ignore[import-untyped]
+
+from shoal.errors import FetchError
+from shoal.politeness.backoff import Fault
+from shoal.settings import masked
+
+# Not named by pycurl.
+_E_WEIRD_SERVER_REPLY = 8
+_E_HTTP2 = 16
+_E_HTTP2_STREAM = 92
+_E_PROXY = 97
+_E_TOO_LARGE = 100
+
+_FAULTS: dict[int, tuple[Fault, str]] = {
+    pycurl.E_UNSUPPORTED_PROTOCOL: (Fault.MALFORMED, "not http"),
+    pycurl.E_URL_MALFORMAT: (Fault.ABORTED, "bad url"),
+    pycurl.E_COULDNT_RESOLVE_PROXY: (Fault.UNRESOLVED, "proxy unresolved"),
+    pycurl.E_COULDNT_RESOLVE_HOST: (Fault.UNRESOLVED, "unresolved"),
+    pycurl.E_COULDNT_CONNECT: (Fault.REFUSED, "refused"),
+    _E_WEIRD_SERVER_REPLY: (Fault.MALFORMED, "bad header"),
+    _E_HTTP2: (Fault.MALFORMED, "http/2"),
+    pycurl.E_PARTIAL_FILE: (Fault.TRUNCATED, "truncated"),
+    pycurl.E_WRITE_ERROR: (Fault.MALFORMED, "bad coding"),
+    pycurl.E_OPERATION_TIMEDOUT: (Fault.TIMED_OUT, "timed out"),
+    pycurl.E_SSL_CONNECT_ERROR: (Fault.TLS, "tls"),
+    pycurl.E_GOT_NOTHING: (Fault.RESET, "no answer"),
+    pycurl.E_SEND_ERROR: (Fault.RESET, "reset"),
+    pycurl.E_RECV_ERROR: (Fault.RESET, "reset"),
+    pycurl.E_SSL_CERTPROBLEM: (Fault.TLS, "tls"),
+    pycurl.E_SSL_CIPHER: (Fault.TLS, "tls"),
+    pycurl.E_PEER_FAILED_VERIFICATION: (Fault.TLS, "tls"),
+    pycurl.E_SSL_ISSUER_ERROR: (Fault.TLS, "tls"),
+    pycurl.E_SSL_INVALIDCERTSTATUS: (Fault.TLS, "tls"),
+    pycurl.E_SSL_CACERT_BADFILE: (Fault.TLS, "tls"),
+    pycurl.E_BAD_CONTENT_ENCODING: (Fault.MALFORMED, "bad coding"),
+    pycurl.E_FILESIZE_EXCEEDED: (Fault.TOO_LARGE, "too large"),
+    _E_HTTP2_STREAM: (Fault.RESET, "http/2 stream"),
+    _E_PROXY: (Fault.REFUSED, "proxy"),
+    _E_TOO_LARGE: (Fault.TOO_LARGE, "headers too large"),
+}
+
+# Where one code stands for several things, its text tells them apart; each text has a test that fails when libcurl
+# changes it. The code's own entry above is right, if less exact, when none of these fits.
+_TEXTS: tuple[tuple[int, str, Fault, str], ...] = (
+    (pycurl.E_BAD_CONTENT_ENCODING, "Unrecognized", Fault.MALFORMED, "unknown coding"),
+    (pycurl.E_OPERATION_TIMEDOUT, "too slow", Fault.TIMED_OUT, "too slow"),
+    (pycurl.E_RECV_ERROR, "chunk", Fault.MALFORMED, "bad chunk"),
+    (pycurl.E_RECV_ERROR, "CONNECT", Fault.REFUSED, "proxy"),
+    (pycurl.E_COULDNT_CONNECT, "CONNECT", Fault.REFUSED, "proxy"),
+    (pycurl.E_RECV_ERROR, "eof while reading", Fault.TRUNCATED, "truncated"),
+    (pycurl.E_SSL_CONNECT_ERROR, "reset by peer", Fault.RESET, "reset"),
+    (pycurl.E_SSL_CONNECT_ERROR, "eof while reading", Fault.RESET, "reset"),
+    (_E_HTTP2_STREAM, "Violation", Fault.MALFORMED, "http/2"),
+)
+
+# X509_V_ERR_* of OpenSSL.
+_CERTIFICATES = {
+    9: "tls: certificate not yet valid",
+    10: "tls: certificate expired",
+    18: "tls: self-signed",
+    19: "tls: unknown CA",
+    20: "tls: unknown CA",
+    21: "tls: unknown CA",
+    23: "tls: certificate revoked",
+    62: "tls: wrong name",
+}
+
+
+def fetch_error(url: str, code: int, text: str, curl: pycurl.Curl) -> FetchError:
+    """The error of a transfer that ended with this code."""
+    fault, reason = _FAULTS.get(code, (Fault.MALFORMED, "malformed"))
+    for only, part, other, name in _TEXTS:
+        if code == only and part in text:
+            fault, reason = other, name
+    if code == _E_HTTP2 and not text:
+        # Nothing was wrong with any frame: the connection ended.
+        fault, reason = Fault.RESET, "reset"
+    if code == pycurl.E_PEER_FAILED_VERIFICATION:
+        reason = _CERTIFICATES.get(curl.getinfo(pycurl.SSL_VERIFYRESULT), "tls")
+        # The name is compared by libcurl, after OpenSSL has found the chain good.
+        if reason == "tls" and "subject name" in text:
+            reason = "tls: wrong name"
+    return FetchError(f"{masked(url)} was not fetched: {text or reason}.", fault=fault, reason=reason)

@@ -1,0 +1,195 @@
+"""Names to addresses: one lookup at a time for an origin, every address of the answer judged before any is dialled.
+
+libcurl is handed the addresses and never looks a name up itself. That is what makes a mixed answer (a public address to
+please the check, a private one for the connection) refusable as a whole, and what a test can replace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+
+import ada_url
+
+from shoal.errors import FetchError
+from shoal.fetch.guard import Guard
+from shoal.politeness.backoff import Fault
+from shoal.settings import masked
+
+Resolver = Callable[[str], Awaitable[Sequence[str]]]
+"""A name to its addresses; raises OSError when it has none."""
+
+# getaddrinfo tells no lifetime. A failed connection forgets the answer at once, so this bounds only how long a site
+# that moved and left its old server running is asked at the old place.
+KEEP_SECONDS = 300.0
+KEEP_ORIGINS = 20_000
+LOOKUPS_AT_ONCE = 128
+
+
+class Origin:
+    """Scheme, host and port, with the addresses that may be dialled for it."""
+
+    __slots__ = (
+        "addresses",
+        "dead_mono",
+        "expires_mono",
+        "host",
+        "literal",
+        "lookup",
+        "plain",
+        "port",
+        "prefix",
+        "resolve",
+        "scheme",
+        "socket",
+    )
+
+    def __init__(self, prefix: str) -> None:
+        """`prefix` is what stands before the path; it is `plain` when the parser spells it the same way."""
+        parsed = ada_url.URL(prefix + "/")
+        self.prefix = prefix
+        self.plain = parsed.origin == prefix
+        self.scheme = parsed.protocol[:-1]
+        self.host = parsed.hostname
+        self.port = int(parsed.port or (443 if self.scheme == "https" else 80))
+        self.literal = _is_literal(self.host)
+        self.addresses: tuple[str, ...] = (self.host.strip("[]"),) if self.literal else ()
+        self.expires_mono = float("inf") if self.literal else 0.0
+        # What CURLOPT_RESOLVE takes. The plus lets libcurl forget the entry after a minute; every request sets it anew.
+        self.resolve: list[str] = []
+        # The connection last opened, and when one was found dead.
+        self.socket = -1
+        self.dead_mono = float("-inf")
+        self.lookup: asyncio.Task[tuple[str, str]] | None = None
+
+    def forget(self) -> None:
+        """A connection failed: the addresses may be old."""
+        if not self.literal:
+            self.expires_mono = 0.0
+
+
+class Names:
+    """The origins met lately, and the lookups under way."""
+
+    def __init__(self, guard: Guard, resolver: Resolver | None) -> None:
+        self._guard = guard
+        self._resolver = resolver or _Threads().resolve
+        self._origins: OrderedDict[str, Origin] = OrderedDict()
+
+    def origin(self, prefix: str) -> Origin:
+        found = self._origins.get(prefix)
+        if found is None:
+            found = self._origins[prefix] = Origin(prefix)
+            if len(self._origins) > KEEP_ORIGINS:
+                self._origins.popitem(last=False)
+        return found
+
+    async def look_up(self, origin: Origin, seconds: float) -> None:
+        """Bring the origin's addresses up to date; raises FetchError when it has none that may be dialled."""
+        if origin.lookup is None:
+            # Requests to one origin share a lookup, and one that is cancelled does not take it from the others.
+            origin.lookup = asyncio.create_task(self._lookup(origin))
+        try:
+            async with asyncio.timeout(seconds):
+                reason, trouble = await asyncio.shield(origin.lookup)
+        except TimeoutError:
+            reason, trouble = "lookup timed out", f"its name was not looked up within {seconds:.3g} s"
+        if trouble:
+            raise FetchError(
+                f"{masked(origin.prefix)} was not asked: {trouble}.", fault=Fault.UNRESOLVED, reason=reason
+            )
+
+    def check(self, origin: Origin) -> None:
+        """Raise FetchError if any address of the origin is refused: one that may be dialled does not excuse another."""
+        for address in origin.addresses:
+            if reason := self._guard.refuses(address, origin.port):
+                origin.forget()
+                raise forbidden(origin.prefix, address, origin.port, reason)
+
+    def close(self) -> None:
+        for origin in self._origins.values():
+            if origin.lookup is not None:
+                origin.lookup.cancel()
+
+    async def _lookup(self, origin: Origin) -> tuple[str, str]:
+        """Why it failed, in short and in full; a value, since nobody may be waiting for an exception any more."""
+        try:
+            found = await self._resolver(origin.host)
+        except OSError as error:
+            # Our own name server failed, which says nothing about the host.
+            reason = "lookup failed" if error.errno == socket.EAI_AGAIN else "unresolved"
+            return reason, f"its name does not resolve ({error.strerror or error})"
+        except UnicodeError:
+            return "unresolved", "its name cannot be looked up (a part of it is empty or too long)"
+        finally:
+            origin.lookup = None
+        if not found:
+            return "unresolved", "its name has no address"
+        origin.addresses = tuple(dict.fromkeys(found))
+        origin.expires_mono = time.monotonic() + KEEP_SECONDS
+        dialled = ",".join(f"[{one}]" if ":" in one else one for one in origin.addresses)
+        origin.resolve = [f"+{origin.host}:{origin.port}:{dialled}"]
+        return "", ""
+
+
+def forbidden(prefix: str, address: str, port: int, reason: str) -> FetchError:
+    what = f"port {port} is not one of the web" if reason == "port" else f"the address {address} is {reason}"
+    return FetchError(
+        f"{masked(prefix)} was not asked: {what}; a private network is allowed with fetch.allow_networks.",
+        fault=Fault.FORBIDDEN_ADDRESS,
+        reason=f"forbidden address: {reason}",
+    )
+
+
+def _is_literal(host: str) -> bool:
+    if host.startswith("["):
+        return True
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class _Threads:
+    """The system's resolver, one thread a lookup.
+
+    Not a pool: the threads of an executor are joined when Python exits, and a name server that is silent would hold
+    a worker for half a minute. A thread costs 0.1 ms, a lookup comes once in minutes.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        loop = asyncio.get_running_loop()
+        async with self._places:
+            done: asyncio.Future[list[str]] = loop.create_future()
+
+            def finish(found: list[str], error: BaseException | None) -> None:
+                if done.cancelled():
+                    return
+                if error is None:
+                    done.set_result(found)
+                else:
+                    done.set_exception(error)
+
+            def ask() -> None:
+                found: list[str] = []
+                trouble: BaseException | None = None
+                try:
+                    answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+                    found = [str(answer[4][0]) for answer in answers]
+                except (OSError, UnicodeError) as error:
+                    trouble = error
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                    loop.call_soon_threadsafe(finish, found, trouble)
+
+            threading.Thread(target=ask, name="lookup", daemon=True).start()
+            return await done

@@ -1,0 +1,271 @@
+"""One libcurl handle and what it collects: used for one request after the other, since making one costs 30 us.
+
+Owns the options, the limits on what comes in, and the reading of headers. What never changes is set once; a request
+sets its URL, and anything else only where it differs from the request before.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import socket
+from typing import Any
+
+import pycurl  # type: ignore[import-untyped]
+
+from shoal.fetch.guard import Guard
+from shoal.fetch.names import Origin
+from shoal.politeness.backoff import Fault
+from shoal.settings import FetchSettings
+
+CONNECT_SECONDS = 10.0
+SLOW_BYTES = 100
+SLOW_SECONDS = 20
+# What a body may be longer on the wire than decoded: the frame of a coding. Without this a stream of empty blocks,
+# which decodes to nothing, would go on to the deadline.
+CODING_BYTES = 64 * 1024
+_CODING = b"content-encoding:"
+# Why a transfer was stopped from here.
+TROUBLES = {
+    "too large": Fault.TOO_LARGE,
+    "stacked codings": Fault.MALFORMED,
+    "no socket": Fault.ABORTED,
+    "lost connection": Fault.RESET,
+}
+# RFC 9110 5.1: a name is a token.
+FIELD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VERSIONS = {1: "1.0", 2: "1.1", 3: "2", 30: "3"}
+
+
+@functools.lru_cache(maxsize=1000)
+def _name(raw: str) -> str:
+    """A header's name in lower case, '' for what is none. Servers use few: most are found in the cache."""
+    name = raw.rstrip(" \t").lower()
+    return name if FIELD.fullmatch(name) else ""
+
+
+class _Handed:
+    """A socket for pycurl, which takes a copy of it; the original is closed when pycurl lets go of it."""
+
+    __slots__ = ("_own",)
+
+    def __init__(self, own: socket.socket) -> None:
+        self._own = own
+
+    def fileno(self) -> int:
+        return self._own.fileno()
+
+    def __del__(self) -> None:
+        self._own.close()
+
+
+class Transfer:
+    """Collects head and body of one answer at a time."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_fresh",
+        "_guard",
+        "_proxied",
+        "_seconds",
+        "asked",
+        "body",
+        "curl",
+        "cut",
+        "head",
+        "headers",
+        "left",
+        "opened",
+        "refused",
+        "trouble",
+        "whole_head",
+    )
+
+    def __init__(self, settings: FetchSettings, guard: Guard, trust: tuple[str, str]) -> None:
+        self._guard = guard
+        self._proxied = bool(settings.proxy)
+        self._fresh = False
+        self._seconds = 0.0
+        self._body_bytes = -1
+        self.headers: list[bytes] | None = None
+        self.curl = pycurl.Curl()
+        self._set_up(settings, trust)
+        self.clear()
+
+    def _set_up(self, settings: FetchSettings, trust: tuple[str, str]) -> None:
+        curl = self.curl
+        for option, value in (
+            (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
+            (pycurl.FOLLOWLOCATION, 0),
+            (pycurl.NOSIGNAL, 1),
+            (pycurl.NETRC, pycurl.NETRC_IGNORED),
+            # Empty, not absent: libcurl reads HTTP_PROXY and its like when nothing is set.
+            (pycurl.PROXY, settings.proxy),
+            (pycurl.NOPROXY, ""),
+            (pycurl.ACCEPT_ENCODING, "gzip, deflate, br"),
+            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS),
+            (pycurl.HTTP09_ALLOWED, 0),
+            # The URL is spelled as the frontier knows it.
+            (pycurl.PATH_AS_IS, 1),
+            (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),
+            (pycurl.SSL_VERIFYPEER, 1),
+            (pycurl.SSL_VERIFYHOST, 2),
+            (pycurl.LOW_SPEED_LIMIT, SLOW_BYTES),
+            (pycurl.BUFFERSIZE, 64 * 1024),
+            (pycurl.SOCKOPTFUNCTION, self._opened),
+            (pycurl.PREREQFUNCTION, self._ask),
+            (pycurl.HEADERFUNCTION, self._take_head),
+            (pycurl.WRITEFUNCTION, self._take_body),
+        ):
+            curl.setopt(option, value)
+        file, folder = trust
+        for option, where in (
+            (pycurl.CAINFO, file),
+            (pycurl.PROXY_CAINFO, file),
+            (pycurl.CAPATH, folder),
+            (pycurl.PROXY_CAPATH, folder),
+        ):
+            curl.setopt(option, where) if where else curl.unsetopt(option)
+        if settings.bandwidth:
+            curl.setopt(pycurl.MAX_RECV_SPEED_LARGE, settings.bandwidth)
+            curl.setopt(pycurl.LOW_SPEED_LIMIT, min(SLOW_BYTES, settings.bandwidth // 2))
+        if not settings.proxy:
+            # With a proxy all sockets go there, and its address is whatever the administrator chose.
+            curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+
+    def prepare(self, url: str, headers: list[bytes], seconds: float, body_bytes: int, cut: bool) -> None:
+        """Set what differs from the last request."""
+        setopt = self.curl.setopt
+        setopt(pycurl.URL, url)
+        if not self._proxied:
+            # libcurl writes %3d as %3D. That is the same to HTTP, but not to a server that has signed its URLs.
+            setopt(pycurl.REQUEST_TARGET, "/" + url.partition("#")[0].split("/", 3)[3])
+        if headers is not self.headers:
+            setopt(pycurl.HTTPHEADER, headers)
+            self.headers = headers
+        if seconds != self._seconds:
+            setopt(pycurl.TIMEOUT_MS, max(1, int(seconds * 1000)))
+            setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(min(CONNECT_SECONDS, seconds) * 1000)))
+            setopt(pycurl.LOW_SPEED_TIME, max(1, min(SLOW_SECONDS, int(seconds * 2 / 3))))
+            self._seconds = seconds
+        # A body that will be cut may announce any length.
+        wire_bytes = 0 if cut else body_bytes + CODING_BYTES
+        if wire_bytes != self._body_bytes:
+            setopt(pycurl.MAXFILESIZE_LARGE, wire_bytes)
+            self._body_bytes = wire_bytes
+        self.left = body_bytes
+        self.cut = cut
+
+    def aim(self, origin: Origin, fresh: bool) -> None:
+        """Give libcurl the addresses that were judged, so that it looks nothing up itself."""
+        curl = self.curl
+        if fresh != self._fresh:
+            curl.setopt(pycurl.FRESH_CONNECT, int(fresh))
+            self._fresh = fresh
+        if not self._proxied:
+            curl.setopt(pycurl.RESOLVE, origin.resolve) if origin.resolve else curl.unsetopt(pycurl.RESOLVE)
+        elif origin.scheme == "https" and not origin.literal:
+            address = origin.addresses[0]
+            curl.setopt(pycurl.CONNECT_TO, [f"::{f'[{address}]' if ':' in address else address}:{origin.port}"])
+        else:
+            # A proxy that is asked for http:// looks the name up itself.
+            curl.unsetopt(pycurl.CONNECT_TO)
+
+    def clear(self) -> None:
+        """Let go of the answer."""
+        self.asked = False
+        self.opened = -1
+        self.head = bytearray()
+        self.whole_head = False
+        self.body: list[bytes] = []
+        self.left = 0
+        self.cut = False
+        self.trouble = ""
+        self.refused: tuple[str, int, str] | None = None
+
+    def _open(self, _purpose: int, peer: Any) -> _Handed | int:
+        """The last gate before a connection, for each address libcurl tries: the first refusal ends the transfer."""
+        family, kind, protocol, where = peer
+        if self.refused is None and family in (socket.AF_INET, socket.AF_INET6):
+            address, port = where[0], where[1]
+            if reason := self._guard.refuses(address, port):
+                self.refused = (address, port, reason)
+            else:
+                try:
+                    return _Handed(socket.socket(family, kind, protocol))
+                except OSError:
+                    # No more files may be opened. The host must not be blamed for it.
+                    self.trouble = "no socket"
+        bad: int = pycurl.SOCKET_BAD
+        return bad
+
+    def _opened(self, descriptor: int, _purpose: int) -> int:
+        self.opened = descriptor
+        done: int = pycurl.SOCKOPT_OK
+        return done
+
+    def _ask(self, *_: object) -> int:
+        """Let the request be sent, once.
+
+        libcurl sends it again at once, up to five times, when a connection it had kept open ends without an answer.
+        The server may have seen the first one: asking again is the frontier's business, after the host's delay.
+        """
+        if self.asked:
+            self.trouble = "lost connection"
+        self.asked = True
+        answer: int = pycurl.PREREQFUNC_ABORT if self.trouble else pycurl.PREREQFUNC_OK
+        return answer
+
+    def _take_head(self, line: bytes) -> int | None:
+        if self.whole_head:
+            # After a whole head comes another one, when the last was a 1xx or a proxy's, or a trailer.
+            if self.body or line[:5] != b"HTTP/":
+                return None
+            self.whole_head = False
+            self.head = bytearray()
+        self.head += line
+        if line in (b"\r\n", b"\n"):
+            self.whole_head = True
+            # Codings in layers are how few bytes become much work without any output; no server needs them.
+            if self.head.lower().count(_CODING) and len(self._codings()) > 1:
+                self.trouble = "stacked codings"
+                return 0
+        return None
+
+    def _codings(self) -> list[str]:
+        named = ",".join(value for name, value in self.read_head() if name == "content-encoding").lower()
+        return [coding for coding in (part.strip() for part in named.split(",")) if coding not in ("", "identity")]
+
+    def _take_body(self, data: bytes) -> int | None:
+        self.left -= len(data)
+        if self.left >= 0:
+            self.body.append(data)
+            return None
+        if self.cut:
+            self.body.append(data[: self.left])
+            self.trouble = "cut"
+        else:
+            self.body.clear()
+            self.trouble = "too large"
+        return 0
+
+    def read_head(self) -> tuple[tuple[str, str], ...]:
+        """Names in lower case and values, in the order in which they came."""
+        found: list[tuple[str, str]] = []
+        for line in self.head.decode("latin-1").split("\n")[1:]:
+            if line[:1] in (" ", "\t"):
+                # Obsolete folding: the line goes on (RFC 9112 5.2).
+                if found and (more := line.strip(" \t\r")):
+                    name, value = found[-1]
+                    found[-1] = (name, f"{value} {more}" if value else more)
+                continue
+            raw, colon, value = line.partition(":")
+            if colon and (name := _name(raw)):
+                found.append((name, value.strip(" \t\r")))
+        return tuple(found)
+
+    def http_version(self) -> str:
+        return _VERSIONS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")
+
+    def close(self) -> None:
+        self.curl.close()

@@ -1,0 +1,13 @@
+-- alive: the workers that live, and what they said of themselves. Writes nothing.
+-- ARGV    1 now
+-- Reply   OK, then per worker: name, ms since it was heard of, what it said
+-- Cost    O(workers)
+--include shard beats
+
+local reply, seen = {S.OK}, live()
+for i = 1, #seen, 2 do
+  reply[#reply + 1] = seen[i]
+  reply[#reply + 1] = math.max(0, NOW - tonumber(seen[i + 1]))
+  reply[#reply + 1] = call('HGET', P .. 'infos', seen[i]) or ''
+end
+return reply

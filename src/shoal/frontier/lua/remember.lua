@@ -1,0 +1,42 @@
+-- remember: the validators of pages that were fetched, for their revisits.
+-- ARGV    1 now | 2 crawl | then per page: fingerprint (signed decimal), validator ('' = it has none any more)
+-- Reply   OK, fields held here  or  UNKNOWN
+-- Keeps   an ended crawl remembers nothing more
+-- Refused whole when the store is full, unless nothing is to be kept: its first write is one that needs memory
+-- Cost    O(pages), at most 250
+--include shard open crawls seen validators
+
+local key = text(16, CRAWL)
+local marks, kept = {}, {}
+while not wrong and at < #ARGV do
+  local mark = text(20, '^%-?%d+$')
+  if not kept[mark] then marks[#marks + 1] = mark end
+  kept[mark] = text(4096)
+end
+if wrong or #marks > 250 then return {S.INVALID, wrong or 'pages'} end
+local c = crawl(key)
+if not c then return {S.UNKNOWN} end
+
+if not ended(c) then
+  local old = {}
+  for i, mark in ipairs(marks) do
+    old[i] = c.vn > 0 and readValidator(validatorHash(key, c.vn, mark), mark) or {}
+  end
+  for i, mark in ipairs(marks) do
+    local flat, validator = {}, kept[mark]
+    for from = 1, #validator, PIECE do
+      flat[#flat + 1] = from == 1 and mark or mark .. '.' .. (from - 1) / PIECE
+      flat[#flat + 1] = string.sub(validator, from, from + PIECE - 1)
+    end
+    if #flat > 0 then writeValidator(key, c, mark, flat) end
+  end
+  -- What is left of longer ones goes last: the first write is not to be one that frees.
+  for i, mark in ipairs(marks) do
+    local gone = {}
+    for j = math.ceil(#kept[mark] / PIECE) + 1, #old[i] do gone[#gone + 1] = old[i][j] end
+    if #gone > 0 then put(key, 'vc', c.vc - call('HDEL', validatorHash(key, c.vn, mark), unpack(gone))) end
+  end
+  growValidators(key, c)
+end
+save()
+return {S.OK, c.vc}

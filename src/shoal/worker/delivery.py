@@ -1,0 +1,336 @@
+"""Delivery: what holders finished goes to its places, many pages at a time.
+
+    add the links -> write the records -> acknowledge the visits -> settle the outputs
+
+in this order, so that a crash at any point repeats work and loses none. While one batch is on its way the next one
+gathers; holders wait when too much has gathered, so a slow output makes the worker lease less and never fills memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from shoal.errors import CrawlEnded, SinkUnavailable, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
+from shoal.frontier import Done, Frontier, mono
+from shoal.model.record import Record
+from shoal.model.visit import Outcome, Visit
+from shoal.sinks import Sink, open_sink
+from shoal.sinks.contract import Key
+from shoal.worker import receipt as receipts
+from shoal.worker.conduct import Conduct, Conducts
+from shoal.worker.hold import Hold
+from shoal.worker.report import Report
+
+# A batch waits this long for company; a transaction for every page would cost more than the page.
+_LINGER_SECONDS = 0.03
+_BATCH = 500
+_MOST_ITEMS = 1000
+_MOST_CHARACTERS = 50_000_000
+# An output that takes longer than this holds up hosts: their places are given back while their records wait.
+_SLOW_SECONDS = 1.0
+_FULL_TRIES = 4
+_TALLY_SECONDS = 0.5
+
+
+_T = TypeVar("_T")
+
+
+class Finished(NamedTuple):
+    """One visit that has come to its end."""
+
+    hold: Hold
+    visit: Visit
+    outcome: Outcome
+    record: Record | None = None
+    visits: Sequence[Visit] = ()
+    conduct: Conduct | None = None
+
+
+class Delivery:
+    def __init__(
+        self, frontier: Frontier, conducts: Conducts, report: Report, on_released: Callable[[Hold], None]
+    ) -> None:
+        self._frontier = frontier
+        self._conducts = conducts
+        self._report = report
+        self._on_released = on_released
+        self._queue: list[Finished] = []
+        self._left: list[tuple[Hold, list[Visit]]] = []
+        self._characters = 0
+        self._more = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closing = False
+        self._sinks: dict[str, Sink] = {}
+        self._epochs = frontier.epochs
+        self._tallies: dict[str, dict[str, int]] = {}
+        self._tallied_mono = mono()
+
+    @property
+    def backlog(self) -> int:
+        return len(self._queue)
+
+    @property
+    def full(self) -> bool:
+        return not self._room.is_set()
+
+    async def room(self) -> None:
+        """Wait until there is room for another page."""
+        if not self._room.is_set():
+            await self._room.wait()
+
+    def put(self, finished: Finished) -> None:
+        self._queue.append(finished)
+        if finished.record is not None:
+            self._characters += len(finished.record.text)
+        if len(self._queue) >= _MOST_ITEMS or self._characters >= _MOST_CHARACTERS:
+            self._room.clear()
+        if len(self._queue) >= _BATCH:
+            self._hurry.set()
+        self._more.set()
+
+    def leave(self, hold: Hold, visits: list[Visit]) -> None:
+        """The holder is through with its lease; these visits were not made and wait again."""
+        hold.left = True
+        if visits:
+            self._left.append((hold, visits))
+        elif not hold.open:
+            self._on_released(hold)
+        if visits or hold.delay_seconds <= 0:
+            # The host could be asked again at once: it should not wait for company.
+            self._hurry.set()
+        self._more.set()
+
+    async def run(self) -> None:
+        """Deliver until `close`, and then what is left."""
+        while True:
+            await self._more.wait()
+            if not self._closing and not self._hurry.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LINGER_SECONDS):
+                        await self._hurry.wait()
+            self._more.clear()
+            self._hurry.clear()
+            batch, self._queue = self._queue, []
+            left, self._left = self._left, []
+            if batch:
+                await self._deliver(batch)
+                self._characters = sum(len(one.record.text) for one in self._queue if one.record is not None)
+                self._room.set()
+            if left:
+                await self._release(left)
+            if self._closing and not self._queue and not self._left:
+                await self._tally(now=True)
+                return
+
+    def close(self) -> None:
+        self._closing = True
+        self._more.set()
+        self._hurry.set()
+
+    async def close_sinks(self) -> None:
+        for sink in self._sinks.values():
+            await sink.close()
+        self._sinks.clear()
+
+    async def _deliver(self, batch: list[Finished]) -> None:
+        full = await self._add(batch)
+        by_hold: dict[Hold, list[Finished]] = {}
+        for one in batch:
+            if full and one.visits and one.conduct is not None and one.conduct.crawl.id in full:
+                # Its links have no place in the store: the page is kept, and can be retried when there is one.
+                one = one._replace(outcome=one.visit.failed("store full"))
+            by_hold.setdefault(one.hold, []).append(one)
+        done = [_done(hold, some) for hold, some in by_hold.items()]
+        receipt = self._frontier.receipt(done)
+        keys: dict[str, list[Key]] = {}
+        outputs: dict[str, list[Record]] = {}
+        validators: dict[str, list[tuple[str, str]]] = {}
+        for hold, some in by_hold.items():
+            for one in some:
+                record, conduct = one.record, one.conduct
+                if record is None or conduct is None:
+                    continue
+                keys.setdefault(hold.lease.token, []).append(record.key)
+                for output in conduct.policy.outputs:
+                    outputs.setdefault(output, []).append(record)
+                if validator := record.etag or record.last_modified:
+                    validators.setdefault(record.crawl, []).append((record.url, validator))
+        written = await self._write(outputs, receipts.pack(receipt, keys) if outputs else b"", by_hold)
+        for crawl, pairs in validators.items():
+            # They only save a transfer when the page is visited again: never a reason to fail.
+            with contextlib.suppress(StoreFull, UnknownCrawl):
+                await self._frontier.validators.remember(crawl, pairs)
+        started = mono()
+        lost = await self._persist(lambda: self._frontier.hand_in(receipt))
+        if (waited := mono() - started) > _SLOW_SECONDS:
+            self._report.store_seconds += waited
+        refused = receipts.refused(lost, keys)
+        for sink in written:
+            await sink.settle(refused)
+        self._close_books(by_hold, set(lost))
+        await self._tally()
+
+    def _close_books(self, by_hold: dict[Hold, list[Finished]], lost: set[str]) -> None:
+        report = self._report
+        for hold, some in by_hold.items():
+            if hold.lease.token in lost:
+                hold.lost = True
+                hold.open.clear()
+                report.leases_lost += 1
+            else:
+                for one in some:
+                    hold.open.pop(one.visit.number, None)
+                    self._count(one)
+            if hold.left and not hold.open:
+                self._on_released(hold)
+
+    def _count(self, one: Finished) -> None:
+        report, outcome = self._report, one.outcome
+        tally = self._tallies.setdefault(one.visit.crawl, {"pages": 0, "bytes": 0})
+        if one.record is not None:
+            tally["bytes"] += one.record.bytes_received
+        if outcome.code == "s":
+            report.pages += 1
+            tally["pages"] += 1
+        elif outcome.code == "f":
+            report.failed[outcome.reason] = report.failed.get(outcome.reason, 0) + 1
+        elif outcome.code == "x":
+            report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
+
+    async def _add(self, batch: list[Finished]) -> set[str]:
+        """Admit what the pages lead to. Returns the crawls for which the store has no room."""
+        if self._epochs != self._frontier.epochs:
+            self._epochs = self._frontier.epochs
+            self._conducts.forget_links()
+        by_crawl: dict[str, tuple[Conduct, dict[str, Visit]]] = {}
+        for one in batch:
+            if one.visits and one.conduct is not None:
+                found = by_crawl.setdefault(one.conduct.crawl.id, (one.conduct, {}))[1]
+                for visit in one.visits:
+                    # Pages of one batch link to the same URLs; the shortest way there counts.
+                    known = found.get(visit.url)
+                    if known is None or visit.depth < known.depth:
+                        found[visit.url] = visit
+        full: set[str] = set()
+        for crawl, (conduct, found) in by_crawl.items():
+            if not await self._admit(conduct, list(found.values())):
+                full.add(crawl)
+        return full
+
+    async def _admit(self, conduct: Conduct, visits: list[Visit]) -> bool:
+        crawl = conduct.crawl.id
+        for attempt in range(_FULL_TRIES):
+            try:
+                added = await self._persist(lambda: self._frontier.add(crawl, visits, skip_invalid=True))
+            except (CrawlEnded, UnknownCrawl):
+                # Stopped or at its limit: its links are not wanted any more.
+                return True
+            except StoreFull as error:
+                self._report.trouble = str(error)
+                await asyncio.sleep(0.5 * 2**attempt)
+                continue
+            for visit, letter in zip(visits, added.letters, strict=True):
+                if letter in "ns":
+                    conduct.recent.add(visit.url)
+            return True
+        return False
+
+    async def _write(
+        self, outputs: dict[str, list[Record]], receipt: bytes, by_hold: dict[Hold, list[Finished]]
+    ) -> list[Sink]:
+        """Every output has every record before anything is acknowledged."""
+        written = []
+        for uri, records in outputs.items():
+            sink = self._sinks.get(uri)
+            if sink is None:
+                sink = open_sink(uri, worker=self._frontier.worker, on_trouble=self._trouble)
+                await sink.open()
+                self._sinks[uri] = sink
+            writing = asyncio.ensure_future(self._insist(sink, records, receipt))
+            try:
+                while not writing.done():
+                    await asyncio.wait((writing,), timeout=_SLOW_SECONDS)
+                    if not writing.done():
+                        await self._free_places(by_hold)
+                await writing
+            except asyncio.CancelledError:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+                raise
+            written.append(sink)
+        return written
+
+    async def _insist(self, sink: Sink, records: list[Record], receipt: bytes) -> None:
+        while True:
+            try:
+                await sink.write(records, receipt)
+                return
+            except SinkUnavailable as error:
+                self._trouble(str(error))
+                await asyncio.sleep(1.0)
+
+    def _trouble(self, sentence: str) -> None:
+        self._report.trouble = sentence
+
+    async def _free_places(self, by_hold: dict[Hold, list[Finished]]) -> None:
+        """Hosts need not wait for an output: only their visits stay leased."""
+        for hold in by_hold:
+            if hold.left and not hold.released and not hold.lost:
+                hold.released = True
+                with contextlib.suppress(StoreError):
+                    await self._frontier.release(
+                        [hold.claim], keep=list(hold.open.values()), finished_ago_seconds=hold.finished_ago_seconds
+                    )
+
+    async def _release(self, left: list[tuple[Hold, list[Visit]]]) -> None:
+        """Give back what was not made. What is delivered but not acknowledged stays leased."""
+        for hold, visits in left:
+            claim = hold.claim
+            for visit in visits:
+                hold.open.pop(visit.number, None)
+            if not hold.lost:
+                with contextlib.suppress(StoreError):
+                    await self._frontier.release(
+                        [claim], keep=list(hold.open.values()), finished_ago_seconds=hold.finished_ago_seconds
+                    )
+                hold.released = True
+            if not hold.open:
+                self._on_released(hold)
+
+    async def _persist(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """A store that is away comes back; until then nothing can be delivered, and nothing is dropped."""
+        while True:
+            try:
+                return await call()
+            except (StoreUnavailable, StoreHeld) as error:
+                self._trouble(str(error))
+                await asyncio.sleep(1.0)
+
+    async def _tally(self, *, now: bool = False) -> None:
+        """Tell the store how much was fetched, and end a crawl that has its bytes."""
+        if not self._tallies:
+            return
+        limited = [crawl for crawl in self._tallies if (await self._conducts.of(crawl)).policy.max_bytes]
+        if not (now or limited or mono() - self._tallied_mono > _TALLY_SECONDS):
+            return
+        self._tallied_mono = mono()
+        tallies, self._tallies = self._tallies, {}
+        for crawl, counts in tallies.items():
+            with contextlib.suppress(StoreError, UnknownCrawl, CrawlEnded):
+                totals = await self._frontier.crawls.tally(crawl, **counts)
+                conduct = await self._conducts.of(crawl)
+                most = conduct.policy.max_bytes
+                if most and totals.get("bytes", 0) >= most:
+                    await self._frontier.crawls.end(conduct.crawl, "bytes")
+
+
+def _done(hold: Hold, some: list[Finished]) -> Done:
+    return Done(
+        lease=hold.lease, outcomes=[one.outcome for one in some], finished_ago_seconds=hold.finished_ago_seconds,
+        success=hold.success, response_seconds=hold.response_seconds, delay_seconds=hold.adaptive_seconds,
+    )  # fmt: skip

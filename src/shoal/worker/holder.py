@@ -1,0 +1,284 @@
+"""The holder of a lease: its visits one after the other, the host's gap between them, what comes of each.
+
+    robots -> gap -> fetch -> read -> delivery
+
+Owns the order and the pauses. A lease that cannot be trusted any more is dropped: nothing is sent after that, and what
+was not delivered somebody else makes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+from shoal.errors import FetchError, ShoalError, StoreHeld, StoreUnavailable
+from shoal.fetch import Fetcher, Request
+from shoal.fetch.curl import SCHEMES
+from shoal.frontier import Frontier
+from shoal.model.page import Page
+from shoal.model.visit import Visit
+from shoal.politeness.backoff import Fault, failure_of, is_success, pause_seconds
+from shoal.politeness.delay import asked_pause_seconds, delay_seconds
+from shoal.urls.canonical import Target, canonical
+from shoal.worker import reading
+from shoal.worker.blame import Blame
+from shoal.worker.conduct import Conduct, Conducts
+from shoal.worker.delivery import Delivery, Finished
+from shoal.worker.hold import Hold
+from shoal.worker.report import Report
+from shoal.worker.robots import Robots, Wait
+from shoal.worker.verdict import Do, Verdict, of_fault, of_status
+
+# A host that must be left alone for longer than this is given back instead of being waited for.
+_PATIENCE_SECONDS = 5.0
+# With fewer visits left than this, a lease is topped up to so many.
+_TOP_UP = 8
+_VISITS = 128
+
+
+class _GiveBack(Exception):
+    """The visits that are left go back to the frontier."""
+
+
+class _GiveUp(Exception):
+    """The host was set aside: the visits that are left fail with the same reason as those that waited."""
+
+
+class Answer:
+    """What came of one request: a page or a fault, and what that means for the visit."""
+
+    __slots__ = ("page", "started_at", "verdict", "what")
+
+    def __init__(self, what: int | Fault, verdict: Verdict, page: Page | None, started_at: float) -> None:
+        self.what = what
+        self.verdict = verdict
+        self.page = page
+        self.started_at = started_at
+
+
+class Holders:
+    """What all holders of a worker share."""
+
+    def __init__(
+        self, frontier: Frontier, fetcher: Fetcher, conducts: Conducts, delivery: Delivery, blame: Blame,
+        report: Report, may_stay: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        """`may_stay` says that no other host waits for a place in this worker."""
+        self.frontier = frontier
+        self.fetcher = fetcher
+        self.conducts = conducts
+        self.delivery = delivery
+        self.blame = blame
+        self.report = report
+        self.robots = Robots(frontier, fetcher, self.count_request)
+        self.may_stay = may_stay
+        self.stopping = False
+        self.fetching = 0
+
+    def count_request(self, received: int) -> None:
+        self.report.requests += 1
+        self.report.bytes += received
+
+    async def hold(self, hold: Hold) -> None:
+        """Work off a lease. Whatever happens, its visits end up delivered or given back."""
+        todo = deque(hold.lease.visits)
+        topping: asyncio.Task[None] | None = None
+        try:
+            validators = await self._validators(hold)
+            while todo or topping is not None:
+                if topping is not None and (topping.done() or not todo):
+                    await topping
+                    topping = None
+                    continue
+                await self.delivery.room()
+                if self.stopping:
+                    break
+                finished = await self._visit(hold, todo[0], validators.get(todo[0].number, ""))
+                todo.popleft()
+                self.delivery.put(finished)
+                if hold.pausing:
+                    break
+                if len(todo) < _TOP_UP and topping is None and hold.more and self.may_stay():
+                    topping = asyncio.create_task(self._top_up(hold, todo))
+        except _GiveBack:
+            pass
+        except _GiveUp as reason:
+            for visit in todo:
+                conduct = await self.conducts.of(visit.crawl)
+                self.delivery.put(self._failed(hold, visit, conduct, str(reason), None, time.time()))
+            todo.clear()
+        finally:
+            if topping is not None:
+                # What it brings in the meantime is given back with the rest.
+                await asyncio.gather(topping, return_exceptions=True)
+            self.delivery.leave(hold, list(todo))
+
+    async def _top_up(self, hold: Hold, todo: deque[Visit]) -> None:
+        """More visits of a host that answers fast, before the last ones are made: it need not wait for an output."""
+        lease = (await self.frontier.renew([hold.lease], visits=_VISITS))[0]
+        if lease is None:
+            hold.lost = True
+            return
+        hold.extend(lease)
+        todo.extend(lease.visits)
+
+    async def _visit(self, hold: Hold, visit: Visit, validator: str) -> Finished:
+        try:
+            conduct = await self.conducts.of(visit.crawl)
+            target = canonical(visit.url)
+        except (StoreUnavailable, StoreHeld):
+            raise
+        except ShoalError as error:
+            # The crawl is gone, or what the store has of it is not ours.
+            return Finished(hold, visit, visit.failed(f"cannot be made: {error}"))
+        if target.scheme not in SCHEMES:
+            return self._failed(hold, visit, conduct, f"scheme {target.scheme}", None, time.time())
+        if "robots" in visit.meta:
+            if not await self.robots.fetch_elsewhere(hold, visit, conduct):
+                raise _GiveBack
+            return Finished(hold, visit, visit.excluded("robots.txt of another host"))
+        if not conduct.policy.ignore_robots:
+            rules = await self.robots.rules(hold, visit, target, conduct)
+            if isinstance(rules, Wait):
+                await self._wait(hold, rules)
+            elif not rules.allows(_path(target)):
+                return Finished(hold, visit, visit.excluded("robots.txt"))
+        if hold.gap_seconds > _PATIENCE_SECONDS or not await hold.keep_gap():
+            raise _GiveBack
+        answer = await self._fetch(hold, visit, target, conduct, validator)
+        return await self._conclude(hold, visit, target, conduct, answer)
+
+    async def _fetch(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, validator: str) -> Answer:
+        headers = conduct.headers(target)
+        if visit.headers:
+            headers = (*headers, *visit.headers.items())
+        if validator:
+            # An ETag is quoted, a date is not.
+            name = "If-None-Match" if validator.endswith('"') else "If-Modified-Since"
+            headers = (*headers, (name, validator))
+        policy = conduct.policy
+        request = Request(
+            url=visit.url, method=visit.method, headers=headers, body=visit.body,
+            timeout_seconds=policy.timeout_seconds, body_bytes=policy.body_bytes,
+        )  # fmt: skip
+        started = time.time()
+        self.fetching += 1
+        try:
+            page = await hold.fetch(self.fetcher, request)
+        except FetchError as error:
+            fault = Fault(error.fault)
+            hold.finish(success=None if failure_of(fault) is None else False, response_seconds=None)
+            self.count_request(0)
+            if fault is Fault.TIMED_OUT and hold.seconds_left <= 0:
+                # The lease ran out on it: whoever has the host next tries again.
+                raise _GiveBack from None
+            return Answer(fault, of_fault(fault, error.reason), None, started)
+        except asyncio.CancelledError:
+            # Aborted, at a stop: the host has been asked until now.
+            hold.finish(success=None, response_seconds=None)
+            raise
+        finally:
+            self.fetching -= 1
+        hold.finish(success=is_success(page.status), response_seconds=page.timings.total)
+        self.count_request(page.bytes_received)
+        if policy.delay_factor:
+            hold.slow_down(
+                delay_seconds(configured=0.0, response_seconds=page.timings.total, factor=policy.delay_factor)
+            )
+        verdict = of_status(page.status, conditional=bool(validator), location=bool(page.header("location")))
+        return Answer(page.status, verdict, page, started)
+
+    async def _conclude(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, answer: Answer) -> Finished:
+        do, reason = answer.verdict.do, answer.verdict.reason
+        worker, page = self.frontier.worker, answer.page
+        if page is not None:
+            if do is Do.STORE:
+                self.blame.note(hold.lease.token, visit.number)
+                try:
+                    found = reading.read(page, visit, target, conduct, worker)
+                except Exception as error:
+                    # Whatever a page does to us, it does to itself alone.
+                    reason = f"reading: {type(error).__name__}"
+                    return self._failed(hold, visit, conduct, reason, page, answer.started_at)
+                finally:
+                    self.blame.clear()
+                return Finished(hold, visit, visit.stored(), found.record, found.visits, conduct)
+            if do is Do.CONFIRM:
+                record = reading.confirmed(page, visit, conduct, worker)
+                return Finished(hold, visit, visit.stored(), record, [], conduct)
+            if do is Do.REDIRECT:
+                hop = reading.follow(visit, target, page.header("location"), page.status, conduct)
+                if hop.visit is not None:
+                    return Finished(hold, visit, visit.excluded("redirect"), None, [hop.visit], conduct)
+                if not hop.failed:
+                    return Finished(hold, visit, visit.excluded(hop.reason))
+                do, reason = Do.FAIL, hop.reason
+        pause, aside = 0.0, False
+        if failure_of(answer.what) is not None:
+            pause, aside = await self._pause(hold, answer.what, page, answer.verdict.host_failures, reason)
+        if aside:
+            raise _GiveUp(reason)
+        if do is Do.RETRY and visit.retries < conduct.policy.retries:
+            self.report.retries += 1
+            return Finished(hold, visit, visit.retry(pause))
+        return self._failed(hold, visit, conduct, reason, page, answer.started_at)
+
+    def _failed(
+        self, hold: Hold, visit: Visit, conduct: Conduct, reason: str, page: Page | None, at: float
+    ) -> Finished:
+        record = reading.failed(visit, conduct, self.frontier.worker, reason, page, at)
+        return Finished(hold, visit, visit.failed(reason), record, [], conduct)
+
+    async def _wait(self, hold: Hold, wait: Wait) -> None:
+        """robots.txt does not let us in now: the visits wait, and fail only when the host is given up."""
+        answer = wait.answer
+        if answer is None and wait.seconds:
+            await self.frontier.hosts.postpone(hold.lease.host, wait.seconds)
+        elif answer is not None:
+            failures = of_fault(answer, "").host_failures if isinstance(answer, Fault) else None
+            if answer is Fault.FORBIDDEN_ADDRESS:
+                # Nothing will ever come of it: what waits here fails now.
+                failures = 1
+            _, aside = await self._pause(hold, answer, wait.page, failures, wait.reason)
+            if aside:
+                raise _GiveUp(wait.reason)
+        raise _GiveBack
+
+    async def _pause(
+        self, hold: Hold, what: int | Fault, page: Page | None, host_failures: int | None, reason: str
+    ) -> tuple[float, bool]:
+        """Leave the host alone for a while, the whole fleet. Also says whether its visits were set aside."""
+        host = hold.lease.host
+        asked = None
+        if page is not None:
+            asked = asked_pause_seconds(page.status, page.header("retry-after") or None, now=time.time())
+        pause, failure = 0.0, failure_of(what)
+        if failure is not None:
+            failures = (await self.frontier.hosts.get(host)).failures + 1
+            pause = pause_seconds(failure, failures, jitter=random.random(), asked_seconds=asked)
+        aside = await self.frontier.hosts.postpone(
+            host, pause, failed=True, host_failures=host_failures, reason=reason or "unreachable"
+        )
+        hold.pausing = pause > 0
+        return pause, aside
+
+    async def _validators(self, hold: Hold) -> dict[int, str]:
+        """What we have of pages that are visited again."""
+        by_crawl: dict[str, list[Visit]] = {}
+        for visit in hold.lease.visits:
+            if visit.found == "revisit":
+                by_crawl.setdefault(visit.crawl, []).append(visit)
+        known: dict[int, str] = {}
+        for crawl, visits in by_crawl.items():
+            values = await self.frontier.validators.recall(crawl, [visit.url for visit in visits])
+            known.update({visit.number: value for visit, value in zip(visits, values, strict=True) if value})
+        return known
+
+
+def _path(target: Target) -> str:
+    if not target.whole:
+        return target.rest
+    return target.url[target.url.find("/", len(target.scheme) + 3) :]

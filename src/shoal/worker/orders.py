@@ -1,0 +1,28 @@
+"""What a worker process is told at its start: one line of JSON on its standard input, so that no secret is in `ps`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shoal.errors import SettingsError
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """`settings` are flags for shoal.settings.load; `blame` is where the note of the visit in hand is kept."""
+
+    name: str = ""
+    settings: dict[str, Any] = {}
+    blame: str = ""
+    spiders: tuple[str, ...] = ("",)
+
+    def line(self) -> bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def of(cls, line: bytes) -> Orders:
+        try:
+            return msgspec.json.decode(line, type=cls)
+        except msgspec.MsgspecError as error:
+            raise SettingsError(f"A worker's orders are one line of JSON on its standard input: {error}.") from None

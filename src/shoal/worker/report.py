@@ -1,0 +1,44 @@
+"""What a worker tells of itself: counts since it started, as one line of JSON now and then."""
+
+from __future__ import annotations
+
+import builtins
+
+import msgspec
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """Counts only grow. Seconds say where the time of this worker went, for "what limited the speed".
+
+    `politeness_seconds`: nothing to fetch because every host was cooling down or backing off, or nothing waited.
+    `sink_seconds`: nothing could be fetched since the output had not taken what was; `store_seconds`: calls to the
+    store that took longer than a second.
+    `network_seconds`: hosts were leased and all of them were waiting for servers. `cpu_seconds`: the process's own.
+    """
+
+    worker: str = ""
+    pid: int = 0
+    pages: int = 0
+    requests: int = 0
+    bytes: int = 0
+    failed: dict[str, int] = {}
+    excluded: dict[str, int] = {}
+    retries: int = 0
+    leases: int = 0
+    leases_lost: int = 0
+    open_hosts: int = 0
+    alive_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    politeness_seconds: float = 0.0
+    network_seconds: float = 0.0
+    sink_seconds: float = 0.0
+    store_seconds: float = 0.0
+    trouble: str = ""
+    idle: bool = False
+
+    def line(self) -> builtins.bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def of(cls, line: builtins.bytes) -> Report:
+        return msgspec.json.decode(line, type=cls)

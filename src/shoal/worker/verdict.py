@@ -1,0 +1,64 @@
+"""What an answer means for its visit: the one table of it.
+
+Failures of the host (its pause, and when it is set aside) are politeness.backoff's; here is what becomes of the URL.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from shoal.politeness.backoff import Fault
+
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+# Chains longer than this end with a named reason; browsers allow 20.
+MAX_HOPS = 20
+
+
+class Do(Enum):
+    STORE = "store"
+    CONFIRM = "confirm"
+    """304: what is stored still holds."""
+    REDIRECT = "redirect"
+    RETRY = "retry"
+    """Again, after the host's pause; when its tries are used up it fails."""
+    FAIL = "fail"
+
+
+class Verdict(NamedTuple):
+    do: Do
+    reason: str = ""
+    # How many failures in a row set the host aside, where that is not the setting's business.
+    host_failures: int | None = None
+
+
+# A name that does not resolve or a certificate that is wrong does not mend itself within the hour.
+_SOON = 3
+_FAULTS = {
+    Fault.UNRESOLVED: Verdict(Do.RETRY, host_failures=_SOON),
+    Fault.REFUSED: Verdict(Do.RETRY),
+    Fault.RESET: Verdict(Do.RETRY),
+    Fault.TLS: Verdict(Do.FAIL, host_failures=_SOON),
+    Fault.TIMED_OUT: Verdict(Do.RETRY),
+    Fault.TRUNCATED: Verdict(Do.RETRY),
+    Fault.MALFORMED: Verdict(Do.RETRY),
+    Fault.FORBIDDEN_ADDRESS: Verdict(Do.FAIL),
+    Fault.TOO_LARGE: Verdict(Do.FAIL),
+}
+
+
+def of_fault(fault: Fault, reason: str) -> Verdict:
+    return _FAULTS.get(fault, Verdict(Do.FAIL))._replace(reason=reason)
+
+
+def of_status(status: int, *, conditional: bool, location: bool) -> Verdict:
+    """`conditional`: the request named what we have; `location`: the answer says where to go."""
+    if 200 <= status <= 299:
+        return Verdict(Do.STORE)
+    if status == 304 and conditional:
+        return Verdict(Do.CONFIRM)
+    if status in REDIRECTS:
+        return Verdict(Do.REDIRECT) if location else Verdict(Do.FAIL, "redirect without location")
+    reason = f"status {status}"
+    # 408 and 425 ask to try again; 429 and 5xx are about the host's state, not about the URL.
+    return Verdict(Do.RETRY if status in (408, 425, 429) or 500 <= status <= 599 else Do.FAIL, reason)

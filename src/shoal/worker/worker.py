@@ -1,0 +1,237 @@
+"""A worker: leases hosts, gives each to a holder, and delivers what comes of it.
+
+    lease -> hold (robots, gap, fetch, read) -> deliver (add, write, acknowledge)
+
+One process, one event loop, hundreds of hosts. It leases only as much as it can take on: places are limited, and with a
+full delivery it does not lease at all. Stopping loses nothing: what is open ends or is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import time
+from collections.abc import Callable
+
+from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
+from shoal.fetch import Fetcher
+from shoal.frontier import Frontier, mono
+from shoal.frontier.owning import owned
+from shoal.model.lease import Lease
+from shoal.settings import Settings
+from shoal.worker.blame import Blame
+from shoal.worker.conduct import Conducts
+from shoal.worker.delivery import Delivery
+from shoal.worker.hold import Hold
+from shoal.worker.holder import Holders
+from shoal.worker.keeper import LeaseKeeper
+from shoal.worker.report import Report
+
+# Visits of one host that fit into a batch's time, but no more than this.
+_VISITS = 64
+_HOSTS_A_CALL = 64
+# Own shards first; after this time without anything, everybody's.
+_OWN_SECONDS = 0.075
+_WAIT_SECONDS = 10.0
+_BEAT_SECONDS = 10.0
+_SAMPLE_SECONDS = 0.1
+# Hosts that were asked within this time are counted as in use, for what limits the speed.
+_IN_USE_SECONDS = 5.0
+
+
+class Worker:
+    def __init__(
+        self, frontier: Frontier, settings: Settings, *, spiders: tuple[str, ...] = ("",), blame: str = "",
+        on_report: Callable[[Report], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._frontier = frontier
+        self._settings = settings.worker
+        self._spiders = spiders
+        self.report = Report(worker=frontier.worker, pid=os.getpid())
+        self._on_report = on_report or (lambda _: None)
+        self._fetcher = Fetcher(settings.fetch)
+        self._conducts = Conducts(frontier)
+        self._delivery = Delivery(frontier, self._conducts, self.report, self._drop)
+        self._holders = Holders(
+            frontier, self._fetcher, self._conducts, self._delivery,
+            Blame(blame, settings.worker.parse_seconds), self.report, self._may_stay,
+        )  # fmt: skip
+        self._keeper = LeaseKeeper(settings, frontier.worker, self._trouble)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._waiting = False
+        self._shards: list[int] | None = None
+        self._asked: dict[str, float] = {}
+        self._broken: BaseException | None = None
+        self._started_mono = mono()
+
+    def stop(self) -> None:
+        """Lease nothing more and come to an end; `run` returns when that is done."""
+        self._stopping.set()
+        self._holders.stopping = True
+        self._freed.set()
+        self._frontier.stop_waiting()
+
+    async def run(self) -> None:
+        self._keeper.start()
+        delivering = asyncio.create_task(self._delivery.run())
+        delivering.add_done_callback(self._check)
+        watching = [asyncio.create_task(self._beat()), asyncio.create_task(self._sample())]
+        try:
+            await self._lease_all()
+            await self._finish()
+            self._delivery.close()
+            await self._bounded(delivering)
+        finally:
+            for task in (*watching, delivering, *self._tasks):
+                task.cancel()
+            await asyncio.gather(*watching, delivering, *self._tasks, return_exceptions=True)
+            await self._give_back_rest()
+            self._keeper.stop()
+            await self._delivery.close_sinks()
+            await self._fetcher.close()
+            self._tell()
+        if self._broken is not None:
+            raise self._broken
+
+    async def _lease_all(self) -> None:
+        while not self._stopping.is_set():
+            free = self._settings.hosts - len(self._tasks)
+            if free <= 0:
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            await self._delivery.room()
+            try:
+                leases = await self._lease(min(free, _HOSTS_A_CALL))
+            except (StoreUnavailable, StoreHeld) as error:
+                self._trouble(str(error))
+                await asyncio.sleep(1.0)
+                continue
+            for lease in leases:
+                self._take(lease)
+
+    async def _lease(self, hosts: int) -> list[Lease]:
+        self._waiting = True
+        try:
+            if self._shards is not None:
+                leases = await self._frontier.lease(
+                    hosts=hosts, visits=_VISITS, spiders=self._spiders, shards=self._shards, wait_seconds=_OWN_SECONDS
+                )
+                if leases or self._stopping.is_set():
+                    return leases
+            return await self._frontier.lease(
+                hosts=hosts, visits=_VISITS, spiders=self._spiders, wait_seconds=_WAIT_SECONDS
+            )
+        finally:
+            self._waiting = False
+
+    def _take(self, lease: Lease) -> None:
+        hold = Hold(lease)
+        self._keeper.keep(hold)
+        self.report.leases += 1
+        self._asked[lease.host] = mono()
+        task = asyncio.create_task(self._holders.hold(hold))
+        self._tasks.add(task)
+        task.add_done_callback(self._holder_done)
+
+    def _may_stay(self) -> bool:
+        return len(self._tasks) < self._settings.hosts and not self._stopping.is_set()
+
+    def _holder_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._freed.set()
+        self._check(task)
+
+    def _check(self, task: asyncio.Task[None]) -> None:
+        """An error that nobody expected ends the worker: its leases are given back, and it is started anew."""
+        if task.cancelled() or task.exception() is None:
+            return
+        error = task.exception()
+        if isinstance(error, StoreUnavailable | StoreHeld):
+            self._trouble(str(error))
+            return
+        self._broken = self._broken or error
+        self.stop()
+
+    def _drop(self, hold: Hold) -> None:
+        self._keeper.drop(hold)
+
+    async def _finish(self) -> None:
+        """Let open requests end within the grace time, then abort them."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=self._settings.grace_seconds)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _bounded(self, delivering: asyncio.Task[None]) -> None:
+        """An output or a store that is away does not hold up the end for longer than the grace time."""
+        await asyncio.wait((delivering,), timeout=max(5.0, self._settings.grace_seconds))
+
+    async def _give_back_rest(self) -> None:
+        """What could not be delivered waits again at once, not only when its lease is over."""
+        rest = [hold for hold in list(self._keeper.holds.values()) if not hold.lost]
+        try:
+            async with asyncio.timeout(5.0):
+                for hold in rest:
+                    await self._frontier.release([hold.lease], finished_ago_seconds=hold.finished_ago_seconds)
+        except (TimeoutError, ShoalError):
+            # Their leases run out by themselves.
+            return
+
+    async def _beat(self) -> None:
+        """Say that we live, and learn who else does: shards belong to live workers."""
+        while True:
+            try:
+                info = {"machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders)}
+                workers = await self._frontier.workers.beat(info)
+                count = self._frontier.shards.count
+                mine = owned(self._frontier.worker, workers, count)
+                self._shards = mine if mine and len(mine) < count else None
+            except (StoreUnavailable, StoreHeld) as error:
+                self._trouble(str(error))
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    async def _sample(self) -> None:
+        """Where the time goes, looked at ten times a second; a report every fifth time."""
+        last, cpu_last, turn = mono(), time.process_time(), 0
+        while True:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            now, cpu = mono(), time.process_time()
+            passed, busy = now - last, cpu - cpu_last
+            last, cpu_last = now, cpu
+            self._note_time(passed, busy, now)
+            turn += 1
+            if turn % 5 == 0 or self.report.idle != self._idle:
+                self._tell()
+
+    def _note_time(self, passed: float, busy: float, now: float) -> None:
+        if self._delivery.full:
+            self.report.sink_seconds += passed
+            return
+        waited = max(0.0, passed - busy)
+        if len(self._asked) > 100:
+            self._asked = {host: when for host, when in self._asked.items() if now - when < _IN_USE_SECONDS}
+        hosts = max(1, sum(now - when < _IN_USE_SECONDS for when in self._asked.values()), self._holders.fetching)
+        network = waited * self._holders.fetching / hosts
+        self.report.network_seconds += network
+        self.report.politeness_seconds += waited - network
+
+    @property
+    def _idle(self) -> bool:
+        return self._waiting and not self._tasks and not self._delivery.backlog
+
+    def _tell(self) -> None:
+        report = self.report
+        report.open_hosts = len(self._tasks)
+        report.idle = self._idle
+        report.alive_seconds = mono() - self._started_mono
+        report.cpu_seconds = time.process_time()
+        self._on_report(report)
+
+    def _trouble(self, sentence: str) -> None:
+        self.report.trouble = sentence

@@ -1,0 +1,331 @@
+"""JSON lines: parts, what becomes visible of them and when, and gatherers that die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.errors import SinkUnavailable, StoreUnavailable
+from shoal.sinks import Sink, gather, jsonl, open_sink, part
+from shoal.sinks.contract import Key
+from tests.servers import wait_until
+from tests.sinks.outputs import Store, mounted, page, read_jsonl, receipt_of
+from tests.sinks.test_contract import deaths, in_a_child
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pages.jsonl"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    return tmp_path / "pages.jsonl.parts"
+
+
+async def opened(path: Path, worker: str = "worker") -> Sink:
+    sink = open_sink(str(path), worker=worker)
+    await sink.open()
+    return sink
+
+
+async def put(sink: Sink, *numbers: int, refused: tuple[int, ...] = ()) -> None:
+    records = [page(number) for number in numbers]
+    await sink.write(records, receipt_of("", records))
+    await sink.settle([page(number).key for number in refused])
+
+
+async def no_replay(receipt: bytes) -> list[Key]:
+    raise AssertionError(f"the store is not asked about {receipt!r}")
+
+
+def shown(path: Path) -> list[int]:
+    return [int(row["url"].rpartition("/")[2]) for row in read_jsonl(path)]
+
+
+def crash(sink: Any) -> None:
+    """What the end of a process does to a part: its lock is gone, its file stays as it is."""
+    sink._part._path = Path("/nonexistent/closed.open")
+    sink._part.close()
+    sink._part = None
+
+
+async def test_a_part_shows_when_it_is_closed_and_not_before(path: Path, parts: Path) -> None:
+    sink = await opened(path)
+    await put(sink, 1, 2)
+    await gather(str(path), live={"worker"}, replay=no_replay)
+    assert shown(path) == []
+    await sink.close()
+    await gather(str(path), live={"worker"}, replay=no_replay)
+    assert shown(path) == [1, 2]
+    assert not parts.exists()
+
+
+async def test_an_old_part_is_closed_even_when_no_page_follows(
+    path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl, "PART_SECONDS", 0.2)
+    sink = await opened(path)
+    await put(sink, 1)
+    await asyncio.to_thread(wait_until, lambda: list(parts.glob("*.done")), "the part is closed")
+    await gather(str(path), live={"worker"}, replay=no_replay)
+    assert shown(path) == [1]
+    await put(sink, 2)
+    await sink.close()
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == [1, 2]
+
+
+async def test_a_large_part_is_closed_when_its_batch_is_settled(
+    path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl, "PART_BYTES", 1000)
+    sink = await opened(path)
+    await sink.write([page(1)], b"")
+    assert [one.suffix for one in parts.iterdir()] == [".open"]
+    await sink.settle(())
+    assert [one.suffix for one in parts.iterdir()] == [".done"]
+    await sink.close()
+
+
+async def test_a_part_that_its_worker_still_holds_is_left_alone(path: Path) -> None:
+    """Another supervisor does not know the names of our workers; the lock tells it."""
+    sink = await opened(path)
+    await put(sink, 1)
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == []
+    await put(sink, 2)
+    await sink.close()
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == [1, 2]
+
+
+async def test_the_part_of_a_dead_worker_waits_until_its_name_is_not_live(path: Path) -> None:
+    sink = await opened(path)
+    await put(sink, 1)
+    crash(sink)
+    await gather(str(path), live={"worker"}, replay=no_replay)
+    assert shown(path) == []
+    await gather(str(path), live={"other"}, replay=no_replay)
+    assert shown(path) == [1]
+    await sink.close()
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
+async def test_the_store_decides_about_a_batch_that_was_not_settled(path: Path, closed: bool) -> None:
+    sink = await opened(path, "worker@host/1")
+    await put(sink, 1, 2, refused=(2,))
+    records = [page(number) for number in (3, 4, 5)]
+    await sink.write(records, receipt_of("", records))
+    if not closed:
+        crash(sink)
+    await sink.close()
+    store = Store()
+    store.acknowledge(receipt_of("of another worker", [page(4)]))
+    await gather(str(path), live=(), replay=store.replay)
+    assert shown(path) == [1, 3, 5]
+
+
+async def test_a_batch_whose_write_was_cancelled_is_not_found_by_the_gatherer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = await opened(path)
+    await put(sink, 1)
+    flushing, go_on = threading.Event(), threading.Event()
+
+    def flush(file: int) -> None:
+        flushing.set()
+        assert go_on.wait(10)
+
+    monkeypatch.setattr(part, "flush", flush)
+    write = asyncio.create_task(sink.write([page(2)], receipt_of("", [page(2)])))
+    assert await asyncio.to_thread(flushing.wait, 10)
+    write.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await write
+    await sink.close()
+    await gather(str(path), live=(), replay=Store().replay)
+    assert shown(path) == [1]
+
+
+@pytest.mark.parametrize("cut", range(1, 600, 23))
+async def test_a_torn_end_never_becomes_visible(path: Path, parts: Path, cut: int) -> None:
+    sink = await opened(path)
+    await put(sink, 1)
+    records = [page(2, text="short"), page(3, text="short")]
+    await sink.write(records, receipt_of("", records))
+    crash(sink)
+    await sink.close()
+    (left,) = parts.iterdir()
+    left.write_bytes(left.read_bytes()[:-cut])
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == [1]
+
+
+async def test_zeros_where_a_power_cut_lost_data_never_become_visible(path: Path, parts: Path) -> None:
+    sink = await opened(path)
+    await put(sink, 1)
+    records = [page(2, text="x" * 9000)]
+    await sink.write(records, receipt_of("", records))
+    crash(sink)
+    await sink.close()
+    (left,) = parts.iterdir()
+    data = left.read_bytes()
+    left.write_bytes(data[:-4096] + bytes(4096))
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == [1]
+
+
+async def test_lines_of_others_stay_and_keep_to_themselves(path: Path) -> None:
+    path.write_bytes(b'{"url":"https://site.example/90"}\n{"url":"https://site.example/91"}')
+    sink = await opened(path)
+    await put(sink, 1)
+    await sink.close()
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == [90, 91, 1]
+
+
+async def test_what_needs_no_store_shows_while_the_store_is_away(path: Path) -> None:
+    for worker, number in (("a", 1), ("b", 2)):
+        sink = await opened(path, worker)
+        await put(sink, number)
+        if worker == "a":
+            await sink.write([page(3)], receipt_of("", [page(3)]))
+        await sink.close()
+
+    async def away(receipt: bytes) -> list[Key]:
+        raise StoreUnavailable("The store does not answer.")
+
+    with pytest.raises(StoreUnavailable):
+        await gather(str(path), live=(), replay=away)
+    assert shown(path) == [2]
+    await gather(str(path), live=(), replay=Store().replay)
+    assert shown(path) == [2, 1, 3]
+
+
+async def test_gatherers_take_turns(path: Path) -> None:
+    sinks = [await opened(path, f"worker{number}") for number in range(8)]
+    for number, sink in enumerate(sinks):
+        await put(sink, number * 2)
+        await sink.write([page(number * 2 + 1)], receipt_of("", [page(number * 2 + 1)]))
+        await sink.close()
+    store = Store()
+
+    async def slow(receipt: bytes) -> list[Key]:
+        await asyncio.sleep(0.01)
+        return store.acknowledge(receipt)
+
+    await asyncio.gather(*(gather(str(path), live=(), replay=slow) for _ in range(4)))
+    assert sorted(shown(path)) == list(range(16))
+
+
+async def test_gathering_beside_a_worker_that_begins_and_closes_parts_loses_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl, "PART_BYTES", 1)
+    sink = await opened(path)
+
+    async def write() -> None:
+        for number in range(200):
+            await put(sink, number)
+        await sink.close()
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        await gather(str(path), live=(), replay=no_replay)
+        read_jsonl(path)
+    await writing
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == list(range(200))
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
+def test_a_gatherer_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+
+    async def prepare() -> None:
+        sink = await opened(model / "pages.jsonl", "closed")
+        await put(sink, 1, 2, 3, refused=(2,))
+        await sink.close()
+        sink = await opened(model / "pages.jsonl", "killed")
+        await put(sink, 4)
+        await sink.write([page(5), page(6)], receipt_of("", [page(5), page(6)]))
+        crash(sink)
+        await sink.close()
+
+    asyncio.run(prepare())
+    (model / "pages.jsonl").write_text('{"url":"https://site.example/90"}\n')
+
+    def gather_in(folder: Path) -> None:
+        store = Store()
+        store.acknowledge(receipt_of("of another worker", [page(6)]))
+        asyncio.run(gather(str(folder / "pages.jsonl"), live=(), replay=store.replay))
+
+    def run(at: int) -> bool:
+        """Die at this step, die again at another in the next turn, then gather in peace."""
+        folder = tmp_path / str(at)
+        shutil.copytree(model, folder)
+        ended = in_a_child(lambda: gather_in(folder), killed_at_call=at)
+        in_a_child(lambda: gather_in(folder), killed_at_call=at // 2 + 1)
+        gather_in(folder)
+        assert shown(folder / "pages.jsonl") == [90, 1, 3, 4, 5]
+        assert not (folder / "pages.jsonl.parts").exists()
+        return ended
+
+    assert deaths(run) > 30, "the steps of a gatherer were met"
+
+
+async def test_a_line_is_cut_only_from_the_file_it_was_added_to(path: Path, parts: Path) -> None:
+    """A gatherer died while it appended; then somebody put another file in the place of the output."""
+    sink = await opened(path)
+    await put(sink, 1)
+    await sink.close()
+    found = path.stat()
+    (parts / "state").write_text(json.dumps({"length": 0, "file": [found.st_dev, found.st_ino]}))
+    path.rename(path.with_name("taken away"))
+    path.write_text('{"url":"https://site.example/90"}\n')
+    await gather(str(path), live=(), replay=no_replay)
+    assert shown(path) == [90, 1]
+
+
+@pytest.mark.slow
+async def test_a_full_disk_leaves_no_torn_line_and_gathers_later(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "-o", "size=4m") as folder:
+        path = folder / "pages.jsonl"
+        sink = await opened(path)
+        for number in range(5):
+            await sink.write([page(number, text="x" * 300_000)], b"")
+            await sink.settle(())
+        await sink.close()
+        ballast = folder / "ballast"
+        ballast.write_bytes(bytes(1_600_000))
+        with pytest.raises(SinkUnavailable, match=r"cannot be appended to now: No space left on device\.\Z"):
+            await gather(str(path), live=(), replay=no_replay)
+        assert shown(path) == []
+        ballast.unlink()
+        await gather(str(path), live=(), replay=no_replay)
+        assert shown(path) == list(range(5))
+
+
+async def test_gathering_where_there_are_no_parts_does_nothing(path: Path) -> None:
+    await gather(str(path), live=(), replay=no_replay)
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_a_page_that_did_not_change_is_a_line_like_any_other(path: Path) -> None:
+    sink = await opened(path)
+    await put(sink, 1)
+    await sink.write([page(1, status=304, text="")], b"")
+    await sink.settle(())
+    await sink.close()
+    await gather(str(path), live=(), replay=no_replay)
+    assert [row["status"] for row in read_jsonl(path)] == [200, 304]

@@ -1,0 +1,39 @@
+"""A worker without a web: leases numbers from whoever started it, writes their pages, acknowledges, settles.
+
+On stdout one JSON list a line: ["lease"] is answered by a list of numbers (none: the end), ["acknowledge", receipt] by
+the refused keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from shoal.sinks import open_sink
+from tests.sinks.outputs import page, receipt_of
+
+
+def ask(*question: Any) -> Any:
+    print(json.dumps(question), flush=True)
+    line = sys.stdin.readline()
+    return json.loads(line) if line else sys.exit(0)
+
+
+async def main(uri: str, worker: str) -> None:
+    sink = open_sink(uri, worker=worker)
+    await sink.open()
+    batch = 0
+    while numbers := ask("lease"):
+        batch += 1
+        records = [page(number, worker=worker) for number in numbers]
+        receipt = receipt_of(f"{worker} {batch}", records)
+        await sink.write(records, receipt)
+        refused = ask("acknowledge", receipt.decode())
+        await sink.settle([(crawl, url) for crawl, url in refused])
+    await sink.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,263 @@
+"""The supervisor with stand-ins for workers: real processes that do as they are told, on a real embedded store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import Frontier, Limits
+from shoal.fleet import Event, Supervisor, living, supervisor, take_back
+from shoal.fleet.totals import Totals, causes
+from shoal.worker.report import Report
+from tests.servers import alive, wait_until
+
+# Leases as a worker does, notes which visit it is reading, and then ends as it is told.
+WORKER = """
+import asyncio, os, signal, sys, time
+from shoal.frontier import Frontier
+from shoal.worker.blame import Blame
+from shoal.worker.orders import Orders
+from shoal.worker.report import Report
+
+END = sys.argv[1]
+orders = Orders.of(sys.stdin.buffer.readline())
+
+def tell(**counts):
+    sys.stdout.buffer.write(Report(worker=orders.name, pid=os.getpid(), **counts).line())
+    sys.stdout.buffer.flush()
+
+async def work():
+    frontier = await Frontier.open(folder=orders.settings["store.folder"], worker=orders.name)
+    leases = await frontier.lease(hosts=1, visits=3)
+    if leases:
+        Blame(orders.blame, 100).note(leases[0].token, leases[0].visits[0].number)
+    tell(pages=7, failed={"status 404": 1}, idle=not leases)
+    print(f"{orders.name} has {len(leases)} leases", file=sys.stderr, flush=True)
+    if not leases or END == "stay":
+        sys.stdin.buffer.read()
+        os._exit(0)
+    if END == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(int(END))
+
+if END == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    tell()
+    time.sleep(600)
+if END == "broken":
+    sys.exit(1)
+if END == "refuse":
+    print("The store is not for me.", file=sys.stderr)
+    sys.exit(3)
+if END == "babble":
+    print("not a report \\x1b[2J")
+    print("y" * 3_000_000, file=sys.stderr)
+    sys.exit(3)
+asyncio.run(work())
+"""
+
+
+class Fleet:
+    """A supervisor and what it tells."""
+
+    def __init__(self, folder: Path, frontier: Frontier) -> None:
+        self.folder = folder
+        self.frontier = frontier
+        self.events: list[Event] = []
+        self.news = asyncio.Event()
+        self.supervisors: list[Supervisor] = []
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+        self.news.set()
+
+    async def start(self, end: str, workers: int = 1) -> Supervisor:
+        one = Supervisor(
+            flags={"store.folder": str(self.folder / "store")}, workers=workers, folder=self.folder / "workers",
+            name="tests", on_event=self.hear, program=(sys.executable, "-c", WORKER, end),
+        )  # fmt: skip
+        self.supervisors.append(one)
+        await one.start(self.frontier)
+        return one
+
+    def texts(self, kind: str) -> list[str]:
+        return [event.text for event in self.events if event.kind == kind]
+
+    async def until(self, kind: str, count: int = 1) -> None:
+        async with asyncio.timeout(30):
+            while sum(event.kind == kind for event in self.events) < count:
+                self.news.clear()
+                await self.news.wait()
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    monkeypatch.setattr(supervisor, "_FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(supervisor, "_SLACK_SECONDS", 0.3)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    async with await Frontier.open(folder=str(tmp_path / "store"), blames=2, shards=2) as frontier:
+        await frontier.crawls.create("c", Limits(delay_seconds=0))
+        await frontier.add("c", [f"http://a.example/{number}" for number in range(3)])
+        fleet = Fleet(tmp_path, frontier)
+        yield fleet
+        for one in fleet.supervisors:
+            one.kill()
+            await one.stop(0)
+
+
+async def test_a_page_that_kills_its_workers_is_blamed_and_the_others_are_not(fleet: Fleet) -> None:
+    await fleet.start("kill")
+    # Three pages, each read first in turn and blamed twice; then nothing is left to lease, and the worker stays.
+    await fleet.until("idle")
+    assert (await fleet.frontier.crawls.count("c")).reasons == {"failed:poison": 3}
+    died = fleet.texts("died")
+    assert len(died) == 6
+    assert all("died (killed by SIGKILL); another starts in" in text for text in died)
+    # A name is used once.
+    assert len({event.worker for event in fleet.events if event.kind == "died"}) == 6
+
+
+async def test_a_clean_end_is_replaced_and_blames_nobody(fleet: Fleet) -> None:
+    await fleet.start("0")
+    await fleet.until("died", 3)
+    counts = await fleet.frontier.crawls.count("c")
+    assert counts.failed == 0
+    assert "died (exit code 0)" in fleet.texts("died")[0]
+
+
+async def test_an_exit_code_is_a_crash(fleet: Fleet) -> None:
+    await fleet.start("9")
+    await fleet.until("idle")
+    assert (await fleet.frontier.crawls.count("c")).reasons == {"failed:poison": 3}
+
+
+async def test_a_worker_that_cannot_work_is_not_started_again(fleet: Fleet) -> None:
+    one = await fleet.start("refuse", workers=2)
+    await one.wait()
+    assert fleet.texts("said") == ["The store is not for me."] * 2
+    assert [text.partition(" ended ")[2] for text in fleet.texts("gone")] == [
+        "(exit code 3) and is not started again."
+    ] * 2
+    assert list((fleet.folder / "workers").iterdir()) == []
+
+
+async def test_workers_that_never_report_are_given_up(fleet: Fleet) -> None:
+    one = await fleet.start("broken")
+    await one.wait()
+    assert len(fleet.texts("died")) == 4
+    assert len(fleet.texts("gone")) == 1
+
+
+async def test_pauses_double_up_to_the_longest(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE_SECONDS", 0.05)
+    one = await fleet.start("broken")
+    await one.wait()
+    assert [text.rpartition(" in ")[2] for text in fleet.texts("died")] == ["0.02 s.", "0.04 s.", "0.05 s.", "0.05 s."]
+
+
+async def test_a_minute_of_health_makes_pauses_short_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_HEALTHY_SECONDS", 0.0)
+    one = await fleet.start("broken")
+    await one.wait()
+    assert {text.rpartition(" in ")[2] for text in fleet.texts("died")} == {"0.02 s."}
+
+
+async def test_reports_of_the_dead_are_counted(fleet: Fleet) -> None:
+    one = await fleet.start("kill")
+    await fleet.until("idle")
+    total = one.total()
+    assert total.pages == 7 * 7
+    assert total.failed == {"status 404": 7}
+    assert total.idle
+
+
+async def test_what_is_no_report_is_passed_on_and_bounded(fleet: Fleet) -> None:
+    one = await fleet.start("babble")
+    await one.wait()
+    said = fleet.texts("said")
+    assert "not a report \x1b[2J" in said
+    assert sum(map(len, said)) > 3_000_000
+    assert max(map(len, said)) < 1_200_000
+
+
+async def test_a_worker_that_does_not_stop_is_killed_after_its_grace(fleet: Fleet) -> None:
+    one = await fleet.start("deaf", workers=2)
+    await fleet.until("report", 2)
+    pids = one.pids
+    assert len(pids) == 2
+    await one.stop(0.1)
+    assert not any(map(alive, pids))
+    assert one.living == set()
+    assert fleet.texts("died") == []
+
+
+async def test_a_stopped_worker_loses_no_visit(fleet: Fleet) -> None:
+    one = await fleet.start("stay")
+    await fleet.until("report")
+    assert (await fleet.frontier.crawls.count("c")).leased == 3
+    one.kill()
+    await one.stop(0)
+    counts = await fleet.frontier.crawls.count("c")
+    assert (counts.waiting, counts.leased, counts.failed) == (3, 0, 0)
+    # We ended it ourselves: nobody is to blame.
+    lease = (await fleet.frontier.lease(wait_seconds=5))[0]
+    assert {visit.blames for visit in lease.visits} == {0}
+
+
+async def test_what_a_killed_supervisor_leaves_is_taken_back_by_the_next(fleet: Fleet) -> None:
+    one = await fleet.start("stay")
+    await fleet.until("report")
+    folder = fleet.folder / "workers"
+    (name,) = one.living
+    assert living(folder) == {name}
+    assert await take_back(fleet.frontier, folder) == 0
+    # As if the supervisor were gone: nobody waits for the process.
+    for place in one._places:
+        place.cancel()
+    os.kill(one.pids[0], signal.SIGKILL)
+    await asyncio.to_thread(wait_until, lambda: not living(folder), "the lock goes with its process")
+    assert await take_back(fleet.frontier, folder) == 1
+    assert list(folder.iterdir()) == []
+    lease = (await fleet.frontier.lease(wait_seconds=5))[0]
+    assert sorted(visit.blames for visit in lease.visits) == [0, 0, 1]
+
+
+async def test_processes_that_got_no_orders_are_ended_too(fleet: Fleet) -> None:
+    one = Supervisor(
+        flags={}, workers=2, folder=fleet.folder / "workers", on_event=fleet.hear,
+        program=(sys.executable, "-c", WORKER, "stay"),
+    )  # fmt: skip
+    await one.warm()
+    pids = one.pids
+    assert len(pids) == 2
+    await one.stop(0)
+    assert not any(map(alive, pids))
+    assert list((fleet.folder / "workers").iterdir()) == []
+
+
+def test_totals_add_counts_and_keep_what_is_open_now() -> None:
+    totals = Totals()
+    totals.keep(Report(pages=2, failed={"x": 1}, open_hosts=5, trouble="old", alive_seconds=4, politeness_seconds=3))
+    totals.keep(None)
+    living = [Report(pages=1, failed={"x": 2, "y": 1}, open_hosts=2, trouble="now", alive_seconds=4, cpu_seconds=4)]
+    total = totals.of(living)
+    assert (total.pages, total.failed, total.open_hosts, total.trouble) == (3, {"x": 3, "y": 1}, 2, "now")
+    assert causes(total) == [("CPU", 0.5), ("politeness", 0.375)]
+    assert causes(Report()) == []
+
+
+@pytest.mark.parametrize("name", ["", "pod-7", "x" * 64])
+def test_a_supervisor_has_a_name_of_its_own(name: str, tmp_path: Path) -> None:
+    def named() -> Any:
+        return Supervisor(flags={}, workers=1, folder=tmp_path, name=name, on_event=lambda _: None).name
+
+    assert named() != named()
+    assert named().startswith(name[:48])
+    assert len(named()) < 60
