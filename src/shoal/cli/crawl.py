@@ -97,6 +97,8 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
         follow=not typed["no_follow"], max_bytes=typed["max_bytes"] or 0, timeout_seconds=typed["timeout"],
         user_agent=typed["user_agent"], headers=_headers(typed["header"]), cookie=typed["cookie"], auth=typed["auth"],
         ignore_robots=typed["ignore_robots"],
+        # Who wants no delay does not want one that follows from slow answers either.
+        delay_factor=1.0 if typed["delay"] else 0.0,
         outputs=tuple(check_output(uri) for uri in typed["out"] or ("pages.db",)),
     )  # fmt: skip
     limits.check()

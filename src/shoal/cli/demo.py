@@ -29,7 +29,8 @@ def command() -> int:
     The pages go to the folder shoal-demo; everything else is temporary.
     """
     from shoal.cli.demo_site import DELAY_SECONDS, Sites
-    from shoal.cli.running import FINISHED, INTERRUPTED, Job, run
+    from shoal.cli.program import FINISHED, INTERRUPTED
+    from shoal.cli.running import Job, run
     from shoal.model.crawl import Limits
     from shoal.model.policy import Policy
     from shoal.sinks import check_output
@@ -66,7 +67,7 @@ def command() -> int:
 
 def _show(sites: Sites, results: tuple[Path, Path]) -> int:
     from shoal.cli.demo_report import Broken, report
-    from shoal.cli.program import FAILED
+    from shoal.cli.program import FAILED, FINISHED
     from shoal.cli.summary import look
 
     try:
@@ -75,7 +76,7 @@ def _show(sites: Sites, results: tuple[Path, Path]) -> int:
         warn(str(error))
         return FAILED
     click.echo(f"It took {sites.now():.1f} s. Look at the pages with:\n\n  {look(f'sqlite:{results[0]}', 'demo')}\n")
-    return 0
+    return FINISHED
 
 
 def _results() -> tuple[Path, Path]:

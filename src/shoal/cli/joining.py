@@ -7,8 +7,10 @@ import os
 import platform
 
 from shoal import control
-from shoal.cli.running import FAILED, FINISHED, INTERRUPTED, Interrupted, Signals, Workplace, orders
+from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
+from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.terminal import say, warn
+from shoal.cli.workplace import Workplace, orders
 from shoal.fleet import Event, Supervisor, take_back
 from shoal.frontier import Frontier
 from shoal.settings import Settings

@@ -16,7 +16,7 @@ import click
 from shoal.cli.terminal import warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 # Said here and not in the modules, so that `shoal --help` need not import them.
 COMMANDS = {
     "demo": "Crawl a small site that ships with Shoal.",

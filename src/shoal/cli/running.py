@@ -10,31 +10,29 @@ import asyncio
 import contextlib
 import os
 import platform
-import shutil
-import signal
-import tempfile
 import time
-from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from shoal import control
 from shoal.cli import summary
+from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
+from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.terminal import say, warn
+from shoal.cli.workplace import Workplace, orders
 from shoal.errors import InvalidInput, ShoalError, SinkError, UnknownCrawl
 from shoal.fleet import Event, Supervisor, living, take_back
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.policy import Policy
-from shoal.settings import FIELDS, Settings, masked
+from shoal.settings import Settings, masked
 from shoal.sinks import gather, open_sink
 from shoal.sinks.part import folder_of
 from shoal.worker import receipt
 
-FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 # The end of a small crawl is looked for often; a large one can wait half a second.
 _SOON_SECONDS, _SOON_FOR_SECONDS, _LATER_SECONDS = 0.05, 5.0, 0.5
 _PROGRESS_SECONDS = 5.0
@@ -42,7 +40,6 @@ _GATHER_SECONDS = 3.0
 _STATE_SECONDS = 2.0
 # A part of JSON lines is closed after five.
 _REST_SECONDS = 8.0
-Result = TypeVar("Result")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,63 +60,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     nameless: bool = False
 
 
-class Interrupted(Exception):
-    """A signal came."""
-
-
 def run(job: Job) -> int:
     return asyncio.run(_Running(job).run())
-
-
-def orders(settings: Settings) -> dict[str, Any]:
-    """All settings, for processes that look at no variable of their own: they may be secret, and are settled here."""
-    return {key: getattr(getattr(settings, field.section), field.name) for key, field in FIELDS.items()}
-
-
-class Signals:
-    """SIGINT, SIGTERM and SIGHUP: the first asks to end, the second ends this process and its workers at once."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self.came = asyncio.Event()
-        self._supervisor = supervisor
-        loop = asyncio.get_running_loop()
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # nohup has it ignored, and means it.
-            if one is not signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN:
-                loop.add_signal_handler(one, self._handle)
-
-    def _handle(self) -> None:
-        if self.came.is_set():
-            self._supervisor.kill()
-            os._exit(INTERRUPTED)
-        self.came.set()
-
-    async def race(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result, unless a signal comes first."""
-        task, signal_ = asyncio.create_task(work), asyncio.create_task(self.came.wait())
-        try:
-            await asyncio.wait({task, signal_}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise Interrupted
-            return task.result()
-        finally:
-            for one in (task, signal_):
-                one.cancel()
-            await asyncio.gather(task, signal_, return_exceptions=True)
-
-
-class Workplace:
-    """Where the files of workers are: beside an embedded store, else in a folder that goes with us."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.embedded = not settings.store.url
-        self.folder = Path(settings.store.folder).absolute() / "workers"
-        if not self.embedded:
-            self.folder = Path(tempfile.mkdtemp(prefix="shoal-workers-"))
-
-    def close(self) -> None:
-        if not self.embedded:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _Running:

@@ -235,9 +235,7 @@ class Frontier:
             self._check(one)
             by_shard.setdefault(one.lease.shard, []).append(one)
         called = mono()
-        parts = tuple(
-            Part(shard, self.shards.request(), _reported(some)) for shard, some in by_shard.items()
-        )
+        parts = tuple(Part(shard, self.shards.request(), _reported(some)) for shard, some in by_shard.items())
         return Receipt(self.worker, parts, called)
 
     async def hand_in(self, receipt: Receipt) -> list[str]:

@@ -211,11 +211,15 @@ class Leasing:
             for index, flat in zip(indexes, replies[shard][2:], strict=True):
                 if flat != Status.LOST:
                     old = leases[index]
-                    numbered = ((int(flat[i]), *flat[i + 1 : i + 4]) for i in range(0, len(flat), 4))
+                    numbered = ((int(flat[i]), *flat[i + 1 : i + 4]) for i in range(1, len(flat), 4))
                     fresh = tuple(await self._visits(old, numbered))
                     known = max([_known(old), *(visit.number for visit in fresh)])
                     renewed[index] = msgspec.structs.replace(
-                        old, trusted_until_mono=terms.trusted_until(called), visits=fresh, known=known
+                        old,
+                        trusted_until_mono=terms.trusted_until(called),
+                        visits=fresh,
+                        known=known,
+                        robots_version=int(flat[0]),
                     )
         return renewed
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import os
 import resource
 import signal
 import sys
 import threading
+import traceback
+from collections.abc import Callable
 from types import FrameType
 
 import uvloop
@@ -22,9 +25,45 @@ from shoal.worker.report import Report
 from shoal.worker.worker import Worker
 
 CANNOT_GO_ON = 3
+_LEAVE_SECONDS = 1.0
+
+
+class _Ending:
+    """The first signal, or the end of our input, stops the worker; a second signal ends the process at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._stop: Callable[[], object] | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # asyncio's own handlers run in the loop, which a page may keep busy.
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            os._exit(128 + number)
+        self.ask()
+
+    def ask(self) -> None:
+        self.asked = True
+        if self._stop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._stop()
+
+    def stops(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+        self._stop = functools.partial(loop.call_soon_threadsafe, worker.stop)
+        if self.asked:
+            worker.stop()
+        threading.Thread(target=self._wait_for_end, daemon=True).start()
+
+    def _wait_for_end(self) -> None:
+        # Not through sys.stdin: its lock would be held at the end of the process.
+        while os.read(0, 4096):
+            pass
+        self.ask()
 
 
 def main() -> int:
+    ending = _Ending()
     try:
         orders = Orders.of(sys.stdin.buffer.readline())
         settings = load(environ={}, flags=orders.settings).settings
@@ -32,20 +71,25 @@ def main() -> int:
         # Values of pages live briefly and hold no cycles: the collector would look at the long-lived ones in vain.
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        return uvloop.run(_run(orders, settings))
+        return uvloop.run(_run(orders, settings, ending))
     except ShoalError as error:
         print(f"{error}", file=sys.stderr)
         return CANNOT_GO_ON
+    except Exception:
+        traceback.print_exc()
+        return 1
 
 
-async def _run(orders: Orders, settings: Settings) -> int:
+async def _run(orders: Orders, settings: Settings, ending: _Ending) -> int:
     frontier = await Frontier.from_settings(settings, worker=orders.name)
     async with frontier:
         worker = Worker(frontier, settings, spiders=orders.spiders, blame=orders.blame, on_report=_say)
-        _listen(worker, asyncio.get_running_loop())
+        ending.stops(worker, asyncio.get_running_loop())
         await worker.run()
-        with contextlib.suppress(ShoalError):
-            await frontier.workers.leave()
+        # A store that is away is not waited for: it notices by itself that nobody beats.
+        with contextlib.suppress(ShoalError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await frontier.workers.leave()
     return 0
 
 
@@ -53,30 +97,6 @@ def _say(report: Report) -> None:
     # A supervisor that is gone reads nothing; that it is gone is seen on the other pipe.
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), report.line())
-
-
-def _listen(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
-    """The first signal, or the end of our input, stops the worker; a second signal ends the process at once."""
-    asked = False
-
-    def stop(number: int, frame: FrameType | None = None) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(128 + number)
-        asked = True
-        loop.call_soon_threadsafe(worker.stop)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # asyncio's own handlers run in the loop, which a page may keep busy.
-        signal.signal(number, stop)
-
-    def wait_for_end() -> None:
-        while sys.stdin.buffer.read(4096):
-            pass
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(worker.stop)
-
-    threading.Thread(target=wait_for_end, daemon=True).start()
 
 
 def _limit_memory(most: int) -> None:

@@ -60,7 +60,8 @@ class Conduct:
         self.scope = Scope(
             policy.reach, seeds, allow=policy.allow, deny=policy.deny, deny_extensions=policy.deny_extensions
         )
-        self.token = check_token(product(policy.user_agent))
+        # In lower case: the name is compared without case, and the fleet keeps one copy of each robots.txt.
+        self.token = check_token(product(policy.user_agent)).lower()
         self.follow = frozenset(policy.links) if policy.follow else frozenset()
         self.recent = Recent()
         self._origins = frozenset(origin(seed) for seed in seeds)

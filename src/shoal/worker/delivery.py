@@ -64,7 +64,7 @@ class Delivery:
         self._hurry = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._closing = False
+        self._closing = self._stopping = False
         self._sinks: dict[str, Sink] = {}
         self._epochs = frontier.epochs
         self._tallies: dict[str, dict[str, int]] = {}
@@ -87,7 +87,7 @@ class Delivery:
         self._queue.append(finished)
         if finished.record is not None:
             self._characters += len(finished.record.text)
-        if len(self._queue) >= _MOST_ITEMS or self._characters >= _MOST_CHARACTERS:
+        if (len(self._queue) >= _MOST_ITEMS or self._characters >= _MOST_CHARACTERS) and not self._stopping:
             self._room.clear()
         if len(self._queue) >= _BATCH:
             self._hurry.set()
@@ -127,7 +127,13 @@ class Delivery:
                 await self._tally(now=True)
                 return
 
+    def stop(self) -> None:
+        """Whoever waits for room is about to stop: nobody waits any more."""
+        self._stopping = True
+        self._room.set()
+
     def close(self) -> None:
+        """Nothing more comes; `run` ends when the last of it is delivered."""
         self._closing = True
         self._more.set()
         self._hurry.set()
@@ -158,12 +164,14 @@ class Delivery:
                 keys.setdefault(hold.lease.token, []).append(record.key)
                 for output in conduct.policy.outputs:
                     outputs.setdefault(output, []).append(record)
-                if validator := record.etag or record.last_modified:
+                # A row that says failed must not be confirmed by a later 304.
+                validator = "" if record.error else record.etag or record.last_modified
+                if validator or one.visit.found == "revisit":
                     validators.setdefault(record.crawl, []).append((record.url, validator))
         written = await self._write(outputs, receipts.pack(receipt, keys) if outputs else b"", by_hold)
         for crawl, pairs in validators.items():
             # They only save a transfer when the page is visited again: never a reason to fail.
-            with contextlib.suppress(StoreFull, UnknownCrawl):
+            with contextlib.suppress(StoreError, UnknownCrawl):
                 await self._frontier.validators.remember(crawl, pairs)
         started = mono()
         lost = await self._persist(lambda: self._frontier.hand_in(receipt))

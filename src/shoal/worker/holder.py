@@ -14,6 +14,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from shoal.errors import FetchError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.fetch.curl import SCHEMES
@@ -112,7 +114,8 @@ class Holders:
             todo.clear()
         finally:
             if topping is not None:
-                # What it brings in the meantime is given back with the rest.
+                # What it may have brought is given back with the rest of the lease.
+                topping.cancel()
                 await asyncio.gather(topping, return_exceptions=True)
             self.delivery.leave(hold, list(todo))
 
@@ -137,9 +140,7 @@ class Holders:
         if target.scheme not in SCHEMES:
             return self._failed(hold, visit, conduct, f"scheme {target.scheme}", None, time.time())
         if "robots" in visit.meta:
-            if not await self.robots.fetch_elsewhere(hold, visit, conduct):
-                raise _GiveBack
-            return Finished(hold, visit, visit.excluded("robots.txt of another host"))
+            return await self._fetch_elsewhere(hold, visit, conduct)
         if not conduct.policy.ignore_robots:
             rules = await self.robots.rules(hold, visit, target, conduct)
             if isinstance(rules, Wait):
@@ -150,6 +151,22 @@ class Holders:
             raise _GiveBack
         answer = await self._fetch(hold, visit, target, conduct, validator)
         return await self._conclude(hold, visit, target, conduct, answer)
+
+    async def _fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: Conduct) -> Finished:
+        """The robots.txt of one host, from another: what goes wrong here closes both."""
+        try:
+            host, rules = await self.robots.fetch_elsewhere(hold, visit, conduct)
+        except msgspec.ValidationError:
+            return Finished(hold, visit, visit.failed("not one of Shoal's"))
+        if isinstance(rules, Wait):
+            if rules.over:
+                raise _GiveBack
+            if rules.answer is not None:
+                await self._close(host, rules)
+                if failure_of(rules.answer) is not None:
+                    await self._close(hold.lease.host, rules)
+                    hold.pausing = True
+        return Finished(hold, visit, visit.excluded("robots.txt of another host"))
 
     async def _fetch(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, validator: str) -> Answer:
         headers = conduct.headers(target)
@@ -218,7 +235,9 @@ class Holders:
                 do, reason = Do.FAIL, hop.reason
         pause, aside = 0.0, False
         if failure_of(answer.what) is not None:
-            pause, aside = await self._pause(hold, answer.what, page, answer.verdict.host_failures, reason)
+            failures = answer.verdict.host_failures
+            pause, aside = await self._pause(hold.lease.host, answer.what, page, failures, reason)
+            hold.pausing = pause > 0
         if aside:
             raise _GiveUp(reason)
         if do is Do.RETRY and visit.retries < conduct.policy.retries:
@@ -234,24 +253,28 @@ class Holders:
 
     async def _wait(self, hold: Hold, wait: Wait) -> None:
         """robots.txt does not let us in now: the visits wait, and fail only when the host is given up."""
-        answer = wait.answer
-        if answer is None and wait.seconds:
-            await self.frontier.hosts.postpone(hold.lease.host, wait.seconds)
-        elif answer is not None:
-            failures = of_fault(answer, "").host_failures if isinstance(answer, Fault) else None
-            if answer is Fault.FORBIDDEN_ADDRESS:
-                # Nothing will ever come of it: what waits here fails now.
-                failures = 1
-            _, aside = await self._pause(hold, answer, wait.page, failures, wait.reason)
-            if aside:
+        if wait.answer is not None:
+            if await self._close(hold.lease.host, wait):
                 raise _GiveUp(wait.reason)
+        elif not wait.over:
+            await self.frontier.hosts.postpone(hold.lease.host, wait.seconds)
         raise _GiveBack
 
+    async def _close(self, host: str, wait: Wait) -> bool:
+        """Nobody knows what its robots.txt says: leave the host alone for a while. True when it was set aside."""
+        answer = wait.answer
+        assert answer is not None  # noqa: S101 - the callers looked
+        failures = of_fault(answer, "").host_failures if isinstance(answer, Fault) else None
+        if answer is Fault.FORBIDDEN_ADDRESS:
+            # Nothing will ever come of it: what waits here fails now.
+            failures = 1
+        _, aside = await self._pause(host, answer, wait.page, failures, wait.reason)
+        return aside
+
     async def _pause(
-        self, hold: Hold, what: int | Fault, page: Page | None, host_failures: int | None, reason: str
+        self, host: str, what: int | Fault, page: Page | None, host_failures: int | None, reason: str
     ) -> tuple[float, bool]:
-        """Leave the host alone for a while, the whole fleet. Also says whether its visits were set aside."""
-        host = hold.lease.host
+        """Leave a host alone for a while, the whole fleet. Also says whether its visits were set aside."""
         asked = None
         if page is not None:
             asked = asked_pause_seconds(page.status, page.header("retry-after") or None, now=time.time())
@@ -262,7 +285,6 @@ class Holders:
         aside = await self.frontier.hosts.postpone(
             host, pause, failed=True, host_failures=host_failures, reason=reason or "unreachable"
         )
-        hold.pausing = pause > 0
         return pause, aside
 
     async def _validators(self, hold: Hold) -> dict[int, str]:

@@ -81,11 +81,8 @@ def follow(visit: Visit, target: Target, location: str, status: int, conduct: Co
     chain = chain_of(visit)
     if len(chain) >= MAX_HOPS:
         return Hop(None, "too many redirects", failed=True)
-    try:
-        # Servers send raw UTF-8; headers are Latin-1 text.
-        raw = location if status == 0 else location.encode("latin-1", "replace").decode("utf-8", "replace")
-        there = canonical(ada_url.join_url(target.url, raw.strip()))
-    except (InvalidUrl, ValueError, UnicodeError):
+    there = where(target.url, location, header=status != 0)
+    if there is None:
         return Hop(None, "redirect to no web address", failed=True)
     if there.url == target.url or any(there.url == url for url, _ in chain):
         return Hop(None, "redirect loop", failed=True)
@@ -98,6 +95,16 @@ def follow(visit: Visit, target: Target, location: str, status: int, conduct: Co
         meta["seed"] = True
     hop = Visit(url=there.url, depth=visit.depth, priority=visit.priority, found="redirect", meta=meta)
     return Hop(hop)
+
+
+def where(url: str, location: str, *, header: bool = True) -> Target | None:
+    """What a Location of `url` means; None when it is no address of the web."""
+    try:
+        # Servers send raw UTF-8; headers are Latin-1 text.
+        raw = location.encode("latin-1", "replace").decode("utf-8", "replace") if header else location
+        return canonical(ada_url.join_url(url, raw.strip()))
+    except (InvalidUrl, ValueError, UnicodeError):
+        return None
 
 
 def chain_of(visit: Visit) -> Chain:

@@ -12,10 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-import ada_url
 import msgspec
 
-from shoal.errors import FetchError, InvalidUrl, StoreCorrupt, StoreFull
+from shoal.errors import FetchError, StoreCorrupt, StoreFull
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
 from shoal.model.page import Page
@@ -26,6 +25,7 @@ from shoal.politeness.robots import MAX_BYTES, Rules
 from shoal.urls.canonical import Target, canonical
 from shoal.worker.conduct import Conduct, origin
 from shoal.worker.hold import Hold
+from shoal.worker.reading import where
 
 _REMEMBERED = 20_000
 # While robots.txt cannot be reached and an older copy serves, this is how often it is asked for.
@@ -70,6 +70,10 @@ class Wait(NamedTuple):
     reason: str = ""
     page: Page | None = None
 
+    @property
+    def over(self) -> bool:
+        return self.answer is None and not self.seconds
+
 
 class Elsewhere(msgspec.Struct, frozen=True, array_like=True):
     """Carried by a visit that fetches the robots.txt of another host: whose it is, for whom, hops made."""
@@ -110,15 +114,11 @@ class Robots:
         elsewhere = Elsewhere(host, name, 0)
         return await self._fetch(hold, f"{site}/robots.txt", elsewhere, known, conduct, visit)
 
-    async def fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: Conduct) -> bool:
-        """Make a visit that fetches another host's robots.txt. False when the lease ran out before."""
-        try:
-            asked = msgspec.convert(visit.meta["robots"], Elsewhere)
-        except (msgspec.ValidationError, KeyError):
-            return True
+    async def fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: Conduct) -> tuple[str, Rules | Wait]:
+        """Make a visit that fetches another host's robots.txt: that host, and what is known of it now."""
+        asked = msgspec.convert(visit.meta["robots"], Elsewhere)
         known = await self._read(None, asked.host, asked.name)
-        answer = await self._fetch(hold, visit.url, asked, known, conduct, visit)
-        return not (isinstance(answer, Wait) and answer.answer is None and not answer.seconds)
+        return asked.host, await self._fetch(hold, visit.url, asked, known, conduct, visit)
 
     async def _fetch(
         self, hold: Hold, url: str, asked: Elsewhere, known: _Known, conduct: Conduct, visit: Visit
@@ -136,9 +136,8 @@ class Robots:
             if meaning is not Meaning.REDIRECT or page is None:
                 return await self._settle(meaning, answer, page, hold, asked, known, conduct)
             hops += 1
-            try:
-                there = canonical(ada_url.join_url(url, page.header("location").strip()))
-            except (InvalidUrl, ValueError, UnicodeError):
+            there = where(url, page.header("location"))
+            if there is None:
                 # A redirect to nowhere: there is no such file (RFC 9309 2.3.1.2).
                 return await self._settle(Meaning.UNAVAILABLE, answer, page, hold, asked, known, conduct)
             url = there.url

@@ -36,6 +36,8 @@ _OWN_SECONDS = 0.075
 _WAIT_SECONDS = 10.0
 _BEAT_SECONDS = 10.0
 _SAMPLE_SECONDS = 0.1
+# Beyond the grace time, for an output to take the last pages, and for the store to take the rest back.
+_LAST_SECONDS = 2.0
 # Hosts that were asked within this time are counted as in use, for what limits the speed.
 _IN_USE_SECONDS = 5.0
 
@@ -71,19 +73,24 @@ class Worker:
         """Lease nothing more and come to an end; `run` returns when that is done."""
         self._stopping.set()
         self._holders.stopping = True
+        self._delivery.stop()
         self._freed.set()
         self._frontier.stop_waiting()
 
     async def run(self) -> None:
         self._keeper.start()
         delivering = asyncio.create_task(self._delivery.run())
-        delivering.add_done_callback(self._check)
-        watching = [asyncio.create_task(self._beat()), asyncio.create_task(self._sample())]
+        delivering.add_done_callback(self._delivery_done)
+        leasing = asyncio.create_task(self._lease_all())
+        stopped = asyncio.create_task(self._stopping.wait())
+        watching = [leasing, stopped, asyncio.create_task(self._beat()), asyncio.create_task(self._sample())]
         try:
-            await self._lease_all()
-            await self._finish()
+            # A store or an output that is away holds leasing up, but not the end.
+            await asyncio.wait((leasing, stopped), return_when=asyncio.FIRST_COMPLETED)
+            ends_mono = mono() + self._settings.grace_seconds
+            await self._finish(leasing, ends_mono)
             self._delivery.close()
-            await self._bounded(delivering)
+            await asyncio.wait((delivering,), timeout=max(_LAST_SECONDS, ends_mono - mono()))
         finally:
             for task in (*watching, delivering, *self._tasks):
                 task.cancel()
@@ -143,40 +150,43 @@ class Worker:
     def _holder_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._freed.set()
-        self._check(task)
-
-    def _check(self, task: asyncio.Task[None]) -> None:
-        """An error that nobody expected ends the worker: its leases are given back, and it is started anew."""
-        if task.cancelled() or task.exception() is None:
+        if task.cancelled() or (error := task.exception()) is None:
             return
-        error = task.exception()
         if isinstance(error, StoreUnavailable | StoreHeld):
             self._trouble(str(error))
-            return
+        else:
+            self._break(error)
+
+    def _delivery_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """An error that nobody expected ends the worker: its leases are given back, and it is started anew."""
         self._broken = self._broken or error
         self.stop()
 
     def _drop(self, hold: Hold) -> None:
         self._keeper.drop(hold)
 
-    async def _finish(self) -> None:
+    async def _finish(self, leasing: asyncio.Task[None], ends_mono: float) -> None:
         """Let open requests end within the grace time, then abort them."""
+        # What a last call still brings is given back by its holder.
+        await asyncio.wait((leasing,), timeout=max(0.0, ends_mono - mono()))
+        if leasing.done():
+            leasing.result()
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=self._settings.grace_seconds)
+            await asyncio.wait(set(self._tasks), timeout=max(0.0, ends_mono - mono()))
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _bounded(self, delivering: asyncio.Task[None]) -> None:
-        """An output or a store that is away does not hold up the end for longer than the grace time."""
-        await asyncio.wait((delivering,), timeout=max(5.0, self._settings.grace_seconds))
-
     async def _give_back_rest(self) -> None:
         """What could not be delivered waits again at once, not only when its lease is over."""
         rest = [hold for hold in list(self._keeper.holds.values()) if not hold.lost]
         try:
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(_LAST_SECONDS):
                 for hold in rest:
                     await self._frontier.release([hold.lease], finished_ago_seconds=hold.finished_ago_seconds)
         except (TimeoutError, ShoalError):

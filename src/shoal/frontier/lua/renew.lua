@@ -1,7 +1,8 @@
 -- renew: extend leases, and top them up while their hosts have more to visit.
 -- ARGV    1 now | 2 lease length ms | 3 batch ms | then per lease: token, visits known to the holder, visits at most
 --         it may hold
--- Reply   OK, now, then per lease: visits {number, crawl, priority, entry, ...} the holder does not know, or LOST
+-- Reply   OK, now, then per lease: {robots version, then number, crawl, priority, entry of each visit the holder does
+--         not know}, or LOST
 -- Keeps   a lease whose deadline is over is lost, also when nobody has taken its host yet
 --         visits are numbered, so a lost reply is made up for by the next renewal
 -- Cost    O(leases + visits)
@@ -48,7 +49,7 @@ for _, one in ipairs(asked) do
         numbers = visitsOf(lease)
       end
     end
-    local unknown = {}
+    local unknown = {tonumber(state(lease.host).rv) or 0}
     for i = #numbers, 1, -1 do
       local n = numbers[i]
       if n > one.known then

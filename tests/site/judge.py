@@ -1,0 +1,85 @@
+"""Reads the site's log and says what was wrong with a crawl. Every method returns sentences; none is good."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from tests.site.log import Request
+
+
+class Judge:
+    """The verdict on requests, by host: what one name and port is asked."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self.requests = sorted(requests, key=lambda one: one.began)
+        self.by_host: dict[str, list[Request]] = defaultdict(list)
+        for request in self.requests:
+            self.by_host[request.host].append(request)
+
+    def crowded(self, places: int = 1) -> list[str]:
+        """I1: where more requests to a host were open at once than it has places."""
+        wrong = []
+        for host, requests in self.by_host.items():
+            open_: list[Request] = []
+            for request in requests:
+                open_ = [*(one for one in open_ if one.ended > request.began), request]
+                if len(open_) > places:
+                    wrong.append(f"overlap on {host}: {'; '.join(map(str, open_))}")
+        return wrong
+
+    def hasty(self, delay_seconds: float | Mapping[str, float]) -> list[str]:
+        """I2: where a request began sooner than the delay after the one before had ended."""
+        wrong = []
+        for host, requests in self.by_host.items():
+            delay = delay_seconds if isinstance(delay_seconds, float | int) else delay_seconds.get(host, 0.0)
+            for gap, last, request in _gaps(requests):
+                # Moments are noted to the microsecond.
+                if gap < delay - 2e-6:
+                    wrong.append(f"{gap * 1000:.3f} ms instead of {delay * 1000:.0f} on {host}: {last} then {request}")
+        return wrong
+
+    def impolite(self, delay_seconds: float | Mapping[str, float]) -> list[str]:
+        """I1 and I2 for hosts with one place."""
+        return self.crowded() + self.hasty(delay_seconds)
+
+    def gaps(self, host: str) -> list[float]:
+        """Seconds between the end of each request and the start of the next."""
+        return [gap for gap, _, _ in _gaps(self.by_host[host])]
+
+    def unannounced(self) -> list[str]:
+        """Hosts whose first request was not for robots.txt, or went on before its answer was out."""
+        wrong = []
+        for host, requests in self.by_host.items():
+            if not requests[0].is_robots:
+                wrong.append(f"{host} was first asked for {requests[0]}")
+            pages = [one for one in requests if not one.is_robots]
+            if pages and pages[0].began < requests[0].ended:
+                wrong.append(f"{host} was asked for {pages[0]} before its robots.txt was there: {requests[0]}")
+        return wrong
+
+    def forbidden(self, allowed: Callable[[str, str], bool]) -> list[str]:
+        """I6: what was requested though `allowed(host, path)` is false. robots.txt itself always may be."""
+        return [str(one) for one in self.requests if not one.is_robots and not allowed(one.host, one.path)]
+
+    def paths(self, host: str) -> list[str]:
+        """What the host was asked for, in order."""
+        return [one.path for one in self.by_host[host]]
+
+    def times(self, url: str) -> int:
+        return self.counts()[url]
+
+    def counts(self) -> Counter[str]:
+        """How often each URL was requested."""
+        return Counter(one.url for one in self.requests)
+
+    def repeated(self) -> dict[str, int]:
+        """URLs that were requested more than once."""
+        return {url: times for url, times in self.counts().items() if times > 1}
+
+
+def _gaps(requests: list[Request]) -> Iterable[tuple[float, Request, Request]]:
+    last = requests[0]
+    for request in requests[1:]:
+        yield request.began - last.ended, last, request
+        last = max(last, request, key=lambda one: one.ended)

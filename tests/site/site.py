@@ -1,0 +1,141 @@
+"""Starts the site's process, tells it what to serve, reads its log.
+
+    with serving(folder, hosts=3) as site:
+        first, second, third = site.take(3)
+        site.at(first, "/robots.txt", robots("User-agent: *\\nDisallow: /private"))
+        site.at(first, "/", page("/a", f"http://{second}/"))
+        ...
+        assert not site.judge().impolite(0.3)
+
+A host is an address of 127.0.0.0/8 with a port, so that there are as many as are wanted without any DNS; a name of
+127.0.0.1, such as localhost, is a host of its own, told apart by the Host header.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tests.site.answers import Answer, Answers, Open, Order, Plant, Shut
+from tests.site.judge import Judge
+from tests.site.log import Request, read
+from tests.site.tree import Tree
+
+ROOT = Path(__file__).resolve().parents[2]
+_TRIES = 50
+
+
+@dataclass
+class Site:
+    """A running site. `hosts` are its addresses with their port; `second_port` is a port each of them has as well."""
+
+    log: Path
+    process: subprocess.Popen[bytes]
+    hosts: list[str]
+    port: int
+    second_port: int = 0
+    taken: int = 0
+
+    def take(self, count: int = 1) -> list[str]:
+        """Hosts that nobody has taken yet."""
+        assert self.taken + count <= len(self.hosts), f"the site has {len(self.hosts)} hosts: ask for more of them"
+        self.taken += count
+        return self.hosts[self.taken - count : self.taken]
+
+    def name(self, name: str = "localhost") -> str:
+        """A name of 127.0.0.1, where the site listens as well."""
+        return f"{name}:{self.port}"
+
+    def beside(self, host: str) -> str:
+        """The same name or address on the site's second port."""
+        return f"{host.rpartition(':')[0]}:{self.second_port}"
+
+    def at(self, host: str, path: str, *answers: Answer) -> str:
+        """Answer so from now on, one after the other, the last for ever. Returns the URL."""
+        self.tell(Answers(host, path, answers))
+        return f"http://{host}{path}"
+
+    def plant(self, pages: int, hosts: tuple[str, ...] | list[str], **more: int) -> Tree:
+        tree = msgspec.structs.replace(Tree(pages=pages, hosts=tuple(hosts)), **more)
+        self.tell(Plant(tree))
+        return tree
+
+    def shut(self, host: str) -> None:
+        """Refuse connections from now on."""
+        self.tell(Shut(host))
+
+    def open(self, host: str) -> None:
+        self.tell(Open(host))
+
+    def tell(self, *orders: Order) -> None:
+        """When this returns, the next request is answered so."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(msgspec.json.encode(orders) + b"\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == b"done\n", f"the site did not take {orders}"
+
+    def requests(self, *hosts: str) -> list[Request]:
+        """All requests so far, or those to these hosts, in the order in which they came."""
+        if self.process.poll() is None:
+            # What a client has an answer to is in the log, with its end, when the site has listened to us.
+            self.tell()
+        return [one for one in read(self.log) if not hosts or one.host in hosts]
+
+    def judge(self, *hosts: str) -> Judge:
+        return Judge(self.requests(*hosts))
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *, hosts: int = 1, port: int = 0, second_port: bool = False) -> Iterator[Site]:
+    """A site on so many addresses, all on one port (any free one when it is 0). Its log is `folder`/requests."""
+    folder.mkdir(parents=True, exist_ok=True)
+    addresses = [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(hosts)]
+    # What names such as localhost lead to.
+    sockets = _listening(["127.0.0.1", *addresses], port)
+    more = _listening(["127.0.0.1", *addresses], 0) if second_port else []
+    port, second = (found[0].getsockname()[1] if found else 0 for found in (sockets, more))
+    numbers = [one.fileno() for one in (*sockets, *more)]
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    log = folder / "requests"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.site.server", str(log), *map(str, numbers)], pass_fds=numbers, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        for one in (*sockets, *more):
+            one.close()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n", "the site did not start; its error is above"
+        yield Site(log, process, [f"{address}:{port}" for address in addresses], port, second)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _listening(addresses: list[str], port: int) -> list[socket.socket]:
+    """One socket for each address, all on the same port."""
+    for _ in range(_TRIES):
+        sockets: list[socket.socket] = []
+        try:
+            for address in addresses:
+                wanted = port or (sockets[0].getsockname()[1] if sockets else 0)
+                sockets.append(socket.create_server((address, wanted), backlog=1024))
+            return sockets
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            if port or error.errno != errno.EADDRINUSE:
+                raise
+    raise AssertionError(f"no port was free on all of {len(addresses)} addresses in {_TRIES} tries")

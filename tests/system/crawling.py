@@ -1,0 +1,175 @@
+"""Runs crawls with real worker processes on a real site, and hands back what came of them.
+
+    with crawling(folder, hosts=20, workers=2) as crawls:
+        host, = crawls.site.take()
+        site.at(host, "/", page("/a"))
+        done = crawls.run(f"http://{host}/", delay_seconds=0.1)
+        assert done.rows[f"http://{host}/a"]["status"] == 200
+
+Store, site and workers are shared by the tests of a module: every crawl is a new one, on hosts nobody has asked yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shoal.frontier import Frontier
+from shoal.model import Counts, Limits, Visit
+from shoal.model.policy import Policy
+from tests.site.judge import Judge
+from tests.site.site import Site, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORKS = "127.0.0.0/8,::1/128"
+T = TypeVar("T")
+
+
+@dataclass
+class Crawled:
+    """What a crawl left behind: rows by URL, counts by state and reason, and what the site says of its hosts."""
+
+    rows: dict[str, dict[str, Any]]
+    counts: Counts
+    judge: Judge
+
+
+@dataclass
+class Crawls:
+    """A store with worker processes. Its methods block: a test is a plain function."""
+
+    folder: Path
+    site: Site
+    frontier: Frontier
+    loop: asyncio.AbstractEventLoop
+    settings: dict[str, object]
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def do(self, call: Coroutine[Any, Any, T]) -> T:
+        """A call to the frontier."""
+        return self.loop.run_until_complete(call)
+
+    def hire(self, count: int) -> None:
+        """Start worker processes, as the supervisor does; when this returns, all have reported and wait for visits."""
+        for _ in range(count):
+            name = f"w{len(self.workers) + 1}"
+            orders = {"name": name, "settings": self.settings, "blame": str(self.folder / f"{name}.blame")}
+            paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+            with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "shoal.worker"], stdin=subprocess.PIPE, stdout=out, stderr=errors,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}, start_new_session=True,
+                )  # fmt: skip
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(orders).encode() + b"\n")
+            process.stdin.flush()
+            self.workers[name] = process
+        self.until(lambda: all((self.folder / f"{name}.out").stat().st_size for name in self.workers), "workers report")
+
+    def begin(
+        self, *seeds: str, delay_seconds: float = 0.05, limits: dict[str, Any] | None = None, **policy: Any
+    ) -> str:
+        """Start a crawl and return its id. `policy` are fields of Policy."""
+        crawl = f"crawl{next(self.numbers)}"
+        spec = Policy(seeds=seeds, outputs=(str(self.folder / f"{crawl}.db"),), **policy).spec()
+        self.do(self.frontier.crawls.create(crawl, Limits(delay_seconds=delay_seconds, **(limits or {})), spec=spec))
+        added = self.do(self.frontier.add(crawl, [Visit(url=url, found="seed") for url in seeds]))
+        assert added.new == len(set(seeds))
+        return crawl
+
+    def until(self, true: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+        """Wait for what the workers or the site will do. A worker that has died fails the test."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            for name, process in self.workers.items():
+                assert process.poll() is None, f"worker {name} ended with {process.returncode}: {self.errors(name)}"
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}. {self.troubles()}"
+            time.sleep(0.03)
+
+    def finish(self, crawl: str, *hosts: str, seconds: float = 30.0) -> Crawled:
+        """Wait for the end of a crawl. `hosts` are those whose requests are judged; without any, all it has rows of."""
+
+        def finished() -> bool:
+            return self.do(self.frontier.crawls.finished(crawl))
+
+        try:
+            self.until(finished, f"{crawl} finishes", seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error} {self.counts(crawl)}") from None
+        return Crawled(self.rows(crawl), self.counts(crawl), self.site.judge(*hosts))
+
+    def run(self, *seeds: str, hosts: tuple[str, ...] = (), seconds: float = 30.0, **how: Any) -> Crawled:
+        """A whole crawl: `begin` and `finish`. Judged are `hosts`, else those of the seeds."""
+        named = hosts or tuple(seed.split("/")[2] for seed in seeds)
+        return self.finish(self.begin(*seeds, **how), *named, seconds=seconds)
+
+    def counts(self, crawl: str) -> Counts:
+        return self.do(self.frontier.crawls.count(crawl))
+
+    def rows(self, crawl: str) -> dict[str, dict[str, Any]]:
+        """The rows of the output by their URL, `redirects` as the list it stands for."""
+        path = self.folder / f"{crawl}.db"
+        if not path.exists():
+            return {}
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.row_factory = sqlite3.Row
+            found = [dict(row) for row in connection.execute("SELECT * FROM pages")]
+        for row in found:
+            row["redirects"] = json.loads(row["redirects"])
+        assert len({row["url"] for row in found}) == len(found)
+        return {row["url"]: row for row in found}
+
+    def errors(self, name: str) -> str:
+        return (self.folder / f"{name}.err").read_text()[-2000:]
+
+    def troubles(self) -> str:
+        return " ".join(f"{name} says {self.errors(name)!r}." for name in self.workers if self.errors(name))
+
+    def dismiss(self) -> None:
+        """Ask every worker to stop, and see that each does so without complaint."""
+        for process in self.workers.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in self.workers.items():
+            assert process.wait(20) == 0, f"worker {name} ended with {process.returncode}: {self.errors(name)}"
+
+    def close(self) -> None:
+        for process in self.workers.values():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@contextlib.contextmanager
+def crawling(
+    folder: Path, *, hosts: int, workers: int = 1, second_port: bool = False, settings: dict[str, object] | None = None
+) -> Iterator[Crawls]:
+    """An embedded store and a site of so many hosts, with workers that wait for crawls."""
+    loop = asyncio.new_event_loop()
+    chosen: dict[str, object] = {
+        "store.folder": str(folder / "store"), "fetch.allow_networks": NETWORKS, "worker.grace_seconds": 5,
+        **(settings or {}),
+    }  # fmt: skip
+    with serving(folder, hosts=hosts, second_port=second_port) as site:
+        frontier = loop.run_until_complete(Frontier.open(folder=str(folder / "store")))
+        crawls = Crawls(folder, site, frontier, loop, chosen)
+        try:
+            crawls.hire(workers)
+            yield crawls
+            crawls.dismiss()
+        finally:
+            crawls.close()
+            loop.run_until_complete(frontier.close())
+            loop.close()

@@ -1,0 +1,110 @@
+"""What pages themselves ask of robots: which links are followed, and what their rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.site.answers import Answer, page
+from tests.system.crawling import Crawled, Crawls, crawling
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    with crawling(tmp_path_factory.mktemp("pages"), hosts=60, workers=2) as one:
+        yield one
+
+
+def followed(crawls: Crawls, answer: Answer, **policy: Any) -> tuple[bool, str, Crawled]:
+    """Whether the link /next of a page was followed, and the flags in its row."""
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/next", page())
+    start = crawls.site.at(host, "/", answer)
+    done = crawls.run(start, **policy)
+    return f"http://{host}/next" in done.judge.counts(), done.rows[start]["robots"], done
+
+
+def tagged(*values: str) -> Answer:
+    return msgspec.structs.replace(page("/next"), headers=tuple(("X-Robots-Tag", value) for value in values))
+
+
+@pytest.mark.parametrize(
+    ("head", "follows", "flags"),
+    [
+        ("", True, ""),
+        ('<meta name="robots" content="nofollow">', False, "nofollow"),
+        ('<meta name="ROBOTS" content="NOFOLLOW">', False, "nofollow"),
+        ('<meta name="robots" content="none">', False, "noindex nofollow"),
+        ('<meta name="robots" content="noindex">', True, "noindex"),
+        ('<meta name="robots" content="noindex, nofollow">', False, "noindex nofollow"),
+        ('<meta name="shoal" content="nofollow">', False, "nofollow"),
+        ('<meta name="otherbot" content="nofollow">', True, ""),
+        ('<meta name="robots" content="follow"><meta name="shoal" content="nofollow">', False, "nofollow"),
+        ('<meta name="robots" content="nofollow"><meta name="shoal" content="follow">', False, "nofollow"),
+        ('<meta name="robots" content="noarchive">', True, "noarchive"),
+    ],
+)
+def test_a_page_is_obeyed(crawls: Crawls, head: str, follows: bool, flags: str) -> None:
+    assert followed(crawls, page("/next", head=head))[:2] == (follows, flags)
+
+
+@pytest.mark.parametrize(
+    ("values", "follows", "flags"),
+    [
+        (["nofollow"], False, "nofollow"),
+        (["noindex", "nofollow"], False, "noindex nofollow"),
+        (["shoal: nofollow"], False, "nofollow"),
+        (["otherbot: nofollow"], True, ""),
+        (["otherbot: nofollow, shoal: noindex"], True, "noindex"),
+        (["unavailable_after: Sunday, 06-Nov-94 08:49:37 GMT"], True, "noindex"),
+        (["unavailable_after: Wed, 01 Jan 2070 00:00:00 GMT, nofollow"], False, "nofollow"),
+    ],
+)
+def test_headers_are_obeyed(crawls: Crawls, values: list[str], follows: bool, flags: str) -> None:
+    assert followed(crawls, tagged(*values))[:2] == (follows, flags)
+
+
+def test_of_a_header_and_a_page_the_most_restrictive_holds(crawls: Crawls) -> None:
+    head = '<meta name="robots" content="index, follow">'
+    both = msgspec.structs.replace(page("/next", head=head), headers=(("X-Robots-Tag", "none"),))
+    assert followed(crawls, both)[:2] == (False, "noindex nofollow")
+
+
+@pytest.mark.parametrize(
+    ("rel", "follows"),
+    [("nofollow", False), ("NoFollow", False), ("noopener nofollow", False), ("nofollower", True), ("ugc", True)],
+)
+def test_a_link_is_obeyed_by_the_tokens_of_its_rel(crawls: Crawls, rel: str, follows: bool) -> None:
+    answer = page(body=f'<a href="/next" rel="{rel}">next</a>')
+    assert followed(crawls, answer)[:2] == (follows, "")
+
+
+def test_a_link_that_is_there_twice_is_followed_if_one_of_them_may_be(crawls: Crawls) -> None:
+    answer = page(body='<a href="/next" rel="nofollow">next</a> <a href="/next">next</a>')
+    assert followed(crawls, answer)[0]
+
+
+def test_a_page_that_is_not_to_be_indexed_is_stored_with_its_flag_and_its_text(crawls: Crawls) -> None:
+    answer = page(title="Hidden", head='<meta name="robots" content="noindex">', body="Some words.")
+    _, flags, done = followed(crawls, answer)
+    (row,) = done.rows.values()
+    assert (row["title"], flags) == ("Hidden", "noindex")
+    assert "Some words." in row["text"]
+
+
+def test_another_token_has_another_meta_element(crawls: Crawls) -> None:
+    answer = page("/next", head='<meta name="librarian" content="nofollow">')
+    assert not followed(crawls, answer, user_agent="Librarian/1.0")[0]
+
+
+def test_who_may_ignore_robots_txt_may_ignore_nofollow(crawls: Crawls) -> None:
+    answer = page("/next", head='<meta name="robots" content="nofollow">')
+    assert followed(crawls, answer, ignore_robots=True)[0]
+
+
+def test_a_header_on_what_is_no_html_is_stored(crawls: Crawls) -> None:
+    plain = Answer(body="words", type="text/plain", headers=(("X-Robots-Tag", "noindex"),))
+    assert followed(crawls, plain)[1] == "noindex"

@@ -1,0 +1,236 @@
+"""robots.txt as servers really answer it (RFC 9309 2.2.1, 2.3, 2.5), judged by what they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tests.site.answers import Answer, page, redirect, robots
+from tests.site.judge import Judge
+from tests.system.crawling import Crawls, crawling
+
+CLOSED = "User-agent: *\nDisallow: /private\n"
+DELAY = 0.05
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    with crawling(tmp_path_factory.mktemp("robots"), hosts=90, workers=2, second_port=True) as one:
+        yield one
+
+
+def furnish(crawls: Crawls, host: str, *answers: Answer) -> str:
+    """A start page with links to a page for everybody and one that a robots.txt may close."""
+    start = crawls.site.at(host, "/", page("/open", "/private"))
+    crawls.site.at(host, "/open", page(title="Open"))
+    crawls.site.at(host, "/private", page(title="Private"))
+    if answers:
+        crawls.site.at(host, "/robots.txt", *answers)
+    return start
+
+
+def pages(judge: Judge, host: str) -> set[str]:
+    return {path for path in judge.paths(host) if path != "/robots.txt"}
+
+
+def test_the_product_token_is_in_every_user_agent_header_and_its_group_is_obeyed(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    text = "User-agent: *\nDisallow: /open\n\nUser-agent: SHOAL\nDisallow: /private\n"
+    done = crawls.run(furnish(crawls, host, robots(text)))
+    assert pages(done.judge, host) == {"/", "/open"}
+    assert {one.headers["user-agent"].partition("/")[0] for one in done.judge.requests} == {"Shoal"}
+    assert not done.judge.unannounced()
+
+
+def test_a_user_agent_of_ones_own_brings_its_own_group(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    text = "User-agent: *\nDisallow: /\n\nUser-agent: librarian\nDisallow: /private\n"
+    agent = "Librarian/2.0 (+https://library.example/robot)"
+    done = crawls.run(furnish(crawls, host, robots(text)), user_agent=agent)
+    assert pages(done.judge, host) == {"/", "/open"}
+    assert {one.headers["user-agent"] for one in done.judge.requests} == {agent}
+
+
+def test_a_forbidden_page_is_excluded_with_its_reason_and_has_no_row(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    done = crawls.run(furnish(crawls, host, robots(CLOSED)))
+    assert (done.counts.stored, done.counts.excluded) == (2, 1)
+    assert done.counts.reasons["excluded:robots.txt"] == 1
+    assert set(done.rows) == {f"http://{host}/", f"http://{host}/open"}
+
+
+def test_robots_txt_is_ignored_only_when_the_crawl_says_so_and_every_row_says_it_too(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    done = crawls.run(furnish(crawls, host, robots("User-agent: *\nDisallow: /\n")), ignore_robots=True)
+    assert pages(done.judge, host) == {"/", "/open", "/private"}
+    assert [row["robots_ignored"] for row in done.rows.values()] == [1, 1, 1]
+
+
+def test_two_ports_of_one_address_have_rules_of_their_own(crawls: Crawls) -> None:
+    (first,) = crawls.site.take()
+    second = crawls.site.beside(first)
+    seeds = [
+        furnish(crawls, first, robots("User-agent: *\nDisallow: /open\n")),
+        furnish(crawls, second, robots(CLOSED)),
+    ]
+    done = crawls.run(*seeds)
+    assert pages(done.judge, first) == {"/", "/private"}
+    assert pages(done.judge, second) == {"/", "/open"}
+    assert not done.judge.unannounced()
+
+
+def test_two_names_of_one_address_have_rules_of_their_own(crawls: Crawls) -> None:
+    first, second = crawls.site.name("localhost"), crawls.site.name("127.0.0.1")
+    seeds = [
+        furnish(crawls, first, robots("User-agent: *\nDisallow: /open\n")),
+        furnish(crawls, second, robots(CLOSED)),
+    ]
+    done = crawls.run(*seeds)
+    assert pages(done.judge, first) == {"/", "/private"}
+    assert pages(done.judge, second) == {"/", "/open"}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirected_robots_txt_is_obeyed(crawls: Crawls, status: int) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/elsewhere.txt", robots(CLOSED))
+    done = crawls.run(furnish(crawls, host, redirect("elsewhere.txt", status)))
+    assert pages(done.judge, host) == {"/elsewhere.txt", "/", "/open"}
+    assert done.judge.paths(host)[:2] == ["/robots.txt", "/elsewhere.txt"]
+    assert not done.judge.impolite(DELAY)
+
+
+def test_five_redirects_over_five_hosts_are_followed_and_the_rules_are_those_of_the_first(crawls: Crawls) -> None:
+    hosts = crawls.site.take(6)
+    for hop, there in enumerate(hosts[1:], 1):
+        path = "/robots.txt" if hop == 1 else f"/hop{hop - 1}.txt"
+        crawls.site.at(hosts[hop - 1], path, redirect(f"http://{there}/hop{hop}.txt"))
+    crawls.site.at(hosts[5], "/hop5.txt", robots(CLOSED))
+    # The last of them has no robots.txt of its own: there, everything is allowed.
+    seeds = [furnish(crawls, hosts[0]), furnish(crawls, hosts[5])]
+    done = crawls.run(*seeds, hosts=tuple(hosts))
+    assert pages(done.judge, hosts[0]) == {"/", "/open"}
+    assert pages(done.judge, hosts[5]) == {"/hop5.txt", "/", "/open", "/private"}
+    for hop in range(1, 6):
+        assert done.judge.times(f"http://{hosts[hop]}/hop{hop}.txt") == 1
+    assert done.judge.times(f"http://{hosts[0]}/robots.txt") == 1
+    assert not done.judge.impolite(DELAY)
+
+
+def test_a_robots_txt_that_is_redirected_without_end_counts_as_none(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    done = crawls.run(furnish(crawls, host, redirect("/robots.txt")))
+    assert pages(done.judge, host) == {"/", "/open", "/private"}
+    assert 6 <= done.judge.times(f"http://{host}/robots.txt") <= 21
+
+
+def test_a_robots_txt_redirected_to_a_host_that_is_broken_closes_the_first_host_with_back_off(crawls: Crawls) -> None:
+    host, broken = crawls.site.take(2)
+    crawls.site.at(broken, "/rules.txt", Answer(status=503))
+    crawl = crawls.begin(furnish(crawls, host, redirect(f"http://{broken}/rules.txt")))
+    site = crawls.site
+    crawls.until(lambda: len(site.requests(broken)) >= 1, "the broken host is asked")
+    # Long enough for many more if nobody backed off: the delay is 0.05 s, looking again takes 1 s.
+    crawls.until(lambda: len(site.requests(broken)) >= 2, "it is asked again")
+    judge = site.judge(host, broken)
+    assert set(judge.paths(host)) == {"/robots.txt"}
+    assert judge.gaps(broken)[0] > 2.0
+    assert len(judge.paths(host)) <= 3
+    crawls.do(crawls.frontier.crawls.stop(crawl))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 418, 451, 499])
+def test_without_a_robots_txt_everything_is_allowed(crawls: Crawls, status: int) -> None:
+    (host,) = crawls.site.take()
+    done = crawls.run(furnish(crawls, host, Answer(status=status, body=CLOSED, type="text/plain")))
+    assert pages(done.judge, host) == {"/", "/open", "/private"}
+    assert done.judge.times(f"http://{host}/robots.txt") == 1
+
+
+UNREACHABLE = {
+    "429": Answer(status=429),
+    "500": Answer(status=500, body=CLOSED),
+    "502": Answer(status=502),
+    "503": Answer(status=503),
+    "504": Answer(status=504),
+    "599": Answer(status=599),
+    "999": Answer(status=999),
+    "closed": Answer(fault="close"),
+    "reset": Answer(fault="reset"),
+    "silent": Answer(fault="silent"),
+    "cut": robots(CLOSED, cut=20),
+}
+
+
+def test_while_robots_txt_cannot_be_had_nothing_else_is_asked_for_and_no_page_is_lost(crawls: Crawls) -> None:
+    site, frontier = crawls.site, crawls.frontier
+    hosts = dict(zip(UNREACHABLE, site.take(len(UNREACHABLE)), strict=True))
+    (refusing,) = site.take()
+    seeds = [furnish(crawls, host, UNREACHABLE[name]) for name, host in hosts.items()]
+    seeds.append(furnish(crawls, refusing, robots(CLOSED)))
+    site.shut(refusing)
+    crawl = crawls.begin(*seeds, timeout_seconds=1.0)
+    asked = list(hosts.values())
+    crawls.until(lambda: {one.host for one in site.requests(*asked)} == set(asked), "every robots.txt was asked for")
+    crawls.until(lambda: len(site.requests(hosts["500"])) >= 2, "one of them is tried again")
+    crawls.until(lambda: crawls.do(frontier.hosts.get(refusing)).failures > 0, "the refusal is counted")
+    judge = site.judge(*asked)
+    assert {one.path for one in judge.requests} == {"/robots.txt"}
+    assert judge.gaps(hosts["500"])[0] > 2.0
+    counts = crawls.counts(crawl)
+    assert (counts.admitted, counts.ended) == (len(seeds), 0), counts
+    # Now every one of them answers; an operator need not wait for the back-off.
+    site.open(refusing)
+    for host in (*asked, refusing):
+        site.at(host, "/robots.txt", robots(CLOSED))
+        crawls.do(frontier.hosts.unblock(host))
+    done = crawls.finish(crawl, *asked, refusing)
+    for host in (*asked, refusing):
+        assert pages(done.judge, host) == {"/", "/open"}
+    assert done.counts.failed == 0
+    assert not done.judge.impolite(DELAY)
+    assert not done.judge.unannounced()
+
+
+def test_a_server_without_tls_is_not_asked_in_the_clear(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    furnish(crawls, host)
+    crawl = crawls.begin(f"https://{host}/")
+    crawls.until(lambda: crawls.do(crawls.frontier.hosts.get(host)).failures > 0, "the failure is counted")
+    assert not crawls.site.requests(host)
+    crawls.do(crawls.frontier.crawls.stop(crawl))
+
+
+def test_an_endless_robots_txt_is_read_as_far_as_needed_and_left(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    done = crawls.run(furnish(crawls, host, robots(CLOSED, fault="endless")))
+    assert pages(done.judge, host) == {"/", "/open"}
+    first = done.judge.requests[0]
+    assert first.how == "gone"
+    assert first.bytes < 20_000_000
+
+
+def test_the_first_500_kib_of_a_large_robots_txt_are_obeyed_and_the_rest_is_not_read(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    early = "User-agent: *\nDisallow: /private\n"
+    text = early + "# nothing to say\n" * 400_000
+    whole = 500 * 1024 - len(early) - len("Disallow: /edge\n")
+    # One rule that ends within 500 KiB, one that begins behind 6 MB.
+    text = early + ("#" * 99 + "\n") * (whole // 100) + "Disallow: /edge\n" + text[len(early) :] + "Disallow: /open\n"
+    assert text.index("/edge") < 500 * 1024 < 6_000_000 < text.index("/open")
+    crawls.site.at(host, "/edge", page())
+    furnish(crawls, host, robots(text))
+    start = crawls.site.at(host, "/", page("/open", "/private", "/edge"))
+    done = crawls.run(start)
+    assert pages(done.judge, host) == {"/", "/open"}
+
+
+def test_a_page_for_people_in_place_of_robots_txt_forbids_nothing(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    answer = msgspec.structs.replace(page("/private", title="Welcome"), status=200)
+    done = crawls.run(furnish(crawls, host, answer))
+    assert pages(done.judge, host) == {"/", "/open", "/private"}
