@@ -52,11 +52,10 @@ _TEXTS: tuple[tuple[int, str, Fault, str], ...] = (
     (pycurl.E_BAD_CONTENT_ENCODING, "Unrecognized", Fault.MALFORMED, "unknown coding"),
     (pycurl.E_OPERATION_TIMEDOUT, "too slow", Fault.TIMED_OUT, "too slow"),
     (pycurl.E_RECV_ERROR, "chunk", Fault.MALFORMED, "bad chunk"),
-    (pycurl.E_RECV_ERROR, "CONNECT", Fault.REFUSED, "proxy"),
     (pycurl.E_COULDNT_CONNECT, "CONNECT", Fault.REFUSED, "proxy"),
     (pycurl.E_RECV_ERROR, "eof while reading", Fault.TRUNCATED, "truncated"),
+    (pycurl.E_RECV_ERROR, "response headers", Fault.TOO_LARGE, "headers too large"),
     (pycurl.E_SSL_CONNECT_ERROR, "reset by peer", Fault.RESET, "reset"),
-    (pycurl.E_SSL_CONNECT_ERROR, "eof while reading", Fault.RESET, "reset"),
     (_E_HTTP2_STREAM, "Violation", Fault.MALFORMED, "http/2"),
 )
 

@@ -146,7 +146,8 @@ class Transfer:
         if seconds != self._seconds:
             setopt(pycurl.TIMEOUT_MS, max(1, int(seconds * 1000)))
             setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(min(CONNECT_SECONDS, seconds) * 1000)))
-            setopt(pycurl.LOW_SPEED_TIME, max(1, min(SLOW_SECONDS, int(seconds * 2 / 3))))
+            # Not less than 2: libcurl measures the rate once a second, and has none before.
+            setopt(pycurl.LOW_SPEED_TIME, max(2, min(SLOW_SECONDS, int(seconds * 2 / 3))))
             self._seconds = seconds
         # A body that will be cut may announce any length.
         wire_bytes = 0 if cut else body_bytes + CODING_BYTES
@@ -163,7 +164,9 @@ class Transfer:
             curl.setopt(pycurl.FRESH_CONNECT, int(fresh))
             self._fresh = fresh
         if not self._proxied:
-            curl.setopt(pycurl.RESOLVE, origin.resolve) if origin.resolve else curl.unsetopt(pycurl.RESOLVE)
+            # What an earlier request set stays for an address that needs none: each name brings its own.
+            if origin.resolve:
+                curl.setopt(pycurl.RESOLVE, origin.resolve)
         elif origin.scheme == "https" and not origin.literal:
             address = origin.addresses[0]
             curl.setopt(pycurl.CONNECT_TO, [f"::{f'[{address}]' if ':' in address else address}:{origin.port}"])

@@ -234,7 +234,7 @@ class Holders:
                     return Finished(hold, visit, visit.excluded(hop.reason))
                 do, reason = Do.FAIL, hop.reason
         pause, aside = 0.0, False
-        if failure_of(answer.what) is not None:
+        if failure_of(answer.what) is not None and answer.verdict.blames_host:
             failures = answer.verdict.host_failures
             pause, aside = await self._pause(hold.lease.host, answer.what, page, failures, reason)
             hold.pausing = pause > 0

@@ -30,6 +30,8 @@ class Verdict(NamedTuple):
     reason: str = ""
     # How many failures in a row set the host aside, where that is not the setting's business.
     host_failures: int | None = None
+    # A failure of the host: it is left alone for a while.
+    blames_host: bool = True
 
 
 # A name that does not resolve or a certificate that is wrong does not mend itself within the hour.
@@ -47,7 +49,13 @@ _FAULTS = {
 }
 
 
+# A kept connection that was closed while we wrote: nobody's fault, and the next request opens another.
+_LOST_CONNECTION = "lost connection"
+
+
 def of_fault(fault: Fault, reason: str) -> Verdict:
+    if reason == _LOST_CONNECTION:
+        return Verdict(Do.RETRY, reason, blames_host=False)
     return _FAULTS.get(fault, Verdict(Do.FAIL))._replace(reason=reason)
 
 

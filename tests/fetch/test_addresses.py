@@ -1,0 +1,232 @@
+"""No connection to a forbidden address: the judge is a listener that sees none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+import pytest
+
+from shoal.fetch import Fetcher, Request
+from shoal.fetch.names import Names
+from shoal.politeness.backoff import Fault
+from shoal.settings import FetchSettings
+from tests.fetch.failing import failure
+from tests.site.hostile import Hostile, keep, ok
+
+HERE = {"*": ok(b"inside")}
+
+
+class Answers:
+    """A resolver that gives one answer after the other, as the name server of an attacker does; the last one stays."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str) -> Sequence[str]:
+        self.asked.append(host)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "0x7f.1",
+        "0x7f000001",
+        "2130706433",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "%31%32%37.0.0.1",
+        "127。0。0。1",
+        "[::ffff:7f00:1]",
+        "[::ffff:127.0.0.1]",
+        "[0:0:0:0:0:ffff:127.0.0.1]",
+        "0.0.0.0",
+        "0",
+        "localhost",
+        "LOCALHOST.",
+        "x.localhost",
+    ],
+)
+async def test_loopback_is_not_asked_however_it_is_spelled(host):
+    fetcher = Fetcher(FetchSettings(), resolver=Answers(["127.0.0.1"]))
+    async with Hostile(HERE) as site:
+        error = await failure(fetcher, site.url(host=host))
+        assert error.fault == Fault.FORBIDDEN_ADDRESS
+        assert error.reason in ("forbidden address: loopback", "forbidden address: unspecified")
+        assert site.connections == 0
+        await fetcher.close()
+
+
+async def test_loopback_over_ipv6_is_not_asked():
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"))
+    async with Hostile(HERE, address="::1") as site:
+        assert (await failure(fetcher, site.url())).fault == Fault.FORBIDDEN_ADDRESS
+        assert site.connections == 0
+        await fetcher.close()
+
+
+async def test_a_name_that_resolves_inside_is_not_asked():
+    fetcher = Fetcher(FetchSettings(), resolver=Answers(["127.0.0.1"]))
+    async with Hostile(HERE) as site:
+        error = await failure(fetcher, site.url(host="harmless.test"))
+        assert (error.fault, error.reason) == (Fault.FORBIDDEN_ADDRESS, "forbidden address: loopback")
+        assert "fetch.allow_networks" in str(error)
+        assert site.connections == 0
+        await fetcher.close()
+
+
+@pytest.mark.parametrize("answer", [["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "::1"]])
+async def test_a_mixed_answer_is_refused_as_a_whole(answer):
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(answer))
+    async with Hostile(HERE, address="127.0.0.2") as site:
+        assert (await failure(fetcher, site.url(host="mixed.test"))).fault == Fault.FORBIDDEN_ADDRESS
+        assert site.connections == 0
+        await fetcher.close()
+
+
+async def test_a_name_that_moves_inside_between_two_requests_is_refused():
+    names = Answers(["127.0.0.2"], ["127.0.0.1"])
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=names)
+    async with (
+        Hostile({"*": ok(b"outside")}, address="127.0.0.2") as outside,
+        Hostile(HERE, port=outside.port) as inside,
+    ):
+        url = outside.url(host="rebinding.test")
+        assert (await fetcher.fetch(Request(url=url))).body == b"outside"
+        fetcher._names.origin(url[:-1]).forget()  # five minutes later
+        assert (await failure(fetcher, url)).fault == Fault.FORBIDDEN_ADDRESS
+        assert names.asked == ["rebinding.test"] * 2
+        assert (outside.connections, inside.connections) == (1, 0)
+        await fetcher.close()
+
+
+async def test_the_socket_is_refused_even_if_the_name_passed(monkeypatch):
+    """The second gate alone: what libcurl is about to dial is judged, whoever gave it the address."""
+    monkeypatch.setattr(Names, "check", lambda self, origin: None)
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(["127.0.0.1", "127.0.0.2"]))
+    async with Hostile(HERE) as inside:
+        for host in ("name.test", "127.0.0.1"):
+            error = await failure(fetcher, inside.url(host=host))
+            assert (error.fault, error.reason) == (Fault.FORBIDDEN_ADDRESS, "forbidden address: loopback")
+        assert inside.connections == 0
+        await fetcher.close()
+
+
+@pytest.mark.parametrize("port", [22, 3306, 6379])
+async def test_a_daemons_port_is_refused_before_anything_is_dialled(fetcher, port):
+    error = await failure(fetcher, f"http://127.0.0.1:{port}/")
+    assert (error.fault, error.reason) == (Fault.FORBIDDEN_ADDRESS, "forbidden address: port")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/passwd", "gopher://127.0.0.1:70/_x", "ftp://127.0.0.1/", "dict://127.0.0.1:11211/", "javascript:1"],
+)
+async def test_only_http_is_fetched(fetcher, url):
+    error = await failure(fetcher, url)
+    assert (error.fault, error.reason) == (Fault.ABORTED, "bad url")
+
+
+@pytest.mark.parametrize("url", ["", "http://", "http://a b/", "//x/", "http://[::1", "http://a:99999/", "http://\0/"])
+async def test_what_is_no_url_fails_in_one_sentence(fetcher, url):
+    error = await failure(fetcher, url)
+    assert (error.fault, error.reason) == (Fault.ABORTED, "bad url")
+
+
+@pytest.mark.parametrize("location", ["http://127.0.0.1:{port}/b", "file:///etc/passwd", "gopher://127.0.0.1/"])
+async def test_a_redirect_is_an_answer_and_is_not_followed(fetcher, location):
+    async with Hostile({}) as site:
+        location = location.format(port=site.port)
+        site.answers["/a"] = ok(b"", f"Location: {location}", status="302 Found")
+        page = await fetcher.fetch(Request(url=site.url("/a")))
+        assert (page.status, page.header("location")) == (302, location)
+        assert len(site.requests) == 1
+
+
+async def test_an_open_connection_is_not_used_for_another_name(fetcher):
+    """Two names with one address are two origins."""
+    two = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=Answers(["127.0.0.1"]))
+    async with Hostile({"*": keep(ok(b"x"))}) as site:
+        for host in ("a.test", "b.test", "a.test", "b.test"):
+            await two.fetch(Request(url=site.url(host=host)))
+        assert site.connections == 2
+        await two.close()
+
+
+async def test_names_are_looked_up_once_for_many_requests():
+    names = Answers(["127.0.0.1"])
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=names)
+    async with Hostile({"*": keep(ok(b"x"))}) as site:
+        await asyncio.gather(*(fetcher.fetch(Request(url=site.url(f"/{n}", host="a.test"))) for n in range(20)))
+        await fetcher.fetch(Request(url=site.url(host="a.test")))
+        assert names.asked == ["a.test"]
+    assert (await failure(fetcher, site.url(host="a.test"))).fault == Fault.REFUSED
+    assert (await failure(fetcher, site.url(host="a.test"))).fault == Fault.REFUSED
+    assert names.asked == ["a.test"] * 2, "a failed connection asks for the address again"
+    await fetcher.close()
+
+
+@pytest.mark.parametrize(
+    "host", ["site.test", "site.test.", "SITE.test", "a_b.test", "bücher.test", "xn--bcher-kva.test"]
+)
+async def test_libcurl_dials_what_the_resolver_said_and_asks_nobody_else(host):
+    names = Answers(["127.0.0.3", "127.0.0.2"])
+    fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=names)
+    async with Hostile(HERE, address="127.0.0.2") as site:
+        page = await fetcher.fetch(Request(url=site.url(host=host)))
+        assert (page.body, page.address) == (b"inside", "127.0.0.2"), "the second address when the first is dead"
+        assert len(names.asked) == 1
+        assert 0 < page.timings.name_lookup <= page.timings.connect
+        await fetcher.close()
+
+
+async def test_a_lookup_that_nobody_waits_for_ends_with_the_fetcher():
+    async def never(host: str) -> Sequence[str]:
+        await asyncio.Event().wait()
+        return []
+
+    fetcher = Fetcher(FetchSettings(), resolver=never)
+    task = asyncio.create_task(fetcher.fetch(Request(url="http://slow.test/")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await fetcher.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_name_without_an_address_is_unresolved():
+    async def none(host: str) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def not_now(host: str) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    for resolver, reason in ((none, "unresolved"), (Answers([]), "unresolved"), (not_now, "lookup failed")):
+        fetcher = Fetcher(FetchSettings(), resolver=resolver)
+        error = await failure(fetcher, "http://nowhere.test/")
+        assert (error.fault, error.reason) == (Fault.UNRESOLVED, reason)
+        await fetcher.close()
+
+
+async def test_a_name_server_that_is_silent_ends_at_the_deadline():
+    async def never(host: str) -> Sequence[str]:
+        await asyncio.Event().wait()
+        return []
+
+    fetcher = Fetcher(FetchSettings(), resolver=never)
+    error = await failure(fetcher, "http://slow.test/", timeout_seconds=0.2)
+    assert (error.fault, error.reason) == (Fault.UNRESOLVED, "lookup timed out")
+    await fetcher.close()
+
+
+async def test_the_systems_resolver_finds_localhost_and_refuses_bad_names(fetcher):
+    async with Hostile(HERE) as site:
+        assert (await fetcher.fetch(Request(url=site.url(host="localhost")))).body == b"inside"
+    assert (await failure(fetcher, f"http://{'a' * 64}.test/")).fault == Fault.UNRESOLVED
+    assert (await failure(fetcher, "http://a..test/")).fault == Fault.UNRESOLVED

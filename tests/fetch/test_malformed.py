@@ -1,0 +1,146 @@
+"""Answers that are not HTTP: a page, or MALFORMED or TRUNCATED, never another exception."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import FetchError
+from shoal.fetch import Request
+from shoal.model.page import Page
+from shoal.politeness.backoff import Fault
+from tests.fetch.failing import failure
+from tests.site.hostile import Hostile, keep, ok
+
+VECTORS = Path(__file__).parents[3] / "shared/data/wpt/fetch/h1-parsing"
+
+# Where libcurl reads what the test suite of browsers wants refused. None of it can reach another answer: a body that
+# begins where the sender did not mean it to ends with the connection.
+READ_ALL_THE_SAME = {
+    "a bare LF ends a line (RFC 9112 2.2), so the head ends here and the rest is body": {
+        ("LF", "after-reason"),
+        ("LF", "leading"),
+        ("LF", "after-value"),
+    },
+    "any space after the status is a space, and the reason is text for people (RFC 9112 4)": {
+        ("HTAB", "after-num"),
+        ("SP", "after-num"),
+        ("COLON", "after-num"),
+        ("COLON", "before-reason"),
+        ("COLON", "after-reason"),
+    },
+    "a line that starts with a space before any header is dropped (RFC 9112 2.2)": {
+        ("HTAB", "leading"),
+        ("SP", "leading"),
+    },
+    "a header with a bad name is dropped": {("HTAB", "in-name"), ("SP", "in-name"), ("COLON", "leading")},
+    "a space between name and colon is removed, as proxies must (RFC 9112 5.1)": {
+        ("HTAB", "before-colon"),
+        ("SP", "before-colon"),
+    },
+    "a colon is allowed in values (RFC 9110 5.5), and the first one ends the name": {
+        ("COLON", "in-name"),
+        ("COLON", "before-colon"),
+        ("COLON", "after-colon"),
+        ("COLON", "in-value"),
+        ("COLON", "after-value"),
+    },
+}
+EXCEPTIONS = {one for group in READ_ALL_THE_SAME.values() for one in group}
+
+
+def vectors() -> list[tuple[str, str, str]]:
+    try:
+        expected = json.loads((VECTORS / "expected.json").read_text())["expected"]
+    except FileNotFoundError:
+        return []
+    return [(sign, place, outcomes[0]) for sign, places in expected.items() for place, outcomes in places.items()]
+
+
+@pytest.mark.skipif(not vectors(), reason=f"the tests of browsers are not at {VECTORS}")
+def test_all_the_vectors_of_browsers_are_there():
+    assert len(vectors()) == 102
+    refused = {(sign, place) for sign, place, outcome in vectors() if outcome == "Network Error"}
+    assert not EXCEPTIONS - refused
+
+
+@pytest.mark.parametrize(("sign", "place", "outcome"), vectors())
+async def test_an_odd_answer_is_read_as_browsers_agreed_or_as_is_noted(fetcher, sign, place, outcome):
+    raw = (VECTORS / f"resources/parsing_{sign}_{place}.asis").read_bytes()
+    async with Hostile({"*": raw}) as site:
+        if outcome == "Valid" or (sign, place) in EXCEPTIONS:
+            page = await fetcher.fetch(Request(url=site.url(), timeout_seconds=5))
+            assert page.status == 200
+            assert page.body.endswith(b"Test.")
+            assert all(name and name.isascii() and name.replace("-", "").isalpha() for name, _ in page.headers)
+        else:
+            error = await failure(fetcher, site.url(), timeout_seconds=5)
+            assert error.fault in (Fault.MALFORMED, Fault.TRUNCATED)
+            assert error.reason in ("not http", "bad header", "truncated")
+
+
+async def test_a_nul_in_a_header_is_malformed(fetcher):
+    async with Hostile({"*": ok(b"x", "X-Nul: a\0b")}) as site:
+        assert (await failure(fetcher, site.url())).fault == Fault.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("raw", "fault", "reason"),
+    [
+        (b"", Fault.RESET, "no answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", Fault.TRUNCATED, "truncated"),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", Fault.TRUNCATED, "truncated"),
+        (b"HTTP/1.1 200 OK\r\n", Fault.TRUNCATED, "truncated"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", Fault.TRUNCATED, "truncated"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n", Fault.TRUNCATED, "truncated"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab", Fault.MALFORMED, "bad chunk"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 30, Fault.MALFORMED, "bad chunk"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nxx", Fault.MALFORMED, "bad coding"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nxx", Fault.MALFORMED, "bad coding"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 4\r\n\r\nxxxx", Fault.MALFORMED, "bad coding"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", Fault.MALFORMED, "bad header"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", Fault.MALFORMED, "bad header"),
+        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", Fault.MALFORMED, "bad header"),
+        (b"<html>no head at all</html>", Fault.MALFORMED, "not http"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Fault.MALFORMED, "not http"),
+        (b"HTTP/9.9 200 OK\r\n\r\n", Fault.MALFORMED, "not http"),
+        (b"HTTP/1.1 20 OK\r\n\r\n", Fault.MALFORMED, "not http"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", Fault.MALFORMED, "not http"),
+    ],
+)
+async def test_a_broken_answer_has_a_name(fetcher, raw, fault, reason):
+    async with Hostile({"*": raw}) as site:
+        error = await failure(fetcher, site.url(), timeout_seconds=5)
+        assert (error.fault, error.reason) == (fault, reason), error
+
+
+async def test_a_body_longer_than_announced_ends_where_it_was_announced(fetcher):
+    async with Hostile({"*": keep(ok(b"abc") + b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")}) as site:
+        for _ in range(3):
+            assert (await fetcher.fetch(Request(url=site.url()))).body == b"abc"
+        assert site.connections == 3, "what is left over poisons no later request"
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_random_damage_is_a_page_or_a_fetch_error(fetcher, seed):
+    dice = random.Random(seed)
+    whole = (
+        b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Type: text/html\r\nContent-Encoding: identity\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    )
+    async with Hostile({}) as site:
+        for _ in range(25):
+            raw = bytearray(whole)
+            for _ in range(dice.randint(1, 4)):
+                place = dice.randrange(len(raw))
+                raw[place : place + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
+            site.answers["*"] = bytes(raw)
+            fetched = fetcher.fetch(Request(url=site.url(), timeout_seconds=3))
+            outcome = (await asyncio.gather(fetched, return_exceptions=True))[0]
+            fault = outcome.fault if isinstance(outcome, FetchError) else ""
+            named = fault in (Fault.MALFORMED, Fault.TRUNCATED, Fault.RESET)
+            assert isinstance(outcome, Page) or named, (outcome, bytes(raw))
