@@ -44,3 +44,14 @@ async def test_what_was_lost_when_a_receipt_was_handed_in_is_lost_when_it_is_ask
     assert await ann.hand_in(receipt) == [gone.token]
     assert await bob.void(receipt) == [gone.token]
     await fleet.check()
+
+
+async def test_a_receipt_stands_after_its_worker_was_reaped(fleet: Fleet) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", paths(fleet.hosts(1)[0], 2))
+    lease = (await ann.lease())[0]
+    receipt = ann.receipt([Done(lease=lease, outcomes=[lease.visits[0].stored()])])
+    await ann.hand_in(receipt)
+    await bob.reap("ann")
+    assert await bob.void(receipt) == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.parse.charset import charset, decode, in_utf8
+from shoal.parse.charset import PRESCAN_BYTES, charset, decode, in_utf8, prescan
 from shoal.parse.encodings import CODECS, encoding_of
 from shoal.parse.html import parse
 
@@ -71,6 +71,24 @@ def test_a_declaration_takes_effect_where_it_does_in_browsers() -> None:
             wrong.append(path.name)
     assert not wrong
     assert right >= 25
+
+
+FRONTS = (
+    "<!DOCTYPE html>|<!doctype html PUBLIC '-//W3C//DTD' \"x\">|<html>|<html lang=\"en\" xml:lang='a'>|"
+    '<html lang="<x>">|<head>|<head x>| |\n|\x0b|a|<!--|-->|<meta charset="utf-8">|<META  CharSet=UTF-8 />|'
+    "<meta charset=utf-8 x>|"
+    '<meta charset="utf-8/>|<meta charset=utf-8/>|<meta name=x>|<meta charset=koi8-r>|<meta\x0bcharset=utf-8>|'
+    '<meta http-equiv="Content-Type" content="text/html; charset=UTF-8" />|<title>|<meta charset=utf-8">'
+)
+
+
+@given(st.lists(st.sampled_from(FRONTS.split("|")), max_size=8))
+def test_the_short_way_to_the_charset_ends_where_the_prescan_does(pieces: list[str]) -> None:
+    body = "".join(pieces).encode()
+    if prescan(body, PRESCAN_BYTES):
+        assert charset(body) == prescan(body, PRESCAN_BYTES)
+    else:
+        assert charset(body) == "windows-1252"
 
 
 def test_utf_32_is_not_known_and_two_marks_are_one_mark_and_a_character() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidUrl
-from shoal.parse import html
+from shoal.parse import hostile, html
 from shoal.parse.hostile import tame
 from shoal.parse.html import FOLLOW, Link, Parsed, parse
 from shoal.parse.refresh import refresh_of
@@ -172,6 +172,29 @@ def test_a_plain_link_is_joined_as_the_url_parser_joins_it(href: str) -> None:
         assert found == ([expected] if expected else [])
 
 
+@given(st.lists(st.sampled_from(["..", ".", "", "a", "b.c", "?d=e", "..f", "#g"]), max_size=12))
+def test_steps_up_are_taken_as_the_url_parser_takes_them(segments: list[str]) -> None:
+    href = "/".join(segments)
+    for base in ("http://a.example/1/2//3/4.html?x=/y", "http://a.example/"):
+        try:
+            expected = [ada_url.join_url(base, href).partition("#")[0]] if href.partition("#")[0] else []
+        except ValueError:
+            expected = []
+        expected = [url for url in expected if url.startswith("http://") and not url.startswith("http://.")]
+        found = [link.url for link in parse(f'<a href="{href}">'.encode(), url=base).links]
+        assert [url for url in found if not url.startswith("http://.")] == expected
+
+
+def test_a_link_is_judged_by_all_its_repeats_whatever_their_fragments() -> None:
+    markup = "<a href=x#1 rel=nofollow></a><a href=x#2 rel='nofollow ugc'></a><a href=x#3></a><a href=x#4 rel=nofollow>"
+    assert _page(markup).links == (Link("http://a.example/dir/x", "a"),)
+    markup = "<a href='x #1'></a><a href='x '></a><a href='x#2'></a><a href='x #3'></a>"
+    assert _urls(markup) == ["http://a.example/dir/x%20", "http://a.example/dir/x"]
+    assert _urls("<svg><a xlink:href=/no>1</a><a xlink:href=/no href=/yes>2</a></svg><a href>3</a>") == [
+        "http://a.example/yes"
+    ]
+
+
 @given(st.text(alphabet='ab/.?#:@[]%\\ \t\u00e4\ufffd<>"', max_size=20))
 def test_every_link_is_in_its_canonical_spelling(href: str) -> None:
     body = f"<a href='{href}'>".encode()
@@ -238,6 +261,9 @@ BOMBS = {
     "nested lists": b"<ul><li>" * 100_000,
     "nested unknown elements": b"<x-y>" * 200_000,
     "copies of formatting": b"<p>" + b"".join(b"<font a=%d>" % n for n in range(3000)) + b"<p>x" * 3000,
+    "blocks behind end tags of nothing": b"<div><object></div></object>" * 60_000,
+    "blocks among end tags of nothing": b"<div></x>" * 60_000,
+    "inline elements before end tags of nothing": b"<span>" * 6_000 + b"</x>" * 300_000,
     "attributes": b"<p " + b" ".join(b"%x" % n for n in range(500_000)) + b">",
     "attributes with angles": b"<p " + b"<q ".join(b"%x" % n for n in range(500_000)) + b">",
     "attributes behind quotes": b'<a x=">" ' + b" ".join(b"%x" % n for n in range(100_000)) + b">",
@@ -247,6 +273,32 @@ BOMBS = {
     "NUL": b"\0" * 1_000_000,
     "unclosed quote": b'<a href="' * 300_000,
 }
+
+
+# Formatting that stays open behind what looks like its end tag, and blocks that copy it.
+NO_ENDS = (
+    b"<font a=%d></x>",
+    b"<font a=%d><!--</font>-->",
+    b"<font a=%d><style></font></style>",
+    b"<font a=%d><table></font></table>",
+    b'<font a="%d</font>">',
+    b'<FONT A="<%d"></x></x>',
+)
+
+
+@pytest.mark.parametrize("formatting", NO_ENDS)
+def test_end_tags_of_nothing_do_not_hide_copies_of_formatting(formatting: bytes) -> None:
+    body = b"<p>" + b"".join(formatting % n for n in range(6000)) + b"<p>x</x>" * 6000
+    assert tame(body)[1]
+
+
+def test_no_page_below_the_counted_limits_makes_more_copies_than_they_say() -> None:
+    body = b"<p>" + b"".join(b"<font a=%d>" % n for n in range(998)) + b"<p>x" * 999
+    assert not tame(body)[1]
+    assert len(html.tree_of(body).tags("font")) <= hostile.MAX_COPIES
+    # Three of a kind stay open, as the standard says: it is what clears pages of many tags.
+    same = b"<p>" + b"<font a=1>" * 998 + b"<p>x" * 999
+    assert len(html.tree_of(same).tags("font")) < 998 + 4 * 999
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -271,6 +323,8 @@ def test_flat_pages_keep_their_links_text_and_metas() -> None:
 def test_large_honest_pages_are_not_reduced() -> None:
     row = b"<tr><td><a href=/r/%d>row</a><td class=c><p>text <b>bold</b> <i>it</i><br><img src=x>"
     assert not tame(b"<table>" + b"".join(row % n for n in range(20_000)) + b"</table>")[1]
+    item = b"<li class=t><a href=/r/%d><code class=k%d><span>x</span></code></a><ul><li>y</li></ul></li>"
+    assert not tame(b"<ul>" + b"".join(item % (n, n % 10) for n in range(10_000)) + b"</ul>")[1]
     assert not tame(b"<ul>" + b"<li>item <p>one <p>two" * 30_000)[1]
     assert not tame(b"<img src='data:image/png;base64," + base64.b64encode(Random(7).randbytes(200_000)) + b"'>")[1]
     assert not tame(b"<script>" + b"var a = 1; " * 20_000 + b"</script>")[1]

@@ -64,12 +64,11 @@ def living(folder: Path) -> set[str]:
 async def take_back(frontier: Frontier, folder: Path) -> int:
     """Take back what workers hold that died with their supervisor; how many leases that were."""
     taken = 0
-    for name, dead in _found(folder):
-        if dead:
-            trace = Trace(folder, name, -1)
-            token, number = trace.guilty()
-            taken += await frontier.reap(name, token=token, number=number)
-            trace.end()
+    for name in (name for name, dead in _found(folder) if dead):
+        trace = Trace(folder, name, -1)
+        token, number = trace.guilty()
+        taken += await frontier.reap(name, token=token, number=number)
+        trace.end()
     return taken
 
 

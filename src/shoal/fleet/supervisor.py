@@ -78,11 +78,7 @@ class Supervisor:
 
     @property
     def living(self) -> set[str]:
-        """The names of the workers whose processes run, or which were not reaped yet.
-
-        Their files are not gathered. A batch that a dead worker did not acknowledge may be missing in another output:
-        only when its leases are gone does its receipt say for certain which pages somebody else fetches again.
-        """
+        """The names of the workers whose processes run."""
         return set(self._running)
 
     @property
@@ -179,6 +175,8 @@ class Supervisor:
 
     async def _over(self, process: Process, code: int, frontier: Frontier | None) -> None:
         """Take back what a process held that has ended. Reaped after a clean end too: the store forgets its name."""
+        del self._running[process.name]
+        self._totals.keep(process.report)
         token, number = "", 0
         # One that we ended ourselves was slow to stop; no page is to blame for that.
         if code not in (0, CANNOT_WORK) and not process.killed:
@@ -191,10 +189,6 @@ class Supervisor:
         except (ShoalError, TimeoutError) as error:
             why = str(error) or "The store does not answer."
             self._tell("died", process, f"What worker {process.name} held is free when its leases run out: {why}")
-        finally:
-            # Not before it was reaped: see `living`.
-            del self._running[process.name]
-            self._totals.keep(process.report)
 
     def _heard(self, report: Report) -> None:
         self._on_event(Event("idle" if report.idle else "report", report.worker))

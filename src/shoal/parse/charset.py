@@ -32,6 +32,15 @@ _CONTENT = re.compile(
 )
 _XML = re.compile(rb"""<\?xml[^>]*?encoding[\x00-\x20]*=[\x00-\x20]*(["'])([^\x00-\x20"'>]+)\1[^>]*>""")
 
+# How most pages begin. The prescan finds the same in fifteen times the time.
+_USUAL = re.compile(
+    rb"""[\t\n\f\r ]*(?:<!doctype[^>]*>[\t\n\f\r ]*)?"""
+    rb"""(?:<html(?:[\t\n\f\r ]+[a-z:-]+="[^"]*")*[\t\n\f\r ]*>[\t\n\f\r ]*)?(?:<head>[\t\n\f\r ]*)?"""
+    rb"""<meta[\t\n\f\r ]+(?:charset="utf-8"|charset=utf-8(?=[\t\n\f\r >])"""
+    rb"""|http-equiv="content-type"[\t\n\f\r ]+content="text/html; ?charset=utf-8")[\t\n\f\r ]*/?>""",
+    re.IGNORECASE,
+)
+
 # Their content is text. The standard's prescan reads on inside; the search for a late declaration does not.
 _RAW = frozenset({b"script", b"style", b"title", b"textarea", b"noembed", b"noframes", b"xmp"})
 # What may stand in a head: at any other tag the search for a late declaration ends.
@@ -50,6 +59,8 @@ def charset(body: bytes, content_type: str = "") -> str:
         name = encoding_of(declared[1] if declared[1] is not None else declared[2])
         if name:
             return name
+    if _USUAL.match(body, 0, PRESCAN_BYTES):
+        return "utf-8"
     return prescan(body[: 2 * PRESCAN_BYTES], PRESCAN_BYTES) or _guess(body)
 
 

@@ -3,8 +3,8 @@
 Building a tree by the rules of HTML takes quadratic time in the depth of elements and in the attributes of one tag, and
 open formatting elements are copied into every later block: 16 KB of `<font a=1><font a=2>...<p><p>` become a million
 nodes. Owns the cheap signs of that and the flattening, which keeps what Shoal reads (links, metas, title) and replaces
-all other tags by a space. The signs are a heuristic: they count tags and do not build the tree. What passes them and
-still costs a worker its life is found by blame, as every poison page is.
+all other tags by a space. Most pages are cleared by counting their tags. What passes the signs and still costs a worker
+its life is found by blame, as every poison page is.
 """
 
 from __future__ import annotations
@@ -14,11 +14,23 @@ import re
 # Tags of one page: more are cut off. A million links took 516 MB, so this is about 200 MB.
 MAX_TAGS = 400_000
 MAX_DEPTH = 2_000
-# Copies of formatting elements that may be made, each a node.
-MAX_COPIES = 500_000
-# More start tags without an end tag than this, or more tags than this, and the page is looked at closely.
+# Copies of formatting elements that may be made, each a node: with lexbor 430 bytes and 280 ns.
+MAX_COPIES = 1_000_000
+# So few tags cannot cost much, whatever they are: half of them formatting, copied by the other half, make a million
+# copies; all of them nested take 7 ms.
+_FEW = 2_000
+# Up to here a page is cleared by the number of its end tags. End tags of nothing can deceive it: at worst, 16,000 tags
+# are nested in each other, which takes 0.4 s, or make 16 million copies, which a worker may not survive. To look closer
+# from 5,000 on would leave a tenth of that and cost a twelfth of the whole reading of a large page.
+_MANY = 16_000
 _UNCLOSED = 1_000
-_MANY = 50_000
+# Beyond that a page is cleared by what its tags can do at most. Honest pages come near it: the contents of a manual
+# have 100,000 tags, with ten kinds of formatting.
+_CLEARED_COPIES = 3_000_000
+# Start tags times tags: how many steps lexbor may take to look for the element that a tag closes, 2.5 ns each.
+_STEPS = 600_000_000
+# The same for the look at single tags here, which is slower.
+_LOOKS = 2_000_000
 _WINDOW = 32_768
 # Attributes need something between them; base64 in a data: URL has a slash in 64 characters, 512 in a window.
 _SEPARATORS = b" \t\n\f\r/\"'"
@@ -34,11 +46,26 @@ _FLAT = re.compile(
     re.IGNORECASE,
 )
 _FORMATTING = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
+# Start tags of the above, whole where their end is beyond doubt. Without IGNORECASE it takes a fifth less.
+_FORMATTED = re.compile(
+    rb"<[bcefinstuBCEFINSTU](?:[iI][gG]|[oO](?:[dD][eE]|[nN][tT]|[bB][rR])|[mM][aA][lL][lL]|[mM]"
+    rb"|[tT][rR](?:[iI][kK][eE]|[oO][nN][gG])|[tT])?+(?:>|(?=[\s/])"
+    rb"(?:(?:[\s/]++[^\s\"'<>=/]++(?:\s*+=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|[^\s\"'<>=`]++))?+)*+[\s/]*+>)?+)"
+)
+_TOKEN = re.compile(rb"<(?:(/?)([a-zA-Z][a-zA-Z0-9:-]*+)|!--)")
 # Without end tags, or closed by their own kind or by their parent's end: they do not add to the depth by themselves.
 _SHALLOW = frozenset(
     b"area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr "
     b"a p li dt dd tr td th thead tbody tfoot colgroup caption option optgroup html head body".split()
 )
+# End tags do not reach past these, and those of inline elements not past blocks.
+_WALLS = frozenset(b"applet marquee object table template foreignobject desc mi mo mn ms mtext annotation-xml".split())
+_BLOCKS = frozenset(
+    b"address article aside blockquote button center details dir div dl fieldset figcaption figure footer form h1 h2 "
+    b"h3 h4 h5 h6 header hgroup listing main menu nav ol pre search section select summary ul".split()
+)
+# Their content is text: end tags in it are none.
+_RAW = frozenset(b"iframe noembed noframes script style textarea title xmp".split())
 
 
 def tame(body: bytes) -> tuple[bytes, bool, int]:
@@ -49,9 +76,7 @@ def tame(body: bytes) -> tuple[bytes, bool, int]:
         end = _place_of(body, MAX_TAGS)
         lost = body.count(b"<a ", end)
         body, tags = body[:end], MAX_TAGS
-    # No more tags can be unclosed than there are: most small pages need no second count.
-    odd = tags > _UNCLOSED and (tags > _MANY or tags - 2 * body.count(b"</") > _UNCLOSED)
-    if (odd and _costly(body)) or (len(body) > _WINDOW and _crowded(body)):
+    if (tags > _FEW and _suspect(body, tags) and _costly(body)) or (len(body) > _WINDOW and _crowded(body)):
         return _FLAT.sub(lambda tag: tag[1] or b" ", body), True, lost
     return body, cut, lost
 
@@ -69,28 +94,91 @@ def _place_of(body: bytes, number: int) -> int:
     return low
 
 
+def _suspect(body: bytes, tags: int) -> bool:
+    """Counts do not clear the page: its tags have to be followed one by one."""
+    ends = body.count(b"</")
+    starts = tags - ends
+    if starts - ends > _UNCLOSED:
+        return True
+    if tags <= _MANY:
+        return False
+    # Links and items do not nest without something else between them, so there is at most one of each for one of those.
+    if starts * tags > _STEPS and 3 * (starts - body.count(b"<a ") - body.count(b"<li>")) * tags > _STEPS:
+        return True
+    # Of formatting elements with the same attributes no more than three stay open: so says HTML, and lexbor does.
+    kinds = set(_FORMATTED.findall(body))
+    return 3 * len(kinds) * tags > _CLEARED_COPIES or any(kind[-1:] != b">" for kind in kinds)
+
+
 def _costly(body: bytes) -> bool:
-    """Follow the tags as if each end tag closed the last of its name: how deep, and how many copies?"""
-    open_of: dict[bytes, int] = {}
-    depth = formatting = copies = 0
-    for tag in _TAG.finditer(body):
-        name = tag[2].lower()
-        if tag[1]:
-            if open_of.get(name):
-                open_of[name] -= 1
-                depth -= 1
-                formatting -= name in _FORMATTING
+    """Follow the tags as the tree would: how deep, and how many copies? End tags that may be none close nothing."""
+    stack: list[bytes] = []
+    active: list[tuple[bytes, int]] = []  # Formatting that goes on in later blocks, and the walls around it.
+    copies = steps = walls = after = comment_end = 0
+    raw = b""  # The element whose content is text: what has to end before other end tags count again.
+    for token in _TOKEN.finditer(body):
+        slash, name = token.groups()
+        if name in _SHALLOW:
+            copies += len(active)
+            after = token.end()
             continue
-        if name in _FORMATTING:
-            formatting += 1
+        before, after = after, token.end()
+        start = token.start()
+        if name is None:
+            if start >= comment_end:
+                comment_end = body.find(b"-->", start) % (len(body) + 1)
+            continue
+        if not name.islower():
+            name = name.lower()
+        if not slash:
+            if name in _FORMATTING:
+                active.append((name, walls))
+            else:
+                copies += len(active)
+                if name in _WALLS:
+                    walls += 1
+                elif name in _RAW:
+                    raw = raw or name
+            if name not in _SHALLOW:  # They may be written in capitals.
+                stack.append(name)
         else:
-            copies += formatting
-        if name not in _SHALLOW:
-            open_of[name] = open_of.get(name, 0) + 1
-            depth += 1
-        if depth > MAX_DEPTH or copies > MAX_COPIES:
+            if raw == name:
+                raw = b""
+            # Without a `>` since the last tag, this one is inside it.
+            if raw or start < comment_end or body.find(b">", before, start) < 0:
+                continue
+            if stack and stack[-1] == name and name not in _FORMATTING and name not in _WALLS:
+                stack.pop()
+                continue
+            formatting = name in _FORMATTING
+            if formatting:
+                place = next((at for at in range(len(active) - 1, -1, -1) if active[at][0] == name), -1)
+                steps += len(active) - place
+                if place < 0 or active[place][1] < walls:
+                    continue
+                del active[place]
+            place, looked = _closed(stack, name)
+            steps += looked
+            if place >= 0:
+                end = place + 1 if formatting else len(stack)
+                walls -= sum(element in _WALLS for element in stack[place:end]) if walls else 0
+                del stack[place:end]
+        if len(stack) > MAX_DEPTH or copies > MAX_COPIES or steps > _LOOKS:
             return True
-    return False
+    return copies > MAX_COPIES
+
+
+def _closed(stack: list[bytes], name: bytes) -> tuple[int, int]:
+    """The place of the element that this end tag closes, -1 for none, and how many were looked at."""
+    passes_blocks = name in _BLOCKS or name in _WALLS or name in _FORMATTING
+    looked = 0
+    for element in reversed(stack):
+        looked += 1
+        if element == name:
+            return len(stack) - looked, looked
+        if element in _WALLS or (element in _BLOCKS and not passes_blocks):
+            break
+    return -1, looked
 
 
 def _crowded(body: bytes) -> bool:

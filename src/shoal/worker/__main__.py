@@ -32,15 +32,16 @@ class _Ending:
     """The first signal, or the end of our input, stops the worker; a second signal ends the process at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = self._heard = False
         self._stop: Callable[[], object] | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             # asyncio's own handlers run in the loop, which a page may keep busy.
             signal.signal(number, self._hear)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self._heard:
             os._exit(128 + number)
+        self._heard = True
         self.ask()
 
     def ask(self) -> None:

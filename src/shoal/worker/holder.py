@@ -197,6 +197,11 @@ class Holders:
             # Aborted, at a stop: the host has been asked until now.
             hold.finish(success=None, response_seconds=None)
             raise
+        except Exception as error:
+            # No memory for it, or a header that cannot be sent: it does that to itself alone, not to every worker.
+            hold.finish(success=None, response_seconds=None)
+            self.count_request(0)
+            return Answer(Fault.ABORTED, Verdict(Do.FAIL, f"fetching: {type(error).__name__}"), None, started)
         finally:
             self.fetching -= 1
         hold.finish(success=is_success(page.status), response_seconds=page.timings.total)

@@ -26,8 +26,14 @@ def pack(receipt: Receipt, keys: dict[str, list[Key]]) -> bytes:
 
 
 def refused(lost: Iterable[str], keys: dict[str, list[Key]]) -> list[Key]:
-    """The records whose leases are lost: somebody else makes those visits again."""
-    return [key for token in lost for key in keys.get(token, ())]
+    """The records whose leases are lost: somebody else makes those visits again.
+
+    That may have been this very worker: a batch can hold a page under the lease it lost and under the one it was given
+    after that. The output has one record of it, which stands.
+    """
+    gone = set(lost)
+    standing = {key for token, some in keys.items() if token not in gone for key in some}
+    return [key for token in gone for key in keys.get(token, ()) if key not in standing]
 
 
 async def replay(frontier: Frontier, packed: bytes) -> Collection[Key]:

@@ -40,7 +40,8 @@ if worker ~= '' then
     end
   end
   if nextRank < 0 and #tokens == 1000 then nextRank = from + 1000 - taken end
-  if nextRank < 0 then call('HDEL', P .. 'workers', worker) call('HDEL', P .. 'acks', worker) end
+  -- Its last acknowledgement is kept: an output may still ask whether it was taken (void).
+  if nextRank < 0 then call('HDEL', P .. 'workers', worker) end
   reaped = reaped + taken
 end
 save()

@@ -1,0 +1,145 @@
+"""Runs the command `shoal` as a person does: in a folder of its own, as a process of its own, judged by what is left.
+
+shell = Shell(folder)
+ran = shell.run("crawl", url, "--delay", "0")
+assert ran.code == 0, ran.err
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.servers import alive, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCAL = ("--allow-network", "127.0.0.0/8")
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    def __post_init__(self) -> None:
+        assert "Traceback" not in self.err, self.err
+
+
+@dataclass
+class Running:
+    """A command that runs. `said` grows with what it writes to stderr."""
+
+    process: subprocess.Popen[str]
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._out: list[str] = []
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._ears = [
+            threading.Thread(target=lambda: self.said.extend(iter(self.process.stderr.readline, ""))),  # type: ignore[union-attr]
+            threading.Thread(target=lambda: self._out.extend(iter(self.process.stdout.readline, ""))),  # type: ignore[union-attr]
+        ]
+        for ear in self._ears:
+            ear.start()
+
+    def until_said(self, text: str) -> None:
+        wait_until(lambda: any(text in line for line in self.said), f"{text!r} in {self.said}")
+
+    def workers(self) -> list[int]:
+        """Process ids of its worker processes."""
+        return [pid for pid in children(self.process.pid) if b"shoal.worker" in command_line(pid)]
+
+    def end(self, how: int | None = None, seconds: float = 60.0) -> Ran:
+        if how is not None:
+            self.process.send_signal(how)
+        code = self.process.wait(seconds)
+        for ear in self._ears:
+            ear.join(10)
+        return Ran(code, "".join(self._out), "".join(self.said))
+
+
+@dataclass
+class Shell:
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    started: list[Running] = field(default_factory=list)
+
+    def start(self, *args: object, given: str | None = None, program: tuple[str, ...] = ("-m", "shoal")) -> Running:
+        paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        strange = {name for name in os.environ if name.startswith("SHOAL_") or name in ("REDIS_URL", "WORKER_ID")}
+        environ = {name: value for name, value in os.environ.items() if name not in strange} | self.environ
+        process = subprocess.Popen(
+            [sys.executable, *program, *map(str, args)], cwd=self.folder, text=True, start_new_session=True,
+            env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        if process.stdin is not None:
+            process.stdin.write(given or "")
+            process.stdin.close()
+        self.started.append(Running(process))
+        return self.started[-1]
+
+    def run(self, *args: object, given: str | None = None, seconds: float = 60.0) -> Ran:
+        return self.start(*args, given=given).end(seconds=seconds)
+
+    def crawl(self, *args: object, **how: Any) -> Ran:
+        return self.run("crawl", *args, *LOCAL, **how)
+
+    def rows(self, name: str = "pages.db") -> dict[str, dict[str, Any]]:
+        with contextlib.closing(sqlite3.connect(self.folder / name)) as connection:
+            connection.row_factory = sqlite3.Row
+            found = [dict(row) for row in connection.execute("SELECT * FROM pages")]
+        assert len({(row["crawl"], row["url"]) for row in found}) == len(found)
+        return {row["url"]: row for row in found}
+
+    def lines(self, name: str = "pages.jsonl") -> list[str]:
+        """The URLs of a file of JSON lines, in order."""
+        return [json.loads(line)["url"] for line in (self.folder / name).read_text().splitlines()]
+
+    def counts(self, crawl: str, *where: str) -> dict[str, Any]:
+        ran = self.run("show", crawl, "--json", *where)
+        assert ran.code == 0, ran.err
+        told: dict[str, Any] = json.loads(ran.out)
+        return told
+
+    def close(self) -> None:
+        """Nothing that was started outlives a test."""
+        for running in self.started:
+            pids = running.workers()
+            if running.process.poll() is None:
+                running.process.kill()
+            running.end()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if (self.folder / ".shoal/store/keeper.lock").exists():
+            keeper = (self.folder / ".shoal/store/keeper.lock").read_text()
+            wait_until(lambda: not keeper or not alive(int(keeper)), "the embedded store stops")
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
+    return found
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,86 @@
+"""Looking at crawls and steering them while another process runs them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import wait_until
+from tests.site.answers import page
+from tests.site.site import Site, serving
+from tests.system.commanding import LOCAL, Shell
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=20) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    tree = site.plant(400, [host])
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "far")
+    wait_until(lambda: len(site.requests(host)) > 3, "it runs")
+    assert "Crawl far is paused." in shell.run("pause", "far").err
+    running.until_said("Somebody paused the crawl. Go on with it by: shoal resume far")
+    wait_until(lambda: shell.counts("far")["counts"]["leased"] == 0, "what was leased has ended")
+    asked = len(site.requests(host))
+    assert "Crawl far is running." in shell.run("resume", "far").err
+    wait_until(lambda: len(site.requests(host)) > asked + 2, "it goes on")
+    assert "running" in shell.run("crawls").out
+    assert "Crawl far is stopped." in shell.run("stop", "far").err
+    ran = running.end(seconds=30)
+    assert ran.code == 1
+    assert "was stopped by somebody" in ran.err
+    assert len(shell.rows()) < 400
+    ran = shell.crawl("--name", "far")
+    assert ran.code == 1
+    assert "is stopped for good" in ran.err
+
+
+def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/gone"))
+    assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "again").code == 0
+    assert shell.run("failed", "again").out == f"status 404\thttp://{host}/gone\n"
+    told = shell.counts("again")
+    assert told["failed"] == {"status 404": 1}
+    assert told["state"] == "finished"
+    site.at(host, "/gone", page())
+    assert "1 URLs wait again" in shell.run("failed", "again", "--retry").err
+    ran = shell.crawl("--name", "again")
+    assert ran.code == 0, ran.err
+    assert shell.rows()[f"http://{host}/gone"]["status"] == 200
+    assert "excluded" not in shell.run("show", "again").out
+
+
+def test_a_blocked_host_is_not_asked(site: Site, shell: Shell) -> None:
+    first, second = site.take(2)
+    site.at(first, "/", page(f"http://{second}/"))
+    site.at(second, "/", page())
+    running = shell.start("crawl", f"http://{first}/", *LOCAL, "--name", "a", "--delay", "0")
+    assert running.end().code == 0
+    assert "blocked" in shell.run("hosts", second, "--block").out
+    ran = shell.crawl(f"http://{first}/", "--delay", "0", "--name", "b", "--scope", "any")
+    assert ran.code == 0, ran.err
+    assert site.requests(second) == []
+
+
+def test_a_terminal_that_goes_away_pauses_the_crawl(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    tree = site.plant(100, [host])
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "hup")
+    wait_until(lambda: len(site.requests(host)) > 3, "it runs")
+    assert running.end(signal.SIGHUP).code == 130
+    assert shell.counts("hup")["state"] == "paused"

@@ -1,0 +1,216 @@
+"""`shoal crawl` from its first URL to its summary, as a process on a real site."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import alive, wait_until
+from tests.site.answers import Answer, page, robots
+from tests.site.site import Site, serving
+from tests.system.commanding import LOCAL, Shell, command_line
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=60) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def test_a_site_is_crawled_to_its_end(site: Site, shell: Shell) -> None:
+    hosts = site.take(3)
+    tree = site.plant(60, hosts)
+    seeds = [f"http://{host}/" for host in hosts[1:]]
+    ran = shell.crawl(tree.url(0), *seeds, "--delay", "0.02", "--name", "whole")
+    assert ran.code == 0, ran.err
+    assert ran.out == ""
+    rows = shell.rows()
+    assert {url for url, row in rows.items() if row["status"] == 200} == tree.walk()
+    assert "stored    60 pages" in ran.err
+    assert re.search(r"failed +2: 2 status 404", ran.err)
+    assert "sqlite:" + str(shell.folder / "pages.db") in ran.err
+    assert "The user agent has no contact" in ran.err
+    judge = site.judge(*hosts)
+    assert not judge.impolite(0.02)
+    assert not judge.repeated()
+    # Nothing is left but the store and the pages.
+    assert sorted(path.name for path in shell.folder.iterdir()) == [".shoal", "pages.db"]
+    assert list((shell.folder / ".shoal/workers").iterdir()) == []
+
+
+def test_each_output_gets_every_page_once(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    tree = site.plant(30, [host])
+    who = "tests/1.0 (+https://example.org/bot)"
+    ran = shell.crawl(
+        tree.url(0), "--delay", "0", "--user-agent", who, "--out", "a.db", "--out", "b.jsonl", "--workers", "2"
+    )
+    assert ran.code == 0, ran.err
+    assert "contact" not in ran.err
+    assert set(shell.rows("a.db")) == tree.walk()
+    assert sorted(shell.lines("b.jsonl")) == sorted(tree.walk())
+
+
+def test_seeds_come_from_files_and_from_standard_input(site: Site, shell: Shell) -> None:
+    first, second, third = site.take(3)
+    (shell.folder / "seeds.txt").write_text(f"# mine\n\nhttp://{first}/a\n")
+    # A bare host is meant as http, as for curl and wget.
+    ran = shell.crawl("--seeds", "seeds.txt", f"{second}/b?c", "--delay", "0", "--no-follow")
+    assert ran.code == 1, ran.err
+    ran = shell.crawl("--seeds", "-", "--delay", "0", given=f"http://{third}/c\n")
+    assert [path for host in (first, second, third) for path in site.judge(host).paths(host)] == [
+        "/robots.txt", "/a", "/robots.txt", "/b?c", "/robots.txt", "/c",
+    ]  # fmt: skip
+
+
+def test_a_crawl_that_got_no_page_is_an_error_to_scripts(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    ran = shell.crawl(f"http://{host}/missing", "--delay", "0")
+    assert ran.code == 1
+    assert "1 status 404" in ran.err
+
+
+def test_a_finished_crawl_says_so_and_asks_nothing(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page())
+    assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one").code == 0
+    asked = len(site.requests(host))
+    ran = shell.crawl("--name", "one")
+    assert ran.code == 0
+    assert "Crawl one is finished already" in ran.err
+    assert len(site.requests(host)) == asked
+
+
+def test_limits_and_scope_hold(site: Site, shell: Shell) -> None:
+    hosts = site.take(2)
+    tree = site.plant(40, hosts)
+    ran = shell.crawl(tree.url(0), "--delay", "0", "--scope", "any", "--max-pages", "7")
+    assert ran.code == 0, ran.err
+    assert len(shell.rows()) == 7
+    asked = len(site.requests(*hosts))
+    ran = shell.crawl(tree.url(0), "--delay", "0", "--out", "deep.db", "--max-depth", "1", "--deny", "/3$")
+    assert ran.code == 0, ran.err
+    # Page 0 on the first host leads to pages 1, 2 and 3, of which 2 is on the same host.
+    assert set(shell.rows("deep.db")) == {tree.url(0), tree.url(2)}
+    assert len(site.requests(*hosts)) - asked <= 3
+
+
+def test_robots_are_kept_unless_they_are_to_be_ignored(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n"))
+    site.at(host, "/", page("/private", "/open"))
+    site.at(host, "/private", page())
+    site.at(host, "/open", page())
+    ran = shell.crawl(f"http://{host}/", "--delay", "0")
+    assert ran.code == 0, ran.err
+    assert "1 robots.txt" in ran.err
+    assert site.judge(host).times(f"http://{host}/private") == 0
+    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--ignore-robots", "--out", "all.db")
+    assert f"http://{host}/private" in shell.rows("all.db")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_pauses_the_crawl_and_its_name_goes_on(site: Site, shell: Shell, how: int) -> None:
+    hosts = site.take(2)
+    tree = site.plant(60, hosts)
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--name", "mine",
+                          "--out", "pages.jsonl", "--out", "pages.db")  # fmt: skip
+    wait_until(lambda: len(site.requests(*hosts)) > 15, "some pages are fetched")
+    ran = running.end(how)
+    assert ran.code == 130, ran.err
+    assert "is paused. Resume it with: shoal crawl --name mine" in ran.err
+    told = shell.counts("mine")
+    assert told["state"] == "paused"
+    assert told["counts"]["leased"] == 0
+    assert 0 < told["counts"]["stored"] < 60
+    # What was stored before the end can be read now.
+    assert len(shell.lines()) == told["counts"]["stored"] == len(shell.rows())
+    ran = shell.crawl("--name", "mine", "--delay", "3")
+    assert ran.code == 0, ran.err
+    assert "Crawl mine goes on" in ran.err
+    assert "What the crawl began with still holds, and not the new --delay" in ran.err
+    assert set(shell.rows()) == tree.walk()
+    assert sorted(shell.lines()) == sorted(tree.walk())
+    judge = site.judge(*hosts)
+    assert not judge.impolite(0.05)
+    # F2: a polite end costs not one request.
+    assert not judge.repeated()
+
+
+def test_a_second_signal_ends_everything_at_once(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", Answer(body="slow", after=30))
+    running = shell.start("crawl", f"http://{host}/", *LOCAL, "--name", "slow")
+    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the slow page is asked for")
+    workers = running.workers()
+    assert workers
+    running.process.send_signal(signal.SIGINT)
+    running.until_said("Another Ctrl-C ends at once")
+    assert running.end(signal.SIGINT, seconds=5).code == 130
+    wait_until(lambda: not any(map(alive, workers)), "the workers are gone", 5)
+    # What was held is taken back at once: nobody waits for a lease of a minute.
+    site.at(host, "/", page())
+    ran = shell.crawl("--name", "slow", seconds=20)
+    assert ran.code == 0, ran.err
+    assert shell.rows()[f"http://{host}/"]["status"] == 200
+
+
+def test_an_interrupted_crawl_is_paused_when_another_one_begins(site: Site, shell: Shell) -> None:
+    first, second = site.take(2)
+    tree = site.plant(50, [first])
+    site.at(second, "/", page())
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.1", "--name", "old")
+    wait_until(lambda: len(site.requests(first)) > 5, "some pages are fetched")
+    running.end(signal.SIGKILL)
+    wait_until(lambda: not running.workers(), "the workers have ended")
+    ran = shell.crawl(f"http://{second}/", "--delay", "0", "--name", "new")
+    assert ran.code == 0, ran.err
+    assert "Crawl old was interrupted; it is paused. Go on with it by: shoal crawl --name old" in ran.err
+    assert shell.counts("old")["state"] == "paused"
+
+
+def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: Shell) -> None:
+    one, two = site.take(2)
+    long, short = site.plant(40, [one]), site.plant(10, [two])
+    first = shell.start("crawl", long.url(0), *LOCAL, "--delay", "0.05", "--name", "long", "--out", "long.jsonl")
+    first.until_said("Crawl long begins")
+    second = shell.start("crawl", short.url(0), *LOCAL, "--delay", "0.05", "--name", "short", "--out", "short.jsonl")
+    ran = second.end()
+    assert ran.code == 0, ran.err
+    assert "interrupted" not in ran.err
+    ran = first.end()
+    assert ran.code == 0, ran.err
+    assert sorted(shell.lines("short.jsonl")) == sorted(short.walk())
+    assert sorted(shell.lines("long.jsonl")) == sorted(long.walk())
+    assert not site.judge(one, two).impolite(0.05)
+
+
+def test_secrets_are_in_no_command_line_and_in_no_message(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", Answer(body="x", after=2))
+    running = shell.start(
+        "crawl", f"http://{host}/", *LOCAL, "--name", "secret", "--auth", "ann:s3cret-a", "--cookie", "id=s3cret-b",
+        "--header", "X-Key: s3cret-c", "--proxy", "",
+    )  # fmt: skip
+    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the page is asked for")
+    workers = running.workers()
+    assert workers
+    for pid in workers:
+        assert b"s3cret" not in command_line(pid)
+    ran = running.end()
+    assert ran.code == 0
+    assert "s3cret" not in ran.err + ran.out
+    shown = shell.run("show", "secret", "--json")
+    assert "s3cret" not in shown.out
+    assert '"X-Key": "***"' in shown.out

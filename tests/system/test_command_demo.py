@@ -1,0 +1,62 @@
+"""`shoal demo` as a program: what it prints, what it leaves behind, and that it would notice."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.commanding import Shell
+
+# The same demo with a judge that wants more than it gets: it must not look away.
+STRICTER = "import shoal.cli.demo_site as d; d.Sites.delay = lambda self, site: 0.5; from shoal.cli import main; main()"
+UNRULY = (
+    "import shoal.politeness.robots as r, shoal.cli.demo_site as d; d._ROBOTS['news'] = ''; "
+    "from shoal.cli import main; main()"
+)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "here").mkdir()
+    shell = Shell(tmp_path / "here", environ={"TMPDIR": str(tmp_path / "tmp")})
+    yield shell
+    shell.close()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_demo_reports_what_held(shell: Shell) -> None:
+    for _ in range(2):  # the second one replaces the results of the first
+        ran = shell.run("demo")
+        assert ran.code == 0, ran.err
+        assert "All 37 pages are stored, each once, and no host was asked too soon." in ran.out
+        gaps = re.findall(r"^(\w+) +\d+ +\d+ +1 +(\d\.\d+) s +(\d\.\d+) s$", ran.out, re.M)
+        assert len(gaps) == 4
+        assert all(float(gap) >= float(delay) for _, gap, delay in gaps)
+        assert "2 redirect, 2 robots.txt" in ran.err
+        assert re.search(r"redirect +http://\S+/catalogue \(301\) -> http://\S+/all-books", ran.out)
+        assert re.search(r"failed +http://\S+/lost-book: status 404", ran.out)
+        assert max(map(len, ran.out.splitlines())) <= 100
+    assert sorted(path.name for path in (shell.folder / "shoal-demo").iterdir()) == ["pages.db", "pages.jsonl"]
+    assert len(shell.rows("shoal-demo/pages.db")) == 38
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [(STRICTER, "s after the request before"), (UNRULY, "pages of 37 are missing")],
+)
+def test_a_demo_in_which_something_does_not_hold_says_so(shell: Shell, program: str, sentence: str) -> None:
+    ran = shell.start("demo", program=("-c", program)).end()
+    assert ran.code == 1, ran.err
+    assert sentence in ran.err
+
+
+def test_an_interrupted_demo_leaves_nothing_running(shell: Shell) -> None:
+    running = shell.start("demo")
+    running.until_said("Crawl demo begins")
+    ran = running.end(signal.SIGINT)
+    assert ran.code == 130, ran.err

@@ -1,0 +1,33 @@
+"""The reference of commands names every command and every flag there is."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from shoal.cli.program import COMMANDS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/commands.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_flag_is_in_the_reference(name: str) -> None:
+    command: click.Command = import_module(f"shoal.cli.{name}").command
+    assert f"shoal {name}" in PAGE
+    assert command.name == name
+    assert command.short_help == COMMANDS[name]
+    for param in command.params:
+        for flag in param.opts:
+            if isinstance(param, click.Option):
+                assert re.search(rf"`[^`]*{re.escape(flag)}\b", PAGE), f"{flag} of {name} is not in the reference"
+
+
+def test_the_reference_names_no_flag_that_is_not_there() -> None:
+    known = {"--help"}
+    for name in COMMANDS:
+        known |= {flag for param in import_module(f"shoal.cli.{name}").command.params for flag in param.opts}
+    assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= known

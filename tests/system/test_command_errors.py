@@ -1,0 +1,166 @@
+"""What people type wrongly, and what is wrong with their machines: one sentence on stderr, and the right exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal import Frontier
+from tests.servers import free_port
+from tests.system.commanding import LOCAL, Shell
+
+URL = "http://127.0.0.1:9/"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (["crawl"], "Give a URL, --seeds with a file of them, or the --name"),
+        (["crawl", "not a url"], "'not a url' is not a URL"),
+        (["crawl", "mailto:ann@example.org"], "is not visited"),
+        (["crawl", "file:///etc/passwd"], "is not visited: only http, https, ftp URLs are"),
+        (["crawl", "http://"], "is not a URL"),
+        (["crawl", URL, "--dely", "2"], "No such option '--dely'"),
+        (["crawl", URL, "--delay", "-1"], "-1.0 is not in the range"),
+        (["crawl", URL, "--delay", "nan"], "delay_seconds is nan"),
+        (["crawl", URL, "--workers", "0"], "0 is not in the range"),
+        (["crawl", URL, "--scope", "world"], "'world' is not one of"),
+        (["crawl", URL, "--allow", "("], "allow pattern '(' does not compile"),
+        (["crawl", URL, "--bandwidth", "fast"], "'fast' is not a size"),
+        (["crawl", URL, "--user-agent", "Mozilla/5.0 (x)\n"], "holds a line break"),
+        (["crawl", URL, "--user-agent", "bot2/1.0"], "The product token is 'bot2'"),
+        (["crawl", URL, "--header", "X-Secret-s3cret"], "--header number 1 has no colon"),
+        (["crawl", URL, "--header", "Bad Name: x"], "A header is named 'Bad Name'"),
+        (["crawl", URL, "--allow-network", "10.0.0.0/99"], "10.0.0.0/99"),
+        (["crawl", URL, "--proxy", "ftp://x"], "fetch.proxy is 'ftp://x'"),
+        (["crawl", URL, "--store", "http://x"], "store"),
+        (["crawl", URL, "--name", "a b"], "A crawl's id is 'a b'"),
+        (["crawl", "--seeds", "missing.txt"], "The file of seeds missing.txt cannot be read"),
+        (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to go on with"),
+        (["crwal", URL], "No such command 'crwal'"),
+        (["hosts", "h", "--block", "--unblock"], "contradict each other"),
+    ],
+)  # fmt: skip
+def test_what_is_typed_wrongly_is_said_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
+    ran = shell.run(*typed)
+    assert ran.code == 2, ran.err
+    said = ran.err.splitlines()
+    assert len(said) == 1, ran.err
+    assert sentence in said[0]
+    assert said[0].startswith("shoal: ")
+    assert "s3cret" not in said[0]
+    assert ran.out == ""
+    assert not (shell.folder / "pages.db").exists()
+
+
+def test_a_line_of_a_seed_file_that_is_no_url_is_named(shell: Shell) -> None:
+    (shell.folder / "seeds").write_text(f"{URL}\n\nhttp://[\n")
+    ran = shell.run("crawl", "--seeds", "seeds")
+    assert ran.code == 2
+    assert "Line 3 of seeds: 'http://[' is not a URL" in ran.err
+    assert not (shell.folder / ".shoal").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        ("missing/pages.db", "does not exist"),
+        (".", "No output takes"),
+        ("pages.xyz", "No output takes"),
+        ("/proc/pages.db", "cannot be used: unable to open database file"),
+        ("/proc/pages.jsonl", "cannot be written"),
+    ],
+)
+def test_an_output_that_cannot_be_is_refused_before_anything_is_made(shell: Shell, out: str, sentence: str) -> None:
+    ran = shell.run("crawl", URL, "--out", out)
+    assert ran.code == 1, ran.err
+    assert sentence in ran.err
+    if (shell.folder / ".shoal").exists():
+        assert shell.run("crawls").out == ""
+
+
+def test_a_file_where_the_folder_should_be(shell: Shell) -> None:
+    (shell.folder / ".shoal").write_text("a file")
+    ran = shell.run("crawl", URL)
+    assert ran.code == 1
+    assert re.search(
+        r"^shoal: .*\.shoal.*(is a file|lies below a file|File exists|Not a directory).*choose another", ran.err, re.M
+    ), ran.err
+    assert (shell.folder / ".shoal").read_text() == "a file"
+
+
+def test_a_folder_that_cannot_be_written(shell: Shell) -> None:
+    ran = shell.run("crawl", URL, "--folder", "/proc/shoal")
+    assert ran.code == 1
+    assert "/proc/shoal" in ran.err
+    assert "choose another folder" in ran.err
+
+
+def test_a_store_of_another_version_is_refused(shell: Shell) -> None:
+    async def age() -> None:
+        async with await Frontier.open(folder=str(shell.folder / ".shoal")) as frontier:
+            store = frontier.shards.store
+            for key in await store.command("KEYS", "*meta*"):
+                if await store.command("HEXISTS", key, "schema", key=key.decode()):
+                    await store.command("HSET", key, "schema", "0", key=key.decode())
+
+    asyncio.run(age())
+    ran = shell.run("crawl", URL)
+    assert ran.code == 1, ran.err
+    assert "has schema 0" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_store_that_does_not_answer_is_waited_for_and_then_named_without_its_password(shell: Shell) -> None:
+    shell.environ["SHOAL_STORE_PATIENCE_SECONDS"] = "1"
+    ran = shell.run("crawl", URL, "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
+    assert ran.code == 1
+    assert "did not answer for 1 s" in ran.err
+    assert "s3cret" not in ran.err
+
+
+def test_private_networks_are_not_asked_unless_they_are_allowed(shell: Shell) -> None:
+    ran = shell.run("crawl", "http://127.0.0.1:1234/")
+    assert ran.code == 1, ran.err
+    assert "forbidden address" in ran.err
+
+
+@pytest.mark.slow
+def test_a_host_that_does_not_exist_ends_the_crawl(shell: Shell) -> None:
+    ran = shell.run("crawl", "http://nowhere.invalid/", *LOCAL, "--delay", "0")
+    assert ran.code == 1, ran.err
+    assert "unresolved" in ran.err
+
+
+def test_looking_at_crawls_makes_no_store(shell: Shell) -> None:
+    for typed in (["crawls"], ["show", "x"], ["pause", "x"], ["failed", "x"], ["hosts", "x"]):
+        ran = shell.run(*typed)
+        assert ran.code == 1
+        assert "There is no store in .shoal" in ran.err
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_help_names_every_command_without_loading_the_store(shell: Shell) -> None:
+    ran = shell.run("--help")
+    assert ran.code == 0
+    for command in ("crawl", "worker", "show", "demo"):
+        assert re.search(rf"^  {command} ", ran.out, re.M)
+    program = "import sys; from shoal.cli.program import program\ntry: program.main(['--help'])\nexcept SystemExit: pass\nprint('pycurl' in sys.modules, 'shoal.cli.running' in sys.modules)"  # noqa: E501
+    assert shell.start(program=("-c", program)).end().out.endswith("False False\n")
+
+
+def test_an_unknown_variable_only_warns(shell: Shell) -> None:
+    shell.environ["SHOAL_STORE_FOLDRE"] = "x"
+    ran = shell.run("show", "x")
+    assert "SHOAL_STORE_FOLDRE is not a setting and is ignored" in ran.err

@@ -1,0 +1,91 @@
+"""kill -9 of workers and of the command itself: the crawl is complete in the end, and stored once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import wait_until
+from tests.site.site import Site, serving
+from tests.system.commanding import LOCAL, Running, Shell
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=20) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def deaths(running: Running) -> int:
+    return sum("died (killed by SIGKILL)" in line for line in running.said)
+
+
+def test_a_killed_worker_is_replaced_and_nothing_is_lost(site: Site, shell: Shell) -> None:
+    hosts = site.take(4)
+    tree = site.plant(240, hosts)
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--workers", "2",
+                          "--out", "pages.jsonl", "--out", "pages.db")  # fmt: skip
+    for killed, enough in enumerate((20, 70, 120), 1):
+        wait_until(lambda enough=enough: len(site.requests(*hosts)) > enough, "pages are fetched")  # type: ignore[misc]
+        victim = wait_until(running.workers, "a worker runs")[0]
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda killed=killed: deaths(running) == killed, "the death is noticed")  # type: ignore[misc]
+    ran = running.end(seconds=90)
+    assert ran.code == 0, ran.err
+    assert set(shell.rows()) == tree.walk()
+    assert sorted(shell.lines()) == sorted(tree.walk())
+    assert not site.judge(*hosts).impolite(0.05)
+    assert list((shell.folder / ".shoal/workers").iterdir()) == []
+
+
+def test_workers_of_a_killed_command_end_by_themselves_and_its_name_goes_on(site: Site, shell: Shell) -> None:
+    hosts = site.take(2)
+    tree = site.plant(80, hosts)
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--name", "orphan",
+                          "--out", "pages.jsonl", "--out", "pages.db")  # fmt: skip
+    wait_until(lambda: len(site.requests(*hosts)) > 20, "pages are fetched")
+    workers = running.workers()
+    assert len(workers) >= 1
+    running.process.kill()
+    running.process.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in workers), "the workers have ended")
+    asked = len(site.requests(*hosts))
+    ran = shell.crawl("--name", "orphan")
+    assert ran.code == 0, ran.err
+    assert set(shell.rows()) == tree.walk()
+    assert sorted(shell.lines()) == sorted(tree.walk())
+    judge = site.judge(*hosts)
+    assert len(judge.requests) > asked
+    assert not judge.impolite(0.05)
+
+
+def test_after_everything_was_killed_the_crawl_goes_on_at_once(site: Site, shell: Shell) -> None:
+    hosts = site.take(2)
+    tree = site.plant(60, hosts)
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--name", "all",
+                          "--out", "pages.jsonl")  # fmt: skip
+    wait_until(lambda: len(site.requests(*hosts)) > 20, "pages are fetched")
+    workers = running.workers()
+    running.process.send_signal(signal.SIGSTOP)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    running.process.kill()
+    running.process.wait()
+    # A lease lasts a minute; the names of the dead are in the folder, so nobody waits for that.
+    ran = shell.crawl("--name", "all", seconds=40)
+    assert ran.code == 0, ran.err
+    assert sorted(shell.lines()) == sorted(tree.walk())
+    assert not site.judge(*hosts).impolite(0.05)
