@@ -228,8 +228,9 @@ class WorkerSettings(_Section, frozen=True, kw_only=True):
         float, Meta(description="How long open requests may go on after a signal to stop.", ge=0, le=600)
     ] = 10.0
     parse_seconds: Annotated[
-        float, Meta(description="How long reading one page may take before the process is given up.", ge=1, le=3600)
-    ] = 60.0
+        float,
+        Meta(description="CPU seconds that reading one page may take before its process is ended.", ge=1, le=3600),
+    ] = 30.0
     memory: Annotated[
         int, Meta(description="Bytes of memory one worker process may use; 0 is no limit.", ge=0, le=2**50)
     ] = 2_000_000_000
