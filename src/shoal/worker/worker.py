@@ -37,7 +37,7 @@ _WAIT_SECONDS = 10.0
 _BEAT_SECONDS = 10.0
 _SAMPLE_SECONDS = 0.1
 # Beyond the grace time, for an output to take the last pages, and for the store to take the rest back.
-_LAST_SECONDS = 2.0
+_LAST_SECONDS = 1.5
 # Hosts that were asked within this time are counted as in use, for what limits the speed.
 _IN_USE_SECONDS = 5.0
 
@@ -223,7 +223,8 @@ class Worker:
         if self._delivery.full:
             self.report.sink_seconds += passed
             return
-        waited = max(0.0, passed - busy)
+        # A sample that comes late means that the loop, or the whole machine, was busy: that is no waiting.
+        waited = max(0.0, 2 * _SAMPLE_SECONDS - busy - passed)
         if len(self._asked) > 100:
             self._asked = {host: when for host, when in self._asked.items() if now - when < _IN_USE_SECONDS}
         hosts = max(1, sum(now - when < _IN_USE_SECONDS for when in self._asked.values()), self._holders.fetching)
