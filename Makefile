@@ -41,8 +41,8 @@ $(STAMP)-run: requirements/run.txt
 services: ## install the programs tests start, where that is possible
 	@tests/services
 
-demo: $(STAMP)-run ## crawl small sites with two workers, and kill one
-	@PYTHONPATH=src $(BIN)/python examples/demo.py
+demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
+	@PYTHONPATH=src $(BIN)/python -m shoal demo
 
 test: install services ## run all tests
 	@$(BIN)/python -m pytest -q $(ARGS)
@@ -77,5 +77,5 @@ lock: install ## pin requirements/ again (newest versions: make lock ARGS=--upgr
 	@$(COMPILE) $(ARGS) -c requirements/dev.txt --extra bench -o requirements/bench.txt pyproject.toml requirements/markers.in
 
 clean: ## remove the environment and everything that was built
-	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) build dist shoal-demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests docs $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +

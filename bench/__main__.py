@@ -12,6 +12,9 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from bench.crawl.against import crawl
+from bench.crawl.memory import footprint
+from bench.crawl.rate import rate, start
 from bench.figures import Figure, table
 from bench.growth import growth, hosts
 from bench.idle import idle, latency
@@ -29,6 +32,10 @@ MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "hosts": hosts,
     "idle": idle,
     "latency": latency,
+    "crawl": crawl,
+    "footprint": footprint,
+    "rate": rate,
+    "start": start,
 }
 
 

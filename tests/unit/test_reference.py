@@ -124,14 +124,6 @@ def test_the_page_of_scripts_is_their_headers() -> None:
     assert page.read_text() == scripts_page(), "run: python -m tests.unit.test_reference"
 
 
-@pytest.mark.parametrize("page", ["docs/guides/first-crawler.md", "README.md"])
-def test_the_example_is_quoted_as_it_is(page: str) -> None:
-    example = (ROOT / "examples/crawler.py").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
-    assert blocks
-    assert all(block in example for block in blocks)
-
-
 def test_the_guide_has_the_whole_example() -> None:
     example = (ROOT / "examples/crawler.py").read_text()
     code = example[example.index("import asyncio") :]

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from shoal.cli.options import existing, on_store
-from shoal.settings import Settings
+from shoal.settings import Settings, masked
 
 
 @click.command("failed", short_help="List the URLs that failed, or try them again.")
@@ -17,17 +17,20 @@ from shoal.settings import Settings
 @on_store
 def command(crawl: str, retry: bool, most: int, store: str | None, folder: str | None) -> None:
     """List the URLs of a crawl that failed: reason and URL with a tab between them."""
-    asyncio.run(_failed(existing(store, folder), crawl, retry, most))
+    given = {"store.url": masked(store or ""), "store.folder": folder or ""}
+    flags = {key: value for key, value in given.items() if value}
+    asyncio.run(_failed(existing(store, folder), crawl, retry, most, flags))
 
 
-async def _failed(settings: Settings, name: str, retry: bool, most: int) -> None:
+async def _failed(settings: Settings, name: str, retry: bool, most: int, flags: dict[str, str]) -> None:
+    from shoal.cli.summary import command as again
     from shoal.cli.terminal import say, visible, warn
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         if retry:
             count = await frontier.crawls.retry(name)
-            say(f"{count:,} URLs wait again; go on with: shoal crawl --name {name}")
+            say(f"{count:,} URLs wait again; go on with: {again(name, 'crawl', flags)}")
             return
         for visit, reason in await frontier.crawls.failed(name, most):
             click.echo(f"{visible(reason)}\t{visible(visit.url)}")

@@ -34,9 +34,9 @@ async def _show(settings: Settings, name: str, as_json: bool) -> None:
         return
     counts = told.counts
     rows = [
-        ("crawl", told.id), ("state", f"{told.state} ({told.why})" if told.why else told.state),
+        ("crawl", told.id), ("state", f"{told.state} ({told.why})" if told.why not in ("", told.state) else told.state),
         ("began", _moment(told.created_at)), ("ended", _moment(told.ended_at)), ("stored", f"{counts.stored:,} pages"),
-        ("received", f"{size(told.bytes)} in {told.requests:,} requests"),
+        ("received", size(told.bytes)),
         ("to go", f"{counts.waiting:,} waiting, {counts.leased:,} open, {counts.later:,} later"),
         *((f"failed {number:,}", reason) for reason, number in told.failed.items()),
         *((f"excluded {number:,}", reason) for reason, number in told.excluded.items()),

@@ -54,7 +54,7 @@ async def show(
     counts = told.counts
     ended = f" ({crawl.why})" if crawl.why and crawl.why != crawl.state.value else ""
     say(f"Crawl {crawl.id} is {crawl.state.value}{ended}.")
-    say(f"  stored    {counts.stored:,} pages, {size(told.bytes)} received")
+    say(f"  stored    {counts.stored:,} page{'' if counts.stored == 1 else 's'}, {size(told.bytes)} received")
     for word, number, reasons in (
         ("failed", counts.failed, told.failed), ("excluded", counts.excluded, told.excluded),
     ):  # fmt: skip

@@ -26,7 +26,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[str, int]
     excluded: dict[str, int]
     bytes: int
-    requests: int
     limits: Limits
     policy: dict[str, Any]
 
@@ -44,7 +43,6 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         failed=_by_reason(counts, "failed:"),
         excluded=_by_reason(counts, "excluded:"),
         bytes=tally.get("bytes", 0),
-        requests=tally.get("requests", 0),
         limits=crawl.limits,
         policy=_without_secrets(Policy.of(crawl.spec)),
     )

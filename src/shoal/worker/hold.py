@@ -24,8 +24,8 @@ _SLACK = 1.01
 
 class Hold:
     __slots__ = (
+        "_floor_seconds",
         "adaptive_seconds",
-        "delay_seconds",
         "finished_mono",
         "lease",
         "left",
@@ -45,7 +45,7 @@ class Hold:
         self.trusted_until_mono = lease.trusted_until_mono
         self.renewed_mono = mono()
         self.lost = False
-        self.delay_seconds = lease.delay_seconds
+        self._floor_seconds = lease.delay_seconds
         # Of the last request: when it ended, whether the host did well, how long it took.
         self.finished_mono: float | None = None
         self.success: bool | None = None
@@ -54,7 +54,7 @@ class Hold:
         self.open: dict[int, Visit] = {visit.number: visit for visit in lease.visits}
         # Its host may have more visits than these.
         self.more = True
-        # The host's delay by its response times, as far as this lease has seen.
+        # The host's delay by its last response time.
         self.adaptive_seconds: float | None = None
         # The host is to be left alone for a while: no further visit of this lease is made.
         self.pausing = False
@@ -77,6 +77,15 @@ class Hold:
     @property
     def seconds_left(self) -> float:
         return 0.0 if self.lost else self.trusted_until_mono - mono()
+
+    @property
+    def delay_seconds(self) -> float:
+        """From the end of a request to the next: what the lease says, or more for a server that takes long."""
+        return max(self._floor_seconds, self.adaptive_seconds or 0.0)
+
+    def wants(self, crawl_delay_seconds: float) -> None:
+        """Its robots.txt, read under this lease, asks for a delay."""
+        self._floor_seconds = max(self._floor_seconds, crawl_delay_seconds)
 
     @property
     def gap_seconds(self) -> float:
@@ -118,11 +127,6 @@ class Hold:
         self.finished_mono = mono()
         self.success = success
         self.response_seconds = response_seconds
-
-    def slow_down(self, by_response_seconds: float) -> None:
-        """A server that takes long is asked less often."""
-        self.adaptive_seconds = by_response_seconds
-        self.delay_seconds = max(self.delay_seconds, by_response_seconds)
 
     @property
     def finished_ago_seconds(self) -> float | None:

@@ -207,8 +207,8 @@ class Holders:
         hold.finish(success=is_success(page.status), response_seconds=page.timings.total)
         self.count_request(page.bytes_received)
         if policy.delay_factor:
-            hold.slow_down(
-                delay_seconds(configured=0.0, response_seconds=page.timings.total, factor=policy.delay_factor)
+            hold.adaptive_seconds = delay_seconds(
+                configured=0.0, response_seconds=page.timings.total, factor=policy.delay_factor
             )
         verdict = of_status(page.status, conditional=bool(validator), location=bool(page.header("location")))
         return Answer(page.status, verdict, page, started)

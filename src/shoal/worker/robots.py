@@ -195,7 +195,7 @@ class Robots:
         await self._keep(host, name, known)
         if host == hold.lease.host:
             hold.success = True
-            hold.delay_seconds = max(hold.delay_seconds, copy.rules.crawl_delay_seconds)
+            hold.wants(copy.rules.crawl_delay_seconds)
         return copy.rules
 
     async def _send_on(self, there: Target, asked: Elsewhere, hops: int, known: _Known, visit: Visit) -> Wait:

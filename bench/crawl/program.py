@@ -1,0 +1,113 @@
+"""A crawler as a user starts it: its processes, until they end, and what they used by the kernel's account.
+
+CPU is user and system time of the processes and of all children they waited for. What was crawled, and in which time,
+says nginx's log: from the first request that came to the last answer that left, so starting and ending are not in it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.system.documents import Web
+
+ROOT = Path(__file__).parents[2]
+# 8 is wget2's word for "some links led nowhere", which is so on these pages.
+_ENDED_WELL = (0, 8)
+
+
+@dataclass
+class Run:
+    pages: int
+    requests: int
+    bytes: int
+    cpu_seconds: float
+    wall_seconds: float
+    store_seconds: float = 0.0
+
+    @property
+    def cpu_ms(self) -> float:
+        return self.cpu_seconds / self.pages * 1e3
+
+    @property
+    def store_ms(self) -> float:
+        return self.store_seconds / self.pages * 1e3
+
+    @property
+    def per_second(self) -> float:
+        return self.pages / self.wall_seconds
+
+
+def run(
+    web: Web,
+    commands: list[list[str]],
+    folder: Path,
+    *,
+    seconds: float = 900,
+    store_cpu: Callable[[], float] | None = None,
+    watch: Callable[[int], None] | None = None,
+) -> Run:
+    """Start the commands at the same time and wait for all of them. `watch` is called with the first one's pid."""
+    mark = web.mark()
+    before = store_cpu() if store_cpu else 0.0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    with (folder / "said").open("w") as said:
+        processes = [
+            subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                start_new_session=True,
+            )
+            for command in commands
+        ]  # fmt: skip
+        # A crawler that hangs must not hang the benchmark.
+        alarm = threading.Timer(seconds, _kill, (processes,))
+        alarm.start()
+        try:
+            if watch:
+                watch(processes[0].pid)
+            used = [_wait(process) for process in processes]
+        finally:
+            alarm.cancel()
+    if any(process.returncode not in _ENDED_WELL for process in processes):
+        raise RuntimeError(f"{commands[0][:4]} failed; it said: {(folder / 'said').read_text()[-1000:]}")
+    store_seconds = store_cpu() - before if store_cpu else 0.0
+    requests = [one for one in web.requests(mark) if one.path != "/robots.txt"]
+    found = {(one.address, one.path) for one in requests if one.is_page}
+    if not found:
+        raise RuntimeError(f"{commands[0][:4]} fetched nothing; it said: {(folder / 'said').read_text()[-1000:]}")
+    return Run(
+        pages=len(found),
+        requests=len(requests),
+        bytes=sum(one.bytes for one in requests),
+        cpu_seconds=sum(usage.ru_utime + usage.ru_stime for usage in used),
+        wall_seconds=max(one.ended for one in requests) - min(one.started for one in requests),
+        store_seconds=store_seconds,
+    )
+
+
+def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.kill()
+
+
+def _wait(process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage
+
+
+def shoal(seeds: list[str], folder: Path, *more: str, workers: int, delay: float = 0.0) -> list[str]:
+    """The command of a crawl, on the embedded store unless `more` names another."""
+    (folder / "seeds").write_text("".join(f"{seed}\n" for seed in seeds))
+    return [
+        sys.executable, "-m", "shoal", "crawl", "--seeds", "seeds", "--workers", str(workers), "--out", "pages.db",
+        "--delay", str(delay), "--scope", "host", "--folder", "shoal", "--name", f"bench-{time.monotonic_ns()}",
+        "--allow-network", "127.0.0.0/8", "--user-agent", "ShoalBench/1.0 (+https://example.org/bot)", *more,
+    ]  # fmt: skip

@@ -1,0 +1,315 @@
+"""Every command of the README and the guides is run as its reader types it, and prints what the page says.
+
+A page shows commands in blocks of the language `console`. `$ ` begins a command; `one$ ` and `two$ ` say in which of
+two shells; `> ` goes on with it; `^C` is Ctrl-C to what runs in that shell; all other lines are what it prints. `...`
+stands for any lines. Ports, folders and the address of a site are put in the place of those of the page. Times, sizes
+and rates may differ; so may counts in a block in which something is interrupted or killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.servers import alive, free_port, program, valkey_server, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    "README.md",
+    *(f"docs/guides/{name}.md" for name in (
+        "quickstart", "resuming", "several-machines", "responsible-crawling", "first-crawler",
+    )),
+]  # fmt: skip
+# What is no block of commands, and commands that cannot be run here, with the reason.
+NOT_RUN = {
+    # Needs a registry of packages; every other test runs in what it makes.
+    ("docs/guides/quickstart.md", "sh"),
+    # Compared with the example itself by tests/unit/test_reference.py.
+    ("docs/guides/first-crawler.md", "python"),
+}
+SITE = {
+    "index.html": '<title>Home</title> <a href="a.html">A</a> <a href="b.html">B</a>',
+    "a.html": "<title>A</title>",
+    "b.html": "<title>B</title>",
+}
+# Lines that come by the clock: how far a crawl is, and what limited it if it took long enough to tell.
+_PROGRESS = r" +\d+\.\d s  [\d,]+ pages, .*\n"
+_LIMIT = r"  limit +.*\n"
+# What may differ in a line, and what may stand there instead.
+_DIFFERS = {
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",
+    r"[\d.]+ (?:pages/s|pages/min|s)\b": r"[\d.,]+ (?:pages/s|pages/min|s)",
+    r"[\d.]+ (?:bytes|kB|MB)\b": r"[\d.,]+ (?:bytes|kB|MB)",
+    r"\d+ workers\b": r"\d+ workers",
+    r"(?<=machine-two-)[0-9a-f]{6}": r"[0-9a-f]{6}",
+    r" {2,}": r" +",
+}
+_COUNT = {r"\b\d+\b": r"\d+"}
+
+
+@dataclass
+class Step:
+    """One command of a page, or a Ctrl-C, with the lines it is said to print."""
+
+    shell: str
+    command: str
+    loose: bool
+    prints: list[str] = field(default_factory=list)
+
+
+def blocks(page: str) -> Iterator[tuple[str, str]]:
+    """The language and the text of each block."""
+    yield from re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+
+
+def steps(page: str) -> list[Step]:
+    found: list[Step] = []
+    for language, text in blocks(page):
+        if language != "console":
+            continue
+        loose = "^C" in text or "kill -9" in text
+        for line in text.splitlines():
+            if command := re.match(r"(\w*)\$ (.*)", line):
+                found.append(Step(command[1], command[2], loose))
+            elif line == "^C":
+                found.append(Step(found[-1].shell, "^C", loose))
+            elif line.startswith(">") and not found[-1].prints:
+                found[-1].command += "\n" + line[1:].removeprefix(" ")
+            else:
+                found[-1].prints.append(line)
+    return found
+
+
+def pattern(lines: list[str], loose: bool) -> str:
+    """What an output must match; lines that come by the clock may come anywhere."""
+    anywhere = f"(?:{_PROGRESS}|{_LIMIT})*"
+    parts = []
+    for line in lines:
+        if line == "...":
+            parts.append(r"(?:.*\n)*?")
+        elif re.fullmatch(_PROGRESS, f"{line}\n"):
+            parts.append(_PROGRESS + anywhere)
+        elif not re.fullmatch(_LIMIT, f"{line}\n"):
+            parts.append(one_line(line, _DIFFERS | _COUNT if loose else _DIFFERS) + anywhere)
+    return "".join(parts)
+
+
+def one_line(line: str, differs: dict[str, str]) -> str:
+    built, done = "", 0
+    # One group for each: the number of the group says which it was.
+    for found in re.finditer("|".join(f"({what})" for what in differs), line):
+        built += re.escape(line[done : found.start()]) + list(differs.values())[(found.lastindex or 1) - 1]
+        done = found.end()
+    return built + re.escape(line[done:]) + r"\n"
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[bytes]
+    command: str
+    output: Path
+    read: int = 0
+
+    def said(self) -> str:
+        return self.output.read_text()[self.read :]
+
+    def prints(self, step: Step, lines: list[str], *, ended: bool) -> None:
+        """Compare with the page; what was compared once is not looked at again."""
+        if lines:
+            expected = pattern(lines, step.loose)
+            if not ended:
+                with contextlib.suppress(AssertionError):
+                    wait_until(lambda: re.match(expected, self.said()), step.command, 30)
+            matched = re.match(expected + (r"\Z" if ended else ""), self.said())
+            assert matched, "\n".join([step.command, "the page says:", *lines, "it printed:", self.said()])
+            self.read += matched.end()
+
+
+@dataclass
+class Reader:
+    """Types what a page says, in a folder of its own."""
+
+    folder: Path
+    instead: dict[str, str]
+    environ: dict[str, str]
+    exported: dict[str, str] = field(default_factory=dict)
+    at_work: dict[str, Running] = field(default_factory=dict)
+    started: list[Running] = field(default_factory=list)
+
+    def follow(self, page: str) -> None:
+        todo = steps(page)
+        assert todo
+        for number, step in enumerate(todo):
+            following = next((later for later in todo[number + 1 :] if later.shell == step.shell), None)
+            self.take(step, stays=following is not None and following.command == "^C")
+
+    def take(self, step: Step, *, stays: bool) -> None:
+        lines = [self.here(line) for line in step.prints]
+        if step.command == "^C":
+            running = self.at_work.pop(step.shell)
+            os.killpg(running.process.pid, signal.SIGINT)
+            self.end(step, running, lines, 130 if "shoal crawl" in running.command else 0)
+        elif step.command.startswith("export "):
+            self.exported[step.shell] = self.exported.get(step.shell, "") + self.here(step.command) + "\n"
+        elif step.command.endswith(" &"):
+            assert not lines
+            running = self.start(step.shell, self.here(step.command).removesuffix(" &"))
+            for port in re.findall(r"(?<= )\d{4,5}(?= )", running.command):
+                wait_until(lambda port=port: listens(int(port)), f"{running.command}: {running.said()}")  # type: ignore[misc]
+        else:
+            running = self.start(step.shell, self.here(step.command))
+            if stays:
+                running.prints(step, lines, ended=False)
+                self.at_work[step.shell] = running
+            else:
+                self.end(step, running, lines, 0)
+
+    def start(self, shell: str, command: str) -> Running:
+        output = self.folder / f"output-{len(self.started)}"
+        # Into a file: whoever outlives the command would keep a pipe open.
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                ["bash", "-c", self.exported.get(shell, "") + command], cwd=self.folder / "here", env=self.environ,
+                start_new_session=True, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            )  # fmt: skip
+        self.started.append(Running(process, command, output))
+        return self.started[-1]
+
+    def end(self, step: Step, running: Running, lines: list[str], code: int) -> None:
+        assert running.process.wait(60) == code, f"{running.command}: {running.said()}"
+        running.prints(step, lines, ended=True)
+
+    def here(self, text: str) -> str:
+        """The page's text with the addresses and folders of this run."""
+        for there, here in self.instead.items():
+            text = re.sub(there, here, text)
+        return text
+
+    def close(self) -> None:
+        for running in self.started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+        lock = self.folder / "here/.shoal/store/keeper.lock"
+        if lock.exists() and (keeper := lock.read_text()):
+            wait_until(lambda: not alive(int(keeper)), "the embedded store stops")
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    program("sqlite3", "apt-get install sqlite3")
+    here, programs = tmp_path / "here", tmp_path / "bin"
+    here.mkdir()
+    programs.mkdir()
+    for name, command in {
+        "python": [sys.executable],
+        "python3": [sys.executable],
+        "shoal": [sys.executable, "-m", "shoal"],
+        "valkey-server": [valkey_server()],
+    }.items():
+        script(programs / name, command)
+    strange = {name for name in os.environ if name.startswith("SHOAL_") or name in ("REDIS_URL", "WORKER_ID")}
+    environ = {name: value for name, value in os.environ.items() if name not in strange}
+    reader = Reader(
+        tmp_path,
+        {r"\b8000\b": str(free_port()), r"\b6379\b": str(free_port()), r"/tmp/first\b": str(here)},
+        {**environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")},
+    )
+    yield reader
+    reader.close()
+
+
+def script(path: Path, command: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    path.chmod(0o755)
+
+
+def serve(reader: Reader) -> None:
+    """A site in the place of example.org."""
+    folder = reader.folder / "site"
+    folder.mkdir()
+    for name, text in SITE.items():
+        (folder / name).write_text(text)
+    port = reader.here("8000")
+    reader.start("", f"python3 -m http.server --bind 127.0.0.1 --directory {folder} {port}")
+    wait_until(lambda: listens(int(port)), "the site is there")
+    reader.instead |= {
+        r"(?<=crawl )https://example\.org(?= )": f"http://127.0.0.1:{port}/",
+        r"(?<=hosts )example\.org(?= )": f"127.0.0.1:{port}",
+        r"(?<=^name {20})example\.org": f"127.0.0.1:{port}",
+    }
+    reader.environ["SHOAL_FETCH_ALLOW_NETWORKS"] = "127.0.0.0/8"
+
+
+@pytest.mark.slow
+def test_the_readme_ends_in_what_it_shows(reader: Reader) -> None:
+    serve(reader)
+    # `make demo` in a copy of the repository in which everything is installed.
+    here = reader.folder / "here"
+    for name in ("Makefile", "src", "requirements"):
+        (here / name).symlink_to(ROOT / name)
+    script(here / ".venv/bin/python", [sys.executable])
+    (here / ".venv/.installed-run").touch()
+    reader.follow("README.md")
+    with contextlib.closing(sqlite3.connect(here / "pages.db")) as pages:
+        assert pages.execute("select count(*) from pages where error is null").fetchone() == (len(SITE),)
+
+
+@pytest.mark.slow
+def test_the_quickstart_prints_what_it_says(reader: Reader) -> None:
+    reader.follow("docs/guides/quickstart.md")
+
+
+@pytest.mark.slow
+def test_the_guide_to_resuming_prints_what_it_says(reader: Reader) -> None:
+    reader.follow("docs/guides/resuming.md")
+
+
+@pytest.mark.slow
+def test_the_guide_to_several_machines_prints_what_it_says(reader: Reader) -> None:
+    reader.follow("docs/guides/several-machines.md")
+
+
+@pytest.mark.slow
+def test_the_guide_to_responsible_crawling_prints_what_it_says(reader: Reader) -> None:
+    serve(reader)
+    reader.follow("docs/guides/responsible-crawling.md")
+
+
+@pytest.mark.slow
+def test_the_guide_to_a_first_crawler_prints_what_it_says(reader: Reader) -> None:
+    (reader.folder / "here/examples").symlink_to(ROOT / "examples")
+    reader.follow("docs/guides/first-crawler.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_of_a_guide_escapes_being_run(page: str) -> None:
+    for language, text in blocks(page):
+        assert language == "console" or (page, language) in NOT_RUN, text
+
+
+def test_a_page_that_says_something_else_is_noticed() -> None:
+    said = "Crawl a is finished.\n  stored    3 pages, 1.3 kB received\n"
+    assert re.fullmatch(pattern(["...", "  stored    3 pages, 9.9 kB received"], loose=False), said)
+    assert not re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=False), said)
+    assert re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=True), said)
+    assert not re.fullmatch(pattern(["  stored    3 pages, 1.3 kB received"], loose=False), said)
+    assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), said)
