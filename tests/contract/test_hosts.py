@@ -203,3 +203,17 @@ async def test_a_host_that_nobody_waits_for_is_forgotten_a_day_after_its_gate(fl
     fleet.clock.tick(20)
     await ann.lease()
     assert await fleet.store.command("PTTL", key[quiet], key=key[quiet]) == -1
+
+
+async def test_a_visit_may_wait_for_another_host_than_its_urls(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=1))
+    names = [f"http://name-{number}.example/a?b=1" for number in range(3)]
+    added = await ann.add("c", [Visit(url=url, host="192.0.2.7", depth=1) for url in names])
+    assert added.new == 3
+    (lease,) = await ann.lease(visits=3)
+    assert lease.host == "192.0.2.7"
+    assert [visit.url for visit in lease.visits] == names[:1]
+    assert await ann.lease() == []
+    assert (await ann.add("c", [Visit(url=names[0], host="192.0.2.7")])).seen == 1
+    await fleet.check()

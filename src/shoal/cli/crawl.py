@@ -49,6 +49,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
     "--per-host", metavar="N", type=click.IntRange(1, 32), default=1, show_default=True,
     help="Requests open at once to one host.",
 )  # fmt: skip
+@click.option("--by-address", is_flag=True, help="All names of one address are one host: they share a server.")
 @click.option("--bandwidth", metavar="RATE", type=parse_size, help="Bytes a second to receive at most, as 1mb.")
 @click.option(
     "--timeout", metavar="S", type=click.FloatRange(0.1, 3600), default=30.0, show_default=True,
@@ -96,7 +97,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
         seeds=tuple(seeds[:1000]), reach=typed["scope"], allow=typed["allow"], deny=typed["deny"],
         follow=not typed["no_follow"], max_bytes=typed["max_bytes"] or 0, timeout_seconds=typed["timeout"],
         user_agent=typed["user_agent"], headers=_headers(typed["header"]), cookie=typed["cookie"], auth=typed["auth"],
-        ignore_robots=typed["ignore_robots"],
+        ignore_robots=typed["ignore_robots"], by_address=typed["by_address"],
         # Who wants no delay does not want one that follows from slow answers either.
         delay_factor=1.0 if typed["delay"] else 0.0,
         outputs=tuple(check_output(uri) for uri in typed["out"] or ("pages.db",)),

@@ -79,6 +79,8 @@ class Admission:
             else:
                 priority, depth, method, body = visit.priority, visit.depth, visit.method, visit.body
                 _check(visit)
+                if visit.host:
+                    target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
                 packed = entry.pack(target, visit)
             known = hosts.get(target.host)
             if known is None:

@@ -18,6 +18,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What is fetched, how we present ourselves, and where the records go.
 
     `seeds` are the first thousand: they say what the scope is and whom `cookie` and `auth` are for.
+    With `by_address`, all names of one address are one host to politeness: for servers that many sites share.
     `outputs` are URIs with absolute paths; `machine` is where those that are files belong.
     """
 
@@ -38,6 +39,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cookie: str = ""
     auth: str = ""
     ignore_robots: bool = False
+    by_address: bool = False
     outputs: tuple[str, ...] = ()
     machine: str = ""
 

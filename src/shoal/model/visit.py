@@ -13,6 +13,7 @@ FOUND = ("link", "seed", "redirect", "sitemap", "revisit", "spider", "feed", "ot
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be fetched. `url` is all that is needed; the rest has sensible defaults.
 
+    `host` is whose politeness holds for it, where that is not the URL's own host: the address that many names share.
     `crawl`, `number` and the three counts are set on visits that come out of a lease: `retries` says how often it was
     tried again, `expiries` how many leases ran out on it, `blames` how many workers died while they parsed it.
     """
@@ -25,6 +26,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     body: bytes = b""
     meta: dict[str, Any] = {}
+    host: str = ""
     crawl: str = ""
     number: int = 0
     retries: int = 0

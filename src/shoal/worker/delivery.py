@@ -215,15 +215,15 @@ class Delivery:
         if self._epochs != self._frontier.epochs:
             self._epochs = self._frontier.epochs
             self._conducts.forget_links()
-        by_crawl: dict[str, tuple[Conduct, dict[str, Visit]]] = {}
+        by_crawl: dict[str, tuple[Conduct, dict[tuple[str, str], Visit]]] = {}
         for one in batch:
             if one.visits and one.conduct is not None:
                 found = by_crawl.setdefault(one.conduct.crawl.id, (one.conduct, {}))[1]
                 for visit in one.visits:
                     # Pages of one batch link to the same URLs; the shortest way there counts.
-                    known = found.get(visit.url)
+                    known = found.get((visit.url, visit.host))
                     if known is None or visit.depth < known.depth:
-                        found[visit.url] = visit
+                        found[visit.url, visit.host] = visit
         full: set[str] = set()
         for crawl, (conduct, found) in by_crawl.items():
             if not await self._admit(conduct, list(found.values())):

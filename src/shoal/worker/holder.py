@@ -139,6 +139,10 @@ class Holders:
             return Finished(hold, visit, visit.failed(f"cannot be made: {error}"))
         if target.scheme not in SCHEMES:
             return self._failed(hold, visit, conduct, f"scheme {target.scheme}", None, time.time())
+        if conduct.policy.by_address and "address" not in visit.meta:
+            moved = await self._move(hold, visit, target, conduct)
+            if moved is not None:
+                return moved
         if "robots" in visit.meta:
             return await self._fetch_elsewhere(hold, visit, conduct)
         if not conduct.policy.ignore_robots:
@@ -151,6 +155,22 @@ class Holders:
             raise _GiveBack
         answer = await self._fetch(hold, visit, target, conduct, validator)
         return await self._conclude(hold, visit, target, conduct, answer)
+
+    async def _move(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct) -> Finished | None:
+        """Where many names share an address, a visit waits in the queue of that address. It moves once, unasked."""
+        try:
+            address = await self.fetcher.address(visit.url)
+        except FetchError as error:
+            fault = Fault(error.fault)
+            answer = Answer(fault, of_fault(fault, error.reason), None, time.time())
+            return await self._conclude(hold, visit, target, conduct, answer)
+        if address == hold.lease.host:
+            return None
+        there = Visit(
+            url=visit.url, depth=visit.depth, priority=visit.priority, found=visit.found, method=visit.method,
+            headers=visit.headers, body=visit.body, meta={**visit.meta, "address": True}, host=address,
+        )  # fmt: skip
+        return Finished(hold, visit, visit.excluded("asked by address"), None, [there], conduct)
 
     async def _fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: Conduct) -> Finished:
         """The robots.txt of one host, from another: what goes wrong here closes both."""

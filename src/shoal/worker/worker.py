@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
-from shoal.fetch import Fetcher
+from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.owning import owned
 from shoal.model.lease import Lease
@@ -45,14 +45,15 @@ _IN_USE_SECONDS = 5.0
 class Worker:
     def __init__(
         self, frontier: Frontier, settings: Settings, *, spiders: tuple[str, ...] = ("",), blame: str = "",
-        on_report: Callable[[Report], None] | None = None,
+        on_report: Callable[[Report], None] | None = None, resolver: Resolver | None = None,
     ) -> None:  # fmt: skip
+        """`resolver` finds the addresses of names in place of the system's."""
         self._frontier = frontier
         self._settings = settings.worker
         self._spiders = spiders
         self.report = Report(worker=frontier.worker, pid=os.getpid())
         self._on_report = on_report or (lambda _: None)
-        self._fetcher = Fetcher(settings.fetch)
+        self._fetcher = Fetcher(settings.fetch, resolver=resolver)
         self._conducts = Conducts(frontier)
         self._delivery = Delivery(frontier, self._conducts, self.report, self._drop)
         self._holders = Holders(
