@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.model import Counts, Limits
+from shoal.model import Counts, Limits, Visit
 from tests.contract.fleet import Fleet, drain, end, names, paths
 
 
@@ -213,7 +213,7 @@ async def test_a_visit_may_wait_for_another_host_than_its_urls(fleet: Fleet) -> 
     assert added.new == 3
     (lease,) = await ann.lease(visits=3)
     assert lease.host == "192.0.2.7"
-    assert [visit.url for visit in lease.visits] == names[:1]
+    assert [visit.url for visit in lease.visits] == names[:2]
     assert await ann.lease() == []
     assert (await ann.add("c", [Visit(url=names[0], host="192.0.2.7")])).seen == 1
     await fleet.check()
