@@ -18,6 +18,8 @@ class Allowance:
     def __init__(self, shards: Shards, crawls: Crawls) -> None:
         self._shards = shards
         self._crawls = crawls
+        # What the home shards had left when they were last asked.
+        self._left: dict[str, int] = {}
 
     async def settle(self, key: str) -> None:
         """Bring pages to the shards that wait for some; end the crawl when all are stored."""
@@ -38,8 +40,9 @@ class Allowance:
         """True when every hungry shard got something."""
         for shard in hungry:
             received, returned, _, waiting, _ = state[shard]
-            # A share, so that one shard does not take all; the rest is drawn when it is needed.
-            want = max(1, min(waiting, crawl.limits.max_pages // (2 * self._shards.count)))
+            # A share of what is left, so that at the end no shard sits on pages that the others wait for.
+            left = self._left.get(crawl.key, crawl.limits.max_pages)
+            want = max(1, min(waiting, left // (2 * self._shards.count)))
             granted = await self._draw(crawl, shard, received, returned, want)
             if granted <= received:
                 return False
@@ -49,6 +52,7 @@ class Allowance:
     async def _draw(self, crawl: Crawl, shard: int, received: int, returned: int, want: int) -> int:
         args = (crawl.id, shard, received, returned, want)
         reply = await self._shards.call("draw", self._shards.home(crawl.id), args, replicated=True)
+        self._left[crawl.key] = int(reply[2])
         return int(reply[1])
 
     async def _ask(self, crawl: Crawl, granted: int | str, back: str) -> dict[int, list[int]]:
