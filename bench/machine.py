@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def machine(server: str) -> dict[str, str]:
-    packages = ("shoal", "hiredis", "uvloop", "scrapy", "scrapy-redis", "redis")
+    packages = ("shoal", "hiredis", "uvloop", "pycurl", "selectolax", "scrapy", "scrapy-redis", "redis", "crawlee")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{os.cpu_count()} cores of {_cpu()}, {_memory_gib()} GiB of memory",

@@ -22,6 +22,8 @@ from tests.system.documents import Tree, Web
 _COPIES = 10
 # A site is read to the end, so this is what lets a crawler pass that missed some links.
 _COMPLETE = 0.97
+# Ten times less than scrapy-redis, and no more than 1.5 times that of wget2, which makes neither titles nor text.
+_AT_LEAST: dict[type[Contestant], float] = {ScrapyRedis: 10, Wget2: 0.67}
 _PEERS = (Scrapy(), ScrapyRedis(), Crawlee(), Wget2())
 
 
@@ -99,13 +101,19 @@ def _figures(every: list[Turns]) -> list[Figure]:
             peers=[one.store_ms for one in redis.runs],
         ),
         Figure(name=f"{what}: pages", unit="pages/s", values=ours.per_second, peers=redis.per_second),
+        Figure(
+            name=f"{what}: pages against scrapy-redis", unit="times", at_least=10,
+            values=[own / theirs for own, theirs in zip(ours.per_second, redis.per_second, strict=True)],
+        ),
         Figure(name=f"{what}: CPU of a start", unit="s", values=[start], peers=[redis.startup_seconds]),
     ]  # fmt: skip
     for other in others:
         ratios = [theirs / own for theirs, own in zip(other.cpu_ms, ours.cpu_ms, strict=True)]
         note = f"{other.contestant.name}: {_shown(other.cpu_ms)} ms a page, {_shown(other.per_second)} pages/s"
         name = f"{what}: CPU of {other.contestant.name} to Shoal's"
-        figures.append(Figure(name=name, unit="times", values=ratios, note=note))
+        figures.append(
+            Figure(name=name, unit="times", values=ratios, at_least=_AT_LEAST.get(type(other.contestant)), note=note)
+        )
     return figures
 
 

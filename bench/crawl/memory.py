@@ -41,6 +41,7 @@ async def footprint(size: Size) -> list[Figure]:
     return [
         Figure(
             name="memory of a worker, largest", unit="MB", values=[max(size for _, size in samples) / 1e6],
+            at_most=150,
             note=f"{done.pages:,} pages of {done.bytes / done.requests / 1e3:.0f} KB; MB at each tenth: {course}",
         ),
         Figure(
