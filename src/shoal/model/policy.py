@@ -59,7 +59,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name, value in self.headers.items():
             _header(f"The header {name!r}", name)
             _header(f"The header {name!r}", value)
-            if not name or not name.isascii() or any(c in ' \t:()<>@,;\\"/[]?={}' for c in name):
+            if not name.isascii() or not name.isprintable() or any(c in ' :()<>@,;\\"/[]?={}' for c in name) or not name:
                 raise InvalidLimit(f"A header is named {name!r}: use letters, digits and -.")
 
     def spec(self) -> dict[str, Any]:

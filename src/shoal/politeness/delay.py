@@ -46,7 +46,7 @@ def retry_after_seconds(value: str | None, *, now: float) -> float | None:
         # int() refuses thousands of digits; more than eight are more than a day in any case.
         digits = text.lstrip("0") or "0"
         return MAX_RETRY_AFTER_SECONDS if len(digits) > 8 else min(float(digits), MAX_RETRY_AFTER_SECONDS)
-    when = _http_date(text)
+    when = http_date(text)
     return None if when is None else min(max(0.0, when - now), MAX_RETRY_AFTER_SECONDS)
 
 
@@ -55,7 +55,7 @@ def asked_pause_seconds(status: int, retry_after: str | None, *, now: float) -> 
     return retry_after_seconds(retry_after, now=now) if status in (429, 503) else None
 
 
-def _http_date(text: str) -> float | None:
+def http_date(text: str) -> float | None:
     """Any of the three forms of RFC 9110 5.6.7, in seconds since 1970."""
     if len(text) > _MAX_DATE_CHARACTERS or not text.isascii():
         return None

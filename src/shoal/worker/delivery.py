@@ -180,6 +180,7 @@ class Delivery:
         refused = receipts.refused(lost, keys)
         for sink in written:
             await sink.settle(refused)
+        self._trouble("")
         self._close_books(by_hold, set(lost))
         await self._tally()
 

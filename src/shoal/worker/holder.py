@@ -20,10 +20,11 @@ from shoal.errors import FetchError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.fetch.curl import SCHEMES
 from shoal.frontier import Frontier
+from shoal.model.lease import Lease
 from shoal.model.page import Page
 from shoal.model.visit import Visit
 from shoal.politeness.backoff import Fault, failure_of, is_success, pause_seconds
-from shoal.politeness.delay import asked_pause_seconds, delay_seconds
+from shoal.politeness.delay import asked_pause_seconds, delay_seconds, http_date
 from shoal.urls.canonical import Target, canonical
 from shoal.worker import reading
 from shoal.worker.blame import Blame
@@ -66,9 +67,9 @@ class Holders:
 
     def __init__(
         self, frontier: Frontier, fetcher: Fetcher, conducts: Conducts, delivery: Delivery, blame: Blame,
-        report: Report, may_stay: Callable[[], bool],
+        report: Report, may_stay: Callable[[Lease], bool],
     ) -> None:  # fmt: skip
-        """`may_stay` says that no other host waits for a place in this worker."""
+        """`may_stay` says whether a lease may be topped up, again and again, or its host should be free for others."""
         self.frontier = frontier
         self.fetcher = fetcher
         self.conducts = conducts
@@ -103,7 +104,7 @@ class Holders:
                 self.delivery.put(finished)
                 if hold.pausing:
                     break
-                if len(todo) < _TOP_UP and topping is None and hold.more and self.may_stay():
+                if len(todo) < _TOP_UP and topping is None and hold.more and self.may_stay(hold.lease):
                     topping = asyncio.create_task(self._top_up(hold, todo))
         except _GiveBack:
             pass
@@ -302,7 +303,9 @@ class Holders:
         """Leave a host alone for a while, the whole fleet. Also says whether its visits were set aside."""
         asked = None
         if page is not None:
-            asked = asked_pause_seconds(page.status, page.header("retry-after") or None, now=time.time())
+            # A date is meant by the server's own clock, which its answer tells.
+            now = http_date(page.header("date")) or time.time()
+            asked = asked_pause_seconds(page.status, page.header("retry-after") or None, now=now)
         pause, failure = 0.0, failure_of(what)
         if failure is not None:
             failures = (await self.frontier.hosts.get(host)).failures + 1

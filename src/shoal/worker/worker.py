@@ -34,7 +34,7 @@ _HOSTS_A_CALL = 64
 # Own shards first; after this time without anything, everybody's.
 _OWN_SECONDS = 0.075
 _WAIT_SECONDS = 10.0
-_BEAT_SECONDS = 10.0
+_FIRST_BEAT_SECONDS, _BEAT_SECONDS = 0.5, 10.0
 _SAMPLE_SECONDS = 0.1
 # Beyond the grace time, for an output to take the last pages, and for the store to take the rest back.
 _LAST_SECONDS = 1.5
@@ -65,7 +65,10 @@ class Worker:
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._waiting = False
+        # Those that are ours; None: we may as well ask all, since all or none are.
         self._shards: list[int] | None = None
+        self._owned: frozenset[int] = frozenset()
+        self._known = asyncio.Event()
         self._asked: dict[str, float] = {}
         self._broken: BaseException | None = None
         self._started_mono = mono()
@@ -88,6 +91,8 @@ class Worker:
         try:
             # A store or an output that is away holds leasing up, but not the end.
             await asyncio.wait((leasing, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if leasing.done() and (error := leasing.exception()) is not None:
+                self._break(error)
             ends_mono = mono() + self._settings.grace_seconds
             await self._finish(leasing, ends_mono)
             self._delivery.close()
@@ -105,6 +110,8 @@ class Worker:
             raise self._broken
 
     async def _lease_all(self) -> None:
+        # Who came first would take everything before the others have said that they live.
+        await self._known.wait()
         while not self._stopping.is_set():
             free = self._settings.hosts - len(self._tasks)
             if free <= 0:
@@ -118,6 +125,8 @@ class Worker:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
                 continue
+            if leases and not self._delivery.backlog:
+                self._trouble("")
             for lease in leases:
                 self._take(lease)
 
@@ -145,8 +154,9 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._holder_done)
 
-    def _may_stay(self) -> bool:
-        return len(self._tasks) < self._settings.hosts and not self._stopping.is_set()
+    def _may_stay(self, lease: Lease) -> bool:
+        """Hosts stay with whoever owns their shard, unless another one waits for a place in this worker."""
+        return lease.shard in self._owned and len(self._tasks) < self._settings.hosts and not self._stopping.is_set()
 
     def _holder_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -196,16 +206,21 @@ class Worker:
 
     async def _beat(self) -> None:
         """Say that we live, and learn who else does: shards belong to live workers."""
+        # Workers that start together learn of each other soon.
+        pause = _FIRST_BEAT_SECONDS
         while True:
             try:
                 info = {"machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders)}
                 workers = await self._frontier.workers.beat(info)
                 count = self._frontier.shards.count
                 mine = owned(self._frontier.worker, workers, count)
+                self._owned = frozenset(mine)
                 self._shards = mine if mine and len(mine) < count else None
             except (StoreUnavailable, StoreHeld) as error:
                 self._trouble(str(error))
-            await asyncio.sleep(_BEAT_SECONDS)
+            self._known.set()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _BEAT_SECONDS)
 
     async def _sample(self) -> None:
         """Where the time goes, looked at ten times a second; a report every fifth time."""

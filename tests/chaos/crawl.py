@@ -1,0 +1,303 @@
+"""A real crawl under fault: worker processes on a real store and a real site, and the verdict on what came of it.
+
+    async with crawling(folder, pages=300, hosts=6) as crawl:
+        name = crawl.start()
+        await crawl.requested(50)
+        await crawl.kill(name)
+        crawl.start()
+        await crawl.finish()
+        await crawl.judge()
+
+The site's log says what was asked of whom and when, the outputs say what was stored, the tree says what there was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from shoal.frontier import Frontier
+from shoal.model import Counts, Limits, Visit
+from shoal.model.policy import Policy
+from shoal.settings import load
+from shoal.sinks import gather
+from shoal.worker import blame
+from shoal.worker.receipt import replay
+from shoal.worker.report import Report
+from tests.site.judge import Judge
+from tests.site.site import Site, serving
+from tests.site.tree import Tree
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = os.environ.get("CHAOS_LONG") == "1"
+CRAWL = "chaos"
+WORKER = (sys.executable, "-m", "shoal.worker")
+GRACE_SECONDS = 5.0
+
+
+@dataclass
+class Crawling:
+    """One crawl of one tree. `settings` are flags of every worker."""
+
+    folder: Path
+    site: Site
+    tree: Tree
+    frontier: Frontier
+    settings: dict[str, object]
+    delay_seconds: float
+    outputs: tuple[Path, ...]
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    started: int = 0
+    all: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(
+        self,
+        *,
+        program: Sequence[str] = WORKER,
+        settings: Mapping[str, object] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> str:
+        """One more worker, under a name of its own, with its orders on stdin as a supervisor gives them."""
+        self.started += 1
+        name = f"w{self.started}"
+        orders = {"name": name, "settings": {**self.settings, **(settings or {})}, "blame": str(self._blame(name))}
+        paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environ or {})}
+        with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:
+            process = subprocess.Popen(
+                [*program], stdin=subprocess.PIPE, stdout=out, stderr=errors, env=env, cwd=ROOT, start_new_session=True
+            )
+        self.workers[name] = process
+        self.all.append(process)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(orders).encode() + b"\n")
+        process.stdin.flush()
+        return name
+
+    async def kill(self, name: str, *, reap: bool = False) -> int:
+        """kill -9, and with `reap` what a supervisor does then. Returns how many visits it had not acknowledged."""
+        process = self.workers.pop(name)
+        process.kill()
+        return await self.bury(name, process, reap=reap)
+
+    async def bury(self, name: str, process: subprocess.Popen[bytes], *, reap: bool) -> int:
+        """The same for a worker that died by itself."""
+        process.communicate()
+        held = await self.held_by(name)
+        if reap:
+            token, number = blame.read(self._blame(name))
+            await self.frontier.reap(name, token=token, number=number)
+        return held
+
+    async def held_by(self, name: str) -> int:
+        """How many visits the store has as leased by this worker."""
+        held = 0
+        for prefix in self.frontier.shards.prefixes:
+            leases = f"{prefix}leases"
+            for token in await self.frontier.shards.store.command("ZRANGE", leases, 0, -1, key=leases):
+                if token.decode().endswith(f".{name}"):
+                    key = f"{prefix}l:{token.decode()}"
+                    fields = await self.frontier.shards.store.command("HKEYS", key, key=key)
+                    held += sum(one.isdigit() for one in fields)
+        return held
+
+    def freeze(self, name: str) -> None:
+        self.workers[name].send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        self.workers[name].send_signal(signal.SIGCONT)
+
+    async def stop(self, name: str, seconds: float = GRACE_SECONDS + 10.0) -> float:
+        """SIGTERM, as soon as it works. It ends without complaint; returns how long that took."""
+        await self.until(lambda: self.last_report(name).worker, f"{name} works")
+        process = self.workers.pop(name)
+        process.terminate()
+        began = time.monotonic()
+        try:
+            await asyncio.to_thread(process.communicate, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise AssertionError(f"{name} does not stop within {seconds} s: {self.last_report(name)}") from None
+        assert process.returncode == 0, f"{name} ended with {process.returncode}: {self.errors(name)}"
+        return time.monotonic() - began
+
+    def errors(self, name: str) -> str:
+        return (self.folder / f"{name}.err").read_text()[-2000:]
+
+    def last_report(self, name: str) -> Report:
+        """What it told of itself last. A line that is being written is left out."""
+        lines = (self.folder / f"{name}.out").read_bytes().split(b"\n")[:-1]
+        return Report.of(lines[-1]) if lines else Report()
+
+    def memory_bytes(self, name: str) -> int:
+        """The most memory it has had so far."""
+        status = Path(f"/proc/{self.workers[name].pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+    def asked(self) -> int:
+        """How many requests have come to the site."""
+        return self.site.log.read_bytes().count(b'["began"') if self.site.log.exists() else 0
+
+    async def requested(self, count: int, seconds: float = 30.0) -> None:
+        await self.until(lambda: self.asked() >= count, f"{count} requests", seconds)
+
+    async def until(self, true: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+        """Wait for what others will do. A worker that has died fails the test."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            self.check_workers()
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}. {await self._state()}"
+            await asyncio.sleep(0.02)
+
+    def check_workers(self) -> None:
+        for name, process in self.workers.items():
+            assert process.poll() is None, f"{name} ended with {process.returncode}: {self.errors(name)}"
+
+    async def finished(self) -> bool:
+        return await self.frontier.crawls.finished(CRAWL)
+
+    async def finish(self, seconds: float = 60.0) -> None:
+        """Wait for the end of the crawl (L4), stop the workers, gather what they wrote."""
+        deadline = time.monotonic() + seconds
+        while not await self.finished():
+            self.check_workers()
+            assert time.monotonic() < deadline, f"the crawl does not end within {seconds} s. {await self._state()}"
+            await asyncio.sleep(0.05)
+        await self.dismiss()
+
+    async def dismiss(self) -> None:
+        await asyncio.gather(*(self.stop(name) for name in list(self.workers)))
+        for output in self.outputs:
+            await gather(str(output), live=set(), replay=partial(replay, self.frontier))
+
+    async def counts(self) -> Counts:
+        return await self.frontier.crawls.count(CRAWL)
+
+    async def _state(self) -> str:
+        said = {name: self.last_report(name).trouble or self.errors(name)[-300:] for name in self.workers}
+        return f"{await self.counts()}; {self.asked()} requests; {said}"
+
+    def rows(self, output: Path | None = None) -> list[dict[str, object]]:
+        """All rows or lines of an output, the first one unless another is named."""
+        path = output or self.outputs[0]
+        if not path.exists():
+            return []
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in path.read_bytes().splitlines()]
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.row_factory = sqlite3.Row
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'pages'").fetchone():
+                return []
+            return [dict(row) for row in connection.execute("SELECT * FROM pages")]
+
+    async def judge(self, *, extra: int | None = None, overlaps: int = 0) -> Judge:
+        """What every crawl is held to, whatever happened to it.
+
+        `extra` is how many requests more than pages there may be, `overlaps` how often a host may have been asked
+        while another request was open: the documented limit for workers frozen in the middle of a transfer.
+        """
+        judge = self.site.judge(*self.tree.hosts)
+        walk = self.tree.walk()
+        crowded = judge.crowded()
+        assert len(crowded) <= overlaps, f"I1, {len(crowded)} times: {crowded[:3]}"
+        if not overlaps:
+            hasty = judge.hasty(self.delay_seconds)
+            assert not hasty, f"I2, {len(hasty)} times: {hasty[:3]}"
+        assert not judge.unannounced()
+        for output in self.outputs:
+            times = Counter(str(row["url"]) for row in self.rows(output))
+            missing = walk - set(times)
+            assert not missing, f"I4: {len(missing)} pages are not in {output.name}: {sorted(missing)[:5]}"
+            assert set(times) == walk
+            twice = {url: count for url, count in times.items() if count > 1}
+            assert not twice, f"I8: {len(twice)} pages are more than once in {output.name}: {list(twice)[:5]}"
+            assert {row["status"] for row in self.rows(output)} == {200}
+        counts = await self.counts()
+        assert counts.open == 0, counts
+        assert counts.admitted == counts.stored == len(walk), counts
+        if extra is not None:
+            assert self.extra_requests(judge) <= extra, f"{self.extra_requests(judge)} extra requests, {extra} allowed"
+        return judge
+
+    @staticmethod
+    def extra_requests(judge: Judge) -> int:
+        return sum(times - 1 for url, times in judge.repeated().items() if not url.endswith("/robots.txt"))
+
+    def unreasoned(self, judge: Judge) -> list[str]:
+        """I5: URLs that were asked for more often than their row counts tries. Where nobody writes late."""
+        counts = judge.counts()
+        return [
+            f"{row['url']} was asked for {counts[str(row['url'])]} times, its row says {row['attempt']}"
+            for row in self.rows()
+            if counts[str(row["url"])] > int(str(row["attempt"]))
+        ]
+
+    def _blame(self, name: str) -> Path:
+        return self.folder / f"{name}.blame"
+
+    def close(self) -> None:
+        for process in self.all:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def crawling(
+    folder: Path,
+    *,
+    pages: int,
+    hosts: int,
+    url: str = "",
+    store_folder: Path | None = None,
+    delay_seconds: float = 0.1,
+    lease_seconds: float = 3.0,
+    outputs: Sequence[str] = ("pages.db",),
+    output_folder: Path | None = None,
+    size: int = 0,
+    seeds: int = 1,
+    policy: Mapping[str, object] | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> AsyncIterator[Crawling]:
+    """A crawl with its first URLs, without workers yet. Without `url` its store is an embedded one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen: dict[str, object] = {
+        "store.url": url or None, "store.folder": str(store_folder or folder / "store"),
+        "frontier.lease_seconds": lease_seconds, "frontier.expiries": 200,
+        "fetch.allow_networks": "127.0.0.0/8", "worker.grace_seconds": GRACE_SECONDS, **(settings or {}),
+    }  # fmt: skip
+    with serving(folder, hosts=hosts) as site:
+        tree = site.plant(pages, site.take(hosts), size=size)
+        frontier = await Frontier.from_settings(load(environ={}, flags=chosen).settings)
+        paths = tuple((output_folder or folder) / name for name in outputs)
+        first = tuple(tree.url(number) for number in range(seeds))
+        spec = Policy(seeds=first, reach="any", outputs=tuple(map(str, paths)), **(policy or {})).spec()  # type: ignore[arg-type]
+        crawl = Crawling(folder, site, tree, frontier, chosen, delay_seconds, paths)
+        try:
+            await frontier.crawls.create(CRAWL, Limits(delay_seconds=delay_seconds), spec=spec)
+            await frontier.add(CRAWL, [Visit(url=url, found="seed") for url in first])
+            yield crawl
+        finally:
+            crawl.close()
+            await frontier.close()
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is frozen."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,102 @@
+"""Real workers are killed and stopped in the middle of a crawl: again and again, and at each step of their way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.crawl import GRACE_SECONDS, LONG, Crawling, crawling
+from tests.site.answers import Answer, page
+
+pytestmark = pytest.mark.chaos
+STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")
+BOTH = ("pages.db", "pages.jsonl")
+
+
+@pytest.mark.parametrize("reap", [False, True], ids=["their_leases_run_out", "their_supervisor_takes_back"])
+async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_path: Path, reap: bool) -> None:
+    pages, hosts = (20_000, 40) if LONG else (1_500 if reap else 1_000, 20)
+    async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=2.0) as crawl:
+        dice = random.Random(11)
+        for _ in range(4):
+            crawl.start()
+        await crawl.requested(2 * hosts)
+        kills = unacknowledged = 0
+        while not await crawl.finished():
+            await asyncio.sleep(2.0 if LONG else 1.0)
+            if await crawl.finished() or kills >= (1000 if LONG else 5):
+                break
+            crawl.check_workers()
+            unacknowledged += await crawl.kill(dice.choice(sorted(crawl.workers)), reap=reap)
+            crawl.start()
+            kills += 1
+        await crawl.finish(300)
+        assert kills >= 3, "there was nothing to kill: this test proves nothing"
+        judge = await crawl.judge(extra=unacknowledged)
+        assert not crawl.unreasoned(judge)
+
+
+async def test_workers_told_to_stop_give_everything_back_and_nothing_is_fetched_twice(tmp_path: Path) -> None:
+    # Long leases: if one had to run out, the crawl would not end in time.
+    pages, hosts = (5_000, 20) if LONG else (700, 20)
+    async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=600.0) as crawl:
+        names = [crawl.start() for _ in range(4)]
+        await crawl.requested(2 * hosts)
+        took = []
+        for turn in range(30 if LONG else 5):
+            await asyncio.sleep(0.5)
+            crawl.start()
+            name = names.pop(0) if names else sorted(crawl.workers)[turn % 4]
+            took.append(await crawl.stop(name))
+        await crawl.finish(200)
+        judge = await crawl.judge(extra=0)
+        assert not judge.repeated()
+        assert {row["attempt"] for row in crawl.rows()} == {1}, "a lease ran out"
+        assert max(took) < GRACE_SECONDS
+
+
+async def test_a_worker_told_to_stop_aborts_what_lasts_longer_than_its_grace(tmp_path: Path) -> None:
+    settings = {"worker.grace_seconds": 1.0}
+    async with crawling(
+        tmp_path, pages=12, hosts=3, delay_seconds=1.0, lease_seconds=600.0, settings=settings
+    ) as crawl:
+        slow = crawl.tree.url(7)
+        host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
+        crawl.site.at(host, path, Answer(fault="silent"))
+        first = crawl.start()
+        await crawl.until(lambda: crawl.site.judge(host).times(slow), "the slow page is asked for")
+        took = await crawl.stop(first)
+        crawl.site.at(host, path, page())
+        crawl.start()
+        await crawl.finish(30)
+        judge = await crawl.judge(extra=1)
+        assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
+        # Its lease did not run out: it was given back.
+        assert took < 1.0 + 4.0
+        assert {row["attempt"] for row in crawl.rows()} == {1}
+
+
+async def die_at(crawl: Crawling, step: str, time: int, *, reap: bool) -> int:
+    name = crawl.start(program=STEPPING, environ={"STEP": step, "TIME": str(time), "SIGNAL": str(int(signal.SIGKILL))})
+    process = crawl.workers.pop(name)
+    await crawl.until(lambda: process.poll() is not None, f"{name} reaches {step!r} for the {time}. time", 20)
+    assert process.returncode == -signal.SIGKILL, f"it ended with {process.returncode}: {crawl.errors(name)}"
+    return await crawl.bury(name, process, reap=reap)
+
+
+@pytest.mark.parametrize("step", ["leased", "fetched", "added", "written", "acknowledged", "settled"])
+async def test_a_worker_killed_at_a_step_loses_nothing_and_stores_nothing_twice(tmp_path: Path, step: str) -> None:
+    async with crawling(tmp_path, pages=60, hosts=6, outputs=BOTH, delay_seconds=0.05, lease_seconds=1.0) as crawl:
+        unacknowledged = 0
+        # Later ones find more on their way than the first page. Some leases run out, others are taken back at once.
+        for time, reap in ((1, True), (2, False), (3, True)):
+            unacknowledged += await die_at(crawl, step, time, reap=reap)
+        crawl.start()
+        await crawl.finish(30)
+        judge = await crawl.judge(extra=unacknowledged)
+        assert not crawl.unreasoned(judge)

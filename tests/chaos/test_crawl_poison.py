@@ -1,0 +1,130 @@
+"""Pages that kill the worker that reads them are found and buried; all else is crawled as if they were not there.
+
+The supervisor is the real one: it reads the dead worker's note, blames that visit, and starts another worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.fleet import Event, Supervisor
+from shoal.worker import blame
+from tests.chaos.crawl import CRAWL, Crawling, crawling
+from tests.site.answers import Answer
+
+pytestmark = pytest.mark.chaos
+
+
+def multiplying(count: int) -> str:
+    """Formatting elements that are copied into every later paragraph, with end tags of nothing to deceive the count."""
+    formats = "".join(f"<b class=x{number}></x>" for number in range(count))
+    return f"<!doctype html><p>{formats}</p>" + "<p>x</p>" * count
+
+
+@contextlib.asynccontextmanager
+async def supervised(crawl: Crawling, **settings: object) -> AsyncIterator[tuple[Supervisor, list[Event]]]:
+    """Two workers; the settings are of their section `worker`."""
+    events: list[Event] = []
+    flags = {**crawl.settings, **{f"worker.{name}": value for name, value in settings.items()}}
+    supervisor = Supervisor(flags=flags, workers=2, folder=crawl.folder / "run", on_event=events.append)
+    await supervisor.start(crawl.frontier)
+    try:
+        yield supervisor, events
+    finally:
+        supervisor.kill()
+        await supervisor.stop(1.0)
+
+
+async def until_finished(crawl: Crawling, events: list[Event], each: Callable[[], object] = lambda: None) -> None:
+    for _ in range(3000):
+        if await crawl.finished():
+            return
+        each()
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"the crawl does not end: {await crawl.counts()}; {[e for e in events if e.text][-10:]}")
+
+
+def deaths(events: list[Event]) -> list[str]:
+    return [event.text for event in events if event.kind == "died"]
+
+
+async def judge(crawl: Crawling, poison: str, reason: str, times: int) -> None:
+    """The poison has its reason, was asked for so often, and all other pages are there, polite and once."""
+    counts = await crawl.counts()
+    assert counts.open == 0
+    assert counts.reasons == {f"failed:{reason}": 1}, counts
+    assert counts.stored == crawl.tree.pages
+    assert {row["url"] for row in crawl.rows() if row["status"] == 200 and row["url"] != poison} == crawl.tree.walk()
+    verdict = crawl.site.judge(*crawl.tree.hosts)
+    assert not verdict.impolite(crawl.delay_seconds)
+    assert verdict.times(poison) == times
+
+
+async def poisoned(crawl: Crawling, answer: Answer) -> str:
+    poison = crawl.site.at(crawl.tree.hosts[0], "/poison", answer)
+    await crawl.frontier.add(CRAWL, [poison])
+    return poison
+
+
+async def test_a_page_that_takes_too_long_to_read_is_buried_after_three_workers(tmp_path: Path) -> None:
+    async with crawling(tmp_path, pages=300, hosts=6, seeds=6, lease_seconds=60.0) as crawl:
+        poison = await poisoned(crawl, Answer(body=multiplying(2200)))
+        async with supervised(crawl, parse_seconds=1) as (_, events):
+            await until_finished(crawl, events)
+        assert len(deaths(events)) == 3, deaths(events)
+        assert all("SIGPROF" in text for text in deaths(events)), deaths(events)
+        await judge(crawl, poison, "poison", 3)
+
+
+async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_three_workers(tmp_path: Path) -> None:
+    async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
+        # Long enough to be seen in the note, as whoever kills for want of memory would come by.
+        poison = await poisoned(crawl, Answer(body=multiplying(1200)))
+        run = crawl.folder / "run"
+        async with supervised(crawl) as (supervisor, events):
+            seen: dict[str, tuple[str, int]] = {}
+
+            def kill_who_reads_long() -> None:
+                for note in run.glob("*.blame"):
+                    what = blame.read(note)
+                    if what[0] and seen.get(note.stem) == what and note.stem in supervisor.living:
+                        os.kill(supervisor._running[note.stem].pid, signal.SIGKILL)
+                    seen[note.stem] = what
+
+            await until_finished(crawl, events, kill_who_reads_long)
+        assert len(deaths(events)) == 3, deaths(events)
+        await judge(crawl, poison, "poison", 3)
+
+
+async def test_a_page_that_takes_all_memory_to_read_fails_and_nothing_else_does(tmp_path: Path) -> None:
+    async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
+        poison = await poisoned(crawl, Answer(body=multiplying(3500)))
+        async with supervised(crawl, memory=400_000_000) as (_, events):
+            await until_finished(crawl, events)
+        counts = await crawl.counts()
+        assert counts.failed == 1, counts
+        (reason,) = counts.reasons
+        times = crawl.site.judge(crawl.tree.hosts[0]).times(poison)
+        # It may cost its readers their lives, or only be too much for them.
+        assert times <= 3
+        await judge(crawl, poison, reason.removeprefix("failed:"), times)
+
+
+async def test_a_page_that_takes_all_memory_to_fetch_fails_and_nothing_else_does(tmp_path: Path) -> None:
+    async with crawling(
+        tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0, policy={"body_bytes": 300_000_000}
+    ) as crawl:
+        poison = await poisoned(crawl, Answer(size=200_000_000))
+        async with supervised(crawl, memory=300_000_000) as (_, events):
+            await until_finished(crawl, events)
+        counts = await crawl.counts()
+        assert counts.failed == 1, counts
+        (reason,) = counts.reasons
+        await judge(crawl, poison, reason.removeprefix("failed:"), crawl.site.judge(crawl.tree.hosts[0]).times(poison))

@@ -1,0 +1,153 @@
+"""The store under a real crawl is killed, frozen, full, and forgets its scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from shoal.worker.receipt import refused
+from tests.chaos.crawl import LONG, crawling
+from tests.chaos.small_disk import filled, small_disk
+from tests.proxy import proxy
+from tests.servers import alive, server
+
+pytestmark = pytest.mark.chaos
+BOTH = ("pages.db", "pages.jsonl")
+
+
+def server_pid(folder: Path) -> int:
+    """The embedded server's, 0 while there is none."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        pid = int((folder / "store" / "server.lock").read_text())
+        return pid if alive(pid) else 0
+    return 0
+
+
+async def test_the_embedded_store_is_killed_again_and_again_and_no_page_is_lost(tmp_path: Path) -> None:
+    pages, hosts = (20_000, 40) if LONG else (1_200, 12)
+    async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH) as crawl:
+        for _ in range(3):
+            crawl.start()
+        await crawl.requested(2 * hosts)
+        kills = held = 0
+        while not await crawl.finished() and kills < (1000 if LONG else 4):
+            await asyncio.sleep(10.0 if LONG else 2.0)
+            await crawl.until(lambda: server_pid(tmp_path / "store"), "the store runs")
+            held += sum([await crawl.held_by(name) for name in crawl.workers])
+            os.kill(server_pid(tmp_path / "store"), signal.SIGKILL)
+            kills += 1
+        await crawl.finish(300)
+        assert kills >= 3, "there was nothing to kill: this test proves nothing"
+        judge = await crawl.judge(extra=held)
+        assert not crawl.unreasoned(judge)
+
+
+async def test_a_store_that_forgets_its_scripts_every_moment_is_not_noticed(tmp_path: Path) -> None:
+    with server(tmp_path / "server") as store:
+        async with crawling(tmp_path, pages=3_000 if LONG else 500, hosts=10, url=store.url, outputs=BOTH) as crawl:
+            for _ in range(2):
+                crawl.start()
+            flushed = 0
+            while not await crawl.finished():
+                crawl.check_workers()
+                store.ask("SCRIPT", "FLUSH")
+                flushed += 1
+                await asyncio.sleep(1.0 if LONG else 0.1)
+            await crawl.finish()
+            judge = await crawl.judge(extra=0)
+            assert flushed > 10
+            assert not judge.repeated()
+
+
+async def test_a_frozen_store_is_waited_for_without_haste(tmp_path: Path) -> None:
+    with server(tmp_path / "server") as store:
+        crawled = crawling(tmp_path, pages=500, hosts=10, url=store.url, outputs=BOTH, lease_seconds=30.0)
+        async with crawled as crawl, proxy(store.port) as first, proxy(store.port) as second:
+            doors = (first, second)
+            for door in doors:
+                crawl.start(settings={"store.url": f"redis://127.0.0.1:{door.port}"})
+            await crawl.requested(100)
+            await crawl.until(lambda: all(crawl.last_report(name).worker for name in crawl.workers), "both work")
+            before = [len(door.accepted) for door in doors]
+            store.freeze()
+            await asyncio.sleep(10.0 if LONG else 8.0)
+            store.thaw()
+            asked, woken = crawl.asked(), time.monotonic()
+            await crawl.until(lambda: crawl.asked() > asked + 5, "they go on", 5)
+            took = time.monotonic() - woken
+            await crawl.finish()
+            judge = await crawl.judge(extra=0)
+            assert not judge.repeated()
+            for door, was in zip(doors, before, strict=True):
+                door.accepted = door.accepted[was:]
+                assert door.most_in_a_second() < 5
+            assert any(door.accepted for door in doors), "nobody tried again: this test proves nothing"
+            assert took < 2.0
+
+
+async def test_a_store_frozen_for_longer_than_leases_last_costs_requests_but_no_record(tmp_path: Path) -> None:
+    # One worker: what it could not acknowledge it is given again, while the first of it still waits for the outputs.
+    with server(tmp_path / "server") as store:
+        async with crawling(
+            tmp_path, pages=1_000 if LONG else 500, hosts=10, seeds=10, url=store.url, outputs=BOTH, lease_seconds=1.0
+        ) as crawl:
+            crawl.start(settings={"store.patience_seconds": 1.0})
+            for turn in range(1, 5 if LONG else 3):
+                await crawl.requested(150 * turn)
+                store.freeze()
+                await asyncio.sleep(3.0)
+                store.thaw()
+            await crawl.finish()
+            await crawl.judge()
+
+
+def test_a_page_that_is_in_a_batch_under_a_lost_and_under_a_good_lease_stands() -> None:
+    first, second = ("c", "http://a/1"), ("c", "http://a/2")
+    assert refused(["old"], {"old": [first, second], "new": [first]}) == [second]
+
+
+async def test_a_worker_told_to_stop_while_the_store_is_away_stops_in_time(tmp_path: Path) -> None:
+    with server(tmp_path / "server") as store:
+        async with crawling(
+            tmp_path, pages=240, hosts=6, url=store.url, outputs=BOTH, lease_seconds=4.0,
+            settings={"worker.grace_seconds": 2.0},
+        ) as crawl:  # fmt: skip
+            name = crawl.start()
+            await crawl.requested(60)
+            store.freeze()
+            try:
+                took = await crawl.stop(name, 30.0)
+            finally:
+                store.thaw()
+            crawl.start()
+            await crawl.finish()
+            await crawl.judge()
+            # As long as a supervisor waits before it kills.
+            assert took < 2.0 + 5.0, f"it took {took:.1f} s"
+
+
+async def test_a_store_whose_disk_is_full_stops_the_crawl_until_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 24_000_000) as disk:
+        async with crawling(
+            tmp_path, pages=4_000 if LONG else 500, hosts=10, store_folder=disk / "store", outputs=BOTH
+        ) as crawl:
+            for _ in range(2):
+                # Impatient, so that they soon say what they wait for.
+                crawl.start(settings={"store.patience_seconds": 2.0})
+            await crawl.requested(100)
+            held = sum([await crawl.held_by(name) for name in crawl.workers])
+            with filled(disk):
+                await crawl.until(lambda: any(crawl.last_report(one).trouble for one in crawl.workers), "they say so")
+                await asyncio.sleep(1.0)
+                crawl.check_workers()
+                stalled = crawl.asked()
+                await asyncio.sleep(2.0)
+                assert crawl.asked() == stalled, "work goes on without a store"
+            await crawl.finish(120)
+            await crawl.judge(extra=held + 200)
