@@ -27,8 +27,8 @@ _UNCLOSED = 1_000
 # Beyond that a page is cleared by what its tags can do at most. Honest pages come near it: the contents of a manual
 # have 100,000 tags, with ten kinds of formatting.
 _CLEARED_COPIES = 3_000_000
-# Honest pages have text and links between their tags: of 28,000 pages of documentation 112 have so many tags, and all of
-# them 16 bytes or more for each. What is padded to look like that is left to the limits of the process.
+# Honest pages have text and links between their tags: of 28,000 pages of documentation 112 have so many tags, and all
+# of them 16 bytes or more for each. What is padded to look like that is left to the limits of the process.
 _AIRY = 12
 # Start tags times tags: how many steps lexbor may take to look for the element that a tag closes, 2.5 ns each.
 _STEPS = 600_000_000
