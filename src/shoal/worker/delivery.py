@@ -93,10 +93,13 @@ class Delivery:
             self._hurry.set()
         self._more.set()
 
-    def leave(self, hold: Hold, visits: list[Visit]) -> None:
-        """The holder is through with its lease; these visits were not made and wait again."""
+    def leave(self, hold: Hold, visits: list[Visit], *, release: bool = False) -> None:
+        """The holder is through with its lease; these visits were not made and wait again.
+
+        With `release` the lease may have visits that its holder does not know: they wait again, too.
+        """
         hold.left = True
-        if visits:
+        if visits or release:
             self._left.append((hold, visits))
         elif not hold.open:
             self._on_released(hold)

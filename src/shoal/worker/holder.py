@@ -12,7 +12,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -90,7 +90,7 @@ class Holders:
         todo = deque(hold.lease.visits)
         topping: asyncio.Task[None] | None = None
         try:
-            validators = await self._validators(hold)
+            validators = await self._validators(todo)
             while todo or topping is not None:
                 if topping is not None and (topping.done() or not todo):
                     await topping
@@ -105,7 +105,7 @@ class Holders:
                 if hold.pausing:
                     break
                 if len(todo) < _TOP_UP and topping is None and hold.more and self.may_stay(hold.lease):
-                    topping = asyncio.create_task(self._top_up(hold, todo))
+                    topping = asyncio.create_task(self._top_up(hold, todo, validators))
         except _GiveBack:
             pass
         except _GiveUp as reason:
@@ -115,17 +115,18 @@ class Holders:
             todo.clear()
         finally:
             if topping is not None:
-                # What it may have brought is given back with the rest of the lease.
                 topping.cancel()
                 await asyncio.gather(topping, return_exceptions=True)
-            self.delivery.leave(hold, list(todo))
+            # What a top-up may have brought that did not get here is given back with the rest.
+            self.delivery.leave(hold, list(todo), release=topping is not None)
 
-    async def _top_up(self, hold: Hold, todo: deque[Visit]) -> None:
+    async def _top_up(self, hold: Hold, todo: deque[Visit], validators: dict[int, str]) -> None:
         """More visits of a host that answers fast, before the last ones are made: it need not wait for an output."""
         lease = (await self.frontier.renew([hold.lease], visits=_VISITS))[0]
         if lease is None:
             hold.lost = True
             return
+        validators.update(await self._validators(lease.visits))
         hold.extend(lease)
         todo.extend(lease.visits)
 
@@ -315,16 +316,16 @@ class Holders:
         )
         return pause, aside
 
-    async def _validators(self, hold: Hold) -> dict[int, str]:
-        """What we have of pages that are visited again."""
+    async def _validators(self, visits: Iterable[Visit]) -> dict[int, str]:
+        """What we have of pages that are visited again, by their numbers."""
         by_crawl: dict[str, list[Visit]] = {}
-        for visit in hold.lease.visits:
+        for visit in visits:
             if visit.found == "revisit":
                 by_crawl.setdefault(visit.crawl, []).append(visit)
         known: dict[int, str] = {}
-        for crawl, visits in by_crawl.items():
-            values = await self.frontier.validators.recall(crawl, [visit.url for visit in visits])
-            known.update({visit.number: value for visit, value in zip(visits, values, strict=True) if value})
+        for crawl, again in by_crawl.items():
+            values = await self.frontier.validators.recall(crawl, [visit.url for visit in again])
+            known.update({visit.number: value for visit, value in zip(again, values, strict=True) if value})
         return known
 
 

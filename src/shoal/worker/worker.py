@@ -78,6 +78,7 @@ class Worker:
         self._stopping.set()
         self._holders.stopping = True
         self._delivery.stop()
+        self._known.set()
         self._freed.set()
         self._frontier.stop_waiting()
 
