@@ -80,7 +80,10 @@ def test_a_blocked_host_is_not_asked(site: Site, shell: Shell) -> None:
 def test_a_terminal_that_goes_away_pauses_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(100, [host])
+    # Tests may run under nohup, whose wish Shoal respects.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "hup")
+    signal.signal(signal.SIGHUP, before)
     wait_until(lambda: len(site.requests(host)) > 3, "it runs")
     assert running.end(signal.SIGHUP).code == 130
     assert shell.counts("hup")["state"] == "paused"
