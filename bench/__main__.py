@@ -21,6 +21,7 @@ from bench.idle import idle, latency
 from bench.machine import machine
 from bench.memory import seen, waiting
 from bench.server import Server
+from bench.sinks import sinks
 from bench.size import Size
 from bench.speed import speed
 
@@ -36,6 +37,7 @@ MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "footprint": footprint,
     "rate": rate,
     "start": start,
+    "sinks": sinks,
 }
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import datetime
+import gzip
+import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -12,24 +17,43 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import duckdb
 import pytest
 
 from shoal.model.record import Record
 from shoal.sinks import Key
+from tests.sinks.databases import Database
 
 
 @dataclass(frozen=True)
 class Output:
-    """A technology: the name a user types, and how its rows are read. `keeps_refused`: a refused row may be seen."""
+    """A technology: the name a user types, and how its rows are read. `keeps_refused`: a refused row may be seen.
+
+    `nul` is what becomes of a NUL. `service` is the fixture of the server it needs, `server` that server.
+    """
 
     name: str
-    read: Callable[[Path], list[dict[str, Any]]]
+    reader: Callable[[Any], list[dict[str, Any]]]
     keeps_refused: bool
+    nul: str = "\0"
+    service: str = ""
+    server: Database | None = None
+
+    def uri(self, folder: Path) -> str:
+        return str(folder / self.name) if self.server is None else self.server.uri(table=self.table(folder))
+
+    def table(self, folder: Path) -> str:
+        return "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+
+    def read(self, folder: Path) -> list[dict[str, Any]]:
+        if self.server is None:
+            return self.reader(folder / self.name)
+        return self.reader((self.server, self.table(folder)))
 
     def keys(self, folder: Path) -> Counter[Key]:
-        return Counter((row["crawl"], row["url"]) for row in self.read(folder / self.name))
+        return Counter((row["crawl"], row["url"]) for row in self.read(folder))
 
 
 def read_sqlite(path: Path) -> list[dict[str, Any]]:
@@ -50,8 +74,95 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def read_jsonl_gz(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines(keepends=False)]
+
+
+def read_jsonl_zst(path: Path) -> list[dict[str, Any]]:
+    """By DuckDB, which is what people read such files with."""
+    if not path.stat().st_size:
+        return []
+    query = f"SELECT json FROM read_ndjson_objects('{path}', compression='zstd', maximum_object_size=100000000)"  # noqa: S608
+    return [json.loads(line) for (line,) in duckdb.execute(query).fetchall()]
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    csv.field_size_limit(1 << 30)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    for row in rows:
+        for name, value in row.items():
+            assert value[:1] not in tuple("=+-@\t\r\n"), "no cell is a formula"
+            if re.match(r"'+[=+\-@\t\r\n＝＋－＠]", value):
+                row[name] = value[1:]
+        row["redirects"] = json.loads(row["redirects"])
+        row["robots_ignored"] = {"true": True, "false": False}[row["robots_ignored"]]
+        row["error"], row["fetched_at"] = row["error"] or None, row["fetched_at"] or None
+        for name, kind in get_type_hints(Record).items():
+            if kind in (int, float) and name != "fetched_at":
+                row[name] = kind(row[name])
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """By DuckDB: the other opinion on what Arrow wrote."""
+    if not list(path.glob("*.parquet")):
+        return []
+    with contextlib.closing(duckdb.connect()) as connection:
+        query = f"SELECT * REPLACE (epoch_ms(fetched_at) AS fetched_at) FROM '{path}/*.parquet'"  # noqa: S608
+        found = connection.execute(query)
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    for row in rows:
+        row["redirects"] = [[hop["url"], hop["status"]] for hop in row["redirects"]]
+        at = row["fetched_at"]
+        row["fetched_at"] = shown(at and datetime.datetime.fromtimestamp(at / 1000, datetime.UTC))
+    return rows
+
+
+def read_postgresql(place: tuple[Database, str]) -> list[dict[str, Any]]:
+    server, table = place
+    # In hex: psql does not print every character.
+    query = f"SELECT encode(convert_to(row_to_json({table})::text, 'UTF8'), 'hex') FROM {table}"  # noqa: S608
+    lines = server.sql(query).split()
+    rows: list[dict[str, Any]] = [json.loads(bytes.fromhex(line.decode())) for line in lines]
+    for row in rows:
+        assert len(row.pop("id")) == 2 + 2 * 16
+        row["fetched_at"] = shown(row["fetched_at"] and datetime.datetime.fromisoformat(row["fetched_at"]))
+    return rows
+
+
+def read_mariadb(place: tuple[Database, str]) -> list[dict[str, Any]]:
+    server, table = place
+    pairs = ", ".join(f"'{name}', {name}" for name in Record.__struct_fields__ if name != "redirects")
+    query = f"SELECT JSON_OBJECT({pairs}, 'redirects', JSON_COMPACT(redirects)) FROM {table}"  # noqa: S608
+    lines = server.sql(query).split(b"\n")
+    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line]
+    for row in rows:
+        row["robots_ignored"] = bool(row["robots_ignored"])
+        at = row["fetched_at"]
+        row["fetched_at"] = shown(at and datetime.datetime.fromisoformat(at).replace(tzinfo=datetime.UTC))
+    return rows
+
+
+def shown(at: datetime.datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 # A new technology joins the contract here.
-OUTPUTS = (Output("pages.db", read_sqlite, keeps_refused=True), Output("pages.jsonl", read_jsonl, keeps_refused=False))
+FILES = (
+    Output("pages.db", read_sqlite, keeps_refused=True),
+    Output("pages.jsonl", read_jsonl, keeps_refused=False),
+    Output("pages.jsonl.gz", read_jsonl_gz, keeps_refused=False),
+    Output("pages.jsonl.zst", read_jsonl_zst, keeps_refused=False),
+    Output("pages.csv", read_csv, keeps_refused=False),
+    Output("pages.parquet", read_parquet, keeps_refused=False),
+)
+OUTPUTS = (
+    *FILES,
+    Output("postgresql", read_postgresql, keeps_refused=True, nul="\ufffd", service="postgresql_server"),
+    Output("mysql", read_mariadb, keeps_refused=True, service="mariadb_server"),
+)
 
 
 @dataclass

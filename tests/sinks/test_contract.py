@@ -21,18 +21,18 @@ import pytest
 from shoal.errors import SinkRefused
 from shoal.model.record import Record
 from shoal.sinks import Sink, check_output, gather, open_sink
-from tests.sinks.outputs import Output, Store, mounted, page, receipt_of, urls
+from tests.sinks.outputs import OUTPUTS, Output, Store, mounted, page, receipt_of, urls
 
 
 async def opened(output: Output, folder: Path, worker: str = "worker", **more: Any) -> Sink:
-    sink = open_sink(check_output(str(folder / output.name)), worker=worker, **more)
+    sink = open_sink(check_output(output.uri(folder)), worker=worker, **more)
     await sink.open()
     return sink
 
 
 async def seen(output: Output, folder: Path) -> list[dict[str, Any]]:
-    await gather(str(folder / output.name), live=(), replay=Store().replay)
-    return output.read(folder / output.name)
+    await gather(output.uri(folder), live=(), replay=Store().replay)
+    return output.read(folder)
 
 
 async def write_all(output: Output, folder: Path, *records: Record) -> list[dict[str, Any]]:
@@ -82,6 +82,7 @@ async def test_a_page_has_no_error_and_a_failure_no_time_it_was_not_fetched(outp
 async def test_hostile_text_does_not_lose_the_page(output: Output, tmp_path: Path, text: str, kept: str) -> None:
     hostile = page(1, title=text, text=text, error=text, robots=text, redirects=((text, 302),))
     first, second = sorted(await write_all(output, tmp_path, hostile, page(2)), key=lambda row: row["url"])
+    kept = kept.replace("\0", output.nul)
     assert [first[name] for name in ("title", "text", "error", "robots", "redirects")] == [kept] * 4 + [[[kept, 302]]]
     assert second["title"] == "Page 2"
 
@@ -90,7 +91,7 @@ async def test_a_text_of_ten_megabytes_is_kept(output: Output, tmp_path: Path) -
     text = "0123456789😀\0x" * (10 << 16)
     assert len(text.encode()) >= 10_000_000
     (row,) = await write_all(output, tmp_path, page(1, text=text))
-    assert row["text"] == text
+    assert row["text"] == text.replace("\0", output.nul)
 
 
 async def test_a_batch_keeps_the_last_record_of_a_key(output: Output, tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ class Fleet:
         self.workers += 1
         name = f"worker{self.workers}"
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.sinks.writer", str(self.folder / self.output.name), name,
+            sys.executable, "-m", "tests.sinks.writer", self.output.uri(self.folder), name,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdin
@@ -170,7 +171,7 @@ class Fleet:
         assert code in (0, -signal.SIGKILL)
 
     async def gather(self) -> None:
-        await gather(str(self.folder / self.output.name), live=(), replay=self.store.replay)
+        await gather(self.output.uri(self.folder), live=(), replay=self.store.replay)
 
 
 @pytest.mark.slow
@@ -182,8 +183,13 @@ async def test_four_processes_write_ten_thousand_records_with_repeated_keys(outp
     assert sum(len(refused) for refused in fleet.store.answers.values()) > 100, "keys were repeated"
 
 
+# Compressed lines are written as plain ones are.
+UNLIKE = [output for output in OUTPUTS if not output.name.endswith((".gz", ".zst"))]
+
+
 @pytest.mark.chaos
 @pytest.mark.slow
+@pytest.mark.parametrize("output", UNLIKE, indirect=True, ids=lambda output: output.name)
 async def test_killed_writers_leave_each_acknowledged_page_once(output: Output, tmp_path: Path) -> None:
     fleet = Fleet(output, tmp_path, range(6000), batch=20)
     for _ in range(8):
@@ -240,12 +246,12 @@ def deaths(run: Callable[[int], bool]) -> int:
 
 @pytest.mark.chaos
 @pytest.mark.slow
-def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(output: Output, tmp_path: Path) -> None:
+def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(file: Output, tmp_path: Path) -> None:
     journal = tmp_path / "acknowledged"
 
     def life(start: int) -> None:
         async def work() -> None:
-            sink = await opened(output, tmp_path, f"worker{start}")
+            sink = await opened(file, tmp_path, f"worker{start}")
             for first in (start, start + 3, start + 6):
                 records = [page(number) for number in range(first, first + 3)]
                 receipt = receipt_of("", records)
@@ -261,16 +267,17 @@ def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(output: 
     def run(at: int) -> bool:
         return in_a_child(lambda: life(at * 1000), killed_at_call=at)
 
+    open_sink(file.uri(tmp_path), worker="nobody")  # what it imports, every child has
     died = deaths(run)
     assert died >= 9, "each write, flush and end of a batch was met"
     foreign = urls(number for number in range((died + 2) * 1000) if number % 10 == 7)
     store = Store(taken=Counter(foreign))
     for receipt in journal.read_bytes().splitlines():
         store.acknowledge(receipt)
-    asyncio.run(gather(str(tmp_path / output.name), live=(), replay=store.replay))
-    keys = output.keys(tmp_path)
+    asyncio.run(gather(file.uri(tmp_path), live=(), replay=store.replay))
+    keys = file.keys(tmp_path)
     assert set(keys.values()) == {1}
-    if output.keeps_refused:
+    if file.keeps_refused:
         assert keys.keys() >= store.taken.keys() - foreign
     else:
         assert keys.keys() == store.taken.keys() - foreign
@@ -302,7 +309,7 @@ def fill(ballast: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_full_disk_is_waited_for_and_loses_nothing(output: Output, tmp_path: Path) -> None:
+async def test_a_full_disk_is_waited_for_and_loses_nothing(file: Output, tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
         told: list[str] = []
         trouble = asyncio.Event()
@@ -311,48 +318,54 @@ async def test_a_full_disk_is_waited_for_and_loses_nothing(output: Output, tmp_p
             told.append(sentence)
             trouble.set()
 
-        sink = await opened(output, folder, on_trouble=on_trouble)
+        sink = await opened(file, folder, on_trouble=on_trouble)
         await sink.write([page(1)], b"receipt")
         await sink.settle(())
         ballast = folder / "ballast"
         fill(ballast)
         write = asyncio.create_task(sink.write([page(n, text="x" * 20_000) for n in range(2, 30)], b"receipt"))
         await asyncio.wait_for(trouble.wait(), 10)
-        assert told == [f"output {folder / output.name} has no space left on its disk; waiting"]
+        assert told == [f"output {folder / file.name} has no space left on its disk; waiting"]
         assert not write.done()
         ballast.unlink()
         await asyncio.wait_for(write, 10)
         assert told[1:] == [""]
         await sink.settle(())
         await sink.close()
-        await seen(output, folder)
-        assert output.keys(folder) == dict.fromkeys(urls(range(1, 30)), 1)
+        await seen(file, folder)
+        assert file.keys(folder) == dict.fromkeys(urls(range(1, 30)), 1)
 
 
-def test_a_folder_that_cannot_be_written_is_refused_in_one_sentence(output: Output, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_in_one_sentence(file: Output, tmp_path: Path) -> None:
     if os.geteuid() == 0:
         with mounted(tmp_path / "read only", "-o", "ro") as folder, pytest.raises(SinkRefused) as refused:
-            check_output(str(folder / output.name))
+            check_output(file.uri(folder))
     else:
         folder = tmp_path / "read only"
         folder.mkdir(mode=0o555)
         with pytest.raises(SinkRefused) as refused:
-            check_output(str(folder / output.name))
-    assert str(refused.value) == f"The folder {folder} of the output {output.name} cannot be written by this user."
+            check_output(file.uri(folder))
+    assert str(refused.value) == f"The folder {folder} of the output {file.name} cannot be written by this user."
 
 
-async def test_a_folder_that_vanished_is_refused_when_it_is_opened(output: Output, tmp_path: Path) -> None:
-    sink = open_sink(str(tmp_path / "gone" / output.name), worker="worker")
+async def test_a_folder_that_vanished_is_refused_when_it_is_opened(file: Output, tmp_path: Path) -> None:
+    sink = open_sink(str(tmp_path / "gone" / file.name), worker="worker")
     with pytest.raises(SinkRefused, match=r"\AThe output .* cannot be [^.]*(\.\w+[^.]*)?\.\Z"):
         await sink.open()
     await sink.close()
 
 
-async def test_a_path_that_is_a_folder_is_refused(output: Output, tmp_path: Path) -> None:
-    (tmp_path / output.name).mkdir()
-    with pytest.raises(SinkRefused, match="is a folder; name a file in it"):
-        check_output(str(tmp_path / output.name))
-    sink = open_sink(str(tmp_path / output.name), worker="worker")
+async def test_a_path_that_is_something_else_is_refused(file: Output, tmp_path: Path) -> None:
+    path = tmp_path / file.name
+    if file.name.endswith(".parquet"):
+        path.write_text("no folder")
+        sentence = "is a file; a folder of this name is needed"
+    else:
+        path.mkdir()
+        sentence = "is a folder; name a file in it"
+    with pytest.raises(SinkRefused, match=sentence):
+        check_output(str(path))
+    sink = open_sink(str(path), worker="worker")
     with pytest.raises(SinkRefused):
         await sink.open()
     await sink.close()

@@ -70,7 +70,8 @@ async def test_a_part_shows_when_it_is_closed_and_not_before(path: Path, parts: 
 async def test_an_old_part_is_closed_even_when_no_page_follows(
     path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl, "PART_SECONDS", 0.2)
+    monkeypatch.setattr(jsonl.JsonLinesSink, "part_seconds", 0.2)
+    monkeypatch.setattr(jsonl.JsonLinesSink, "idle_seconds", 0.2)
     sink = await opened(path)
     await put(sink, 1)
     await asyncio.to_thread(wait_until, lambda: list(parts.glob("*.done")), "the part is closed")
@@ -85,7 +86,7 @@ async def test_an_old_part_is_closed_even_when_no_page_follows(
 async def test_a_large_part_is_closed_when_its_batch_is_settled(
     path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl, "PART_BYTES", 1000)
+    monkeypatch.setattr(jsonl.JsonLinesSink, "part_bytes", 1000)
     sink = await opened(path)
     await sink.write([page(1)], b"")
     assert [one.suffix for one in parts.iterdir()] == [".open"]
@@ -229,7 +230,7 @@ async def test_gatherers_take_turns(path: Path) -> None:
 async def test_gathering_beside_a_worker_that_begins_and_closes_parts_loses_none(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl, "PART_BYTES", 1)
+    monkeypatch.setattr(jsonl.JsonLinesSink, "part_bytes", 1)
     sink = await opened(path)
 
     async def write() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import SinkRefused
-from shoal.sinks import KINDS, check_output, is_local, open_sink
+from shoal.sinks import KINDS, Kind, Place, check_output, has_parts, is_local, open_sink
+from shoal.sinks.packing import ZSTD_MODULE
 from shoal.sinks.row import COLUMNS
 from shoal.sinks.sqlite import DEFINITIONS
 
@@ -26,6 +28,11 @@ RESULTS = Path(__file__).parents[2] / "docs/reference/results.md"
         ("pages.ndjson", "jsonl"),
         ("sqlite:pages", "sqlite"),
         ("JSONL:pages.db", "jsonl"),
+        ("pages.jsonl.GZ", "jsonl"),
+        ("pages.ndjson.zst", "jsonl"),
+        ("pages.csv.gz", "csv"),
+        ("pages.parquet", "parquet"),
+        ("pages.parquet/", "parquet"),
         ("sqlite:a ? b # c.txt", "sqlite"),
         ("sqlite::memory:", "sqlite"),
     ],
@@ -34,11 +41,55 @@ def test_an_output_has_one_full_spelling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, scheme: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / typed.removeprefix("sqlite:").removeprefix("JSONL:")
+    path = tmp_path / typed.removeprefix("sqlite:").removeprefix("JSONL:").removesuffix("/")
     assert check_output(typed) == f"{scheme}:{path}"
     assert check_output(check_output(typed)) == check_output(typed)
     assert is_local(check_output(typed))
     assert list(tmp_path.iterdir()) == [], "checking makes nothing"
+
+
+@pytest.mark.parametrize(
+    ("typed", "full"),
+    [
+        ("postgresql://u:p@h/db", "postgresql://u:p@h/db?table=pages"),
+        ("Postgres://u@h:1/db?table=a.b&sslmode=require", "postgresql://u@h:1/db?table=a.b&sslmode=require"),
+        ("mariadb://u:p%40@[::1]:3307/a%20b?table=books", "mysql://u:p%40@[::1]:3307/a%20b?table=books"),
+        ("mysql:///db?socket=/run/mysqld/mysqld.sock", "mysql:///db?table=pages&socket=%2Frun%2Fmysqld%2Fmysqld.sock"),
+    ],
+)
+def test_a_table_of_a_server_has_one_full_spelling_and_is_not_local(typed: str, full: str) -> None:
+    assert check_output(typed) == full
+    assert check_output(full) == full
+    assert not is_local(full)
+
+
+@pytest.mark.parametrize(
+    ("typed", "package", "extra"),
+    [
+        ("postgresql://u:secret@h/db", "asyncpg", "postgresql"),
+        ("mysql://u:secret@h/db", "asyncmy", "mysql"),
+        ("pages.parquet", "pyarrow", "parquet"),
+        ("pages.jsonl.zst", ZSTD_MODULE, "zstd"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, typed: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    for use in (check_output, lambda uri: open_sink(uri, worker="worker")):
+        with pytest.raises(SinkRefused) as refused:
+            use(typed)
+        assert str(refused.value).endswith(
+            f"needs the package {package}, which is not installed; run: pip install 'shoal[{extra}]'."
+        )
+        assert "secret" not in str(refused.value)
+
+
+def test_what_waits_to_be_gathered_is_told(tmp_path: Path) -> None:
+    assert not has_parts(str(tmp_path / "pages.csv"))
+    (tmp_path / "pages.csv.parts").mkdir()
+    assert has_parts(str(tmp_path / "pages.csv"))
+    assert not has_parts("mysql://u@h/db")
 
 
 def test_a_link_and_extra_slashes_lead_to_the_same_spelling(tmp_path: Path) -> None:
@@ -70,6 +121,14 @@ def test_a_link_and_extra_slashes_lead_to_the_same_spelling(tmp_path: Path) -> N
         ("loop/pages.db", "cannot be reached"),
         ("pipe.db", "is a device, pipe or socket; name a file."),
         ("x" * 300 + ".db", "cannot be reached: File name too long."),
+        ("cassandra://" + "x" * 300 + ":secret@host/db", "No output takes 'cassandra://***@host/db'; "),
+        ("postgresql://name:secret@host", "'postgresql://***@host' names no database; write postgresql://USER:"),
+        ("mysql://name:sec#secret@host/db", "'mysql://***@host/db' is no address of a database; write mysql://"),
+        ("mysql://name:secret@host:port/db", "is no address of a database; write mysql://USER:PASSWORD@HOST/DATABASE?"),
+        ("mysql://name:a/secret@host/db", "'mysql://***@host/db' is no address of a database; "),
+        ("mysql://name:secret@host/db?table=a'b", "has a table whose name is not letters, digits and _; "),
+        ("mysql://name:secret@host/db?table=a.b", "has a table whose name is not letters, digits and _; "),
+        ("postgresql:db", "'postgresql:db' names no database; "),
     ],
 )
 def test_what_no_sink_takes_is_refused_in_one_sentence(
@@ -86,8 +145,9 @@ def test_what_no_sink_takes_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.scheme)
-def test_every_technology_of_the_table_can_be_opened(tmp_path: Path, kind: tuple[str, ...]) -> None:
-    assert open_sink(f"{kind[0]}:{tmp_path / 'pages'}", worker="worker") is not None
+def test_every_technology_of_the_table_can_be_opened(tmp_path: Path, kind: Kind) -> None:
+    where = "//127.0.0.1/pages" if kind.place is Place.SERVER else tmp_path / "pages"
+    assert open_sink(f"{kind.scheme}:{where}", worker="worker") is not None
 
 
 def test_the_documentation_names_every_column_and_its_type() -> None:

@@ -29,6 +29,11 @@ COMMANDS = {
     "stop": "Stop a crawl for good.",
     "failed": "List the URLs that failed, or try them again.",
     "hosts": "Say what is known of a host; set its delay, block it.",
+    "plan": "Reckon what a crawl would take: days, workers, memory.",
+    "doctor": "Check the store and this machine.",
+    "export": "Write pages of an SQLite output as JSON lines or CSV.",
+    "dump": "Write all crawls of a store to a file.",
+    "load": "Read what `shoal dump` wrote into an empty store.",
 }
 
 

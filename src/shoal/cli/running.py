@@ -12,7 +12,6 @@ import os
 import platform
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,8 +28,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.policy import Policy
 from shoal.settings import Settings, masked
-from shoal.sinks import gather, open_sink
-from shoal.sinks.part import folder_of
+from shoal.sinks import gather, has_parts, open_sink
 from shoal.worker import receipt
 
 # The end of a small crawl is looked for often; a large one can wait half a second.
@@ -281,15 +279,10 @@ class _Running:
         """Workers of others may have helped: they close what they wrote for us some seconds after its last page."""
         until = time.monotonic() + _REST_SECONDS
         await self.gather(frontier, policy)
-        while await self.others(frontier) and any(map(_has_parts, policy.outputs)) and time.monotonic() < until:
+        while await self.others(frontier) and any(map(has_parts, policy.outputs)) and time.monotonic() < until:
             await asyncio.sleep(_LATER_SECONDS)
             await self.gather(frontier, policy)
 
     def command(self, name: str, verb: str = "crawl") -> str:
         """What to type, without secrets."""
         return summary.command(name, verb, {key: masked(str(value)) for key, value in self.job.flags.items()})
-
-
-def _has_parts(output: str) -> bool:
-    kind, _, path = output.partition(":")
-    return kind == "jsonl" and folder_of(Path(path)).exists()

@@ -96,7 +96,7 @@ def look(output: str, crawl: str) -> str:
             return f'sqlite3 {shlex.quote(path)} "{query}"'
         program = f"import sqlite3; print(*sqlite3.connect({path!r}).execute({query!r}), sep='\\n')"
         return f"python3 -c {shlex.quote(program)}"
-    return f"head -n 3 {shlex.quote(path)}" if kind == "jsonl" else ""
+    return f"head -n 3 {shlex.quote(path)}" if kind == "jsonl" and path.endswith("l") else ""
 
 
 def command(name: str, verb: str, flags: Mapping[str, str]) -> str:

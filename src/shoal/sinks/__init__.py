@@ -6,7 +6,9 @@ an output of that kind is opened.
 
 from __future__ import annotations
 
+import enum
 import importlib
+import importlib.util
 import os
 import re
 import stat
@@ -17,14 +19,26 @@ from typing import NamedTuple, cast
 from shoal.errors import SinkRefused
 from shoal.settings import masked
 from shoal.sinks.contract import Key, Sink
+from shoal.sinks.packing import ZSTD_MODULE, packed
+from shoal.sinks.part import folder_of
+from shoal.sinks.server import address_of
 
-__all__ = ["Key", "Sink", "check_output", "gather", "is_local", "open_sink"]
+__all__ = ["Key", "Sink", "check_output", "gather", "has_parts", "is_local", "open_sink"]
+
+
+class Place(enum.Enum):
+    """What an output is: a file or a folder of this machine, or a table of a server."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    SERVER = "server"
 
 
 class Kind(NamedTuple):
     """One technology: its scheme, the endings that mean it without one, its module and its class.
 
-    `parts` says that workers write parts which somebody has to gather.
+    `parts` says that workers write parts which somebody has to gather. `driver` is the package that the module needs
+    beyond what Shoal brings, `extra` the extra of Shoal that installs it, `alias` another spelling of the scheme.
     """
 
     scheme: str
@@ -32,17 +46,61 @@ class Kind(NamedTuple):
     module: str
     sink: str
     parts: bool
+    place: Place = Place.FILE
+    driver: str = ""
+    extra: str = ""
+    alias: str = ""
 
 
 KINDS = (
     Kind("sqlite", (".db", ".sqlite", ".sqlite3"), "shoal.sinks.sqlite", "SqliteSink", parts=False),
-    Kind("jsonl", (".jsonl", ".ndjson"), "shoal.sinks.jsonl", "JsonLinesSink", parts=True),
-)
+    Kind("jsonl", packed(".jsonl", ".ndjson"), "shoal.sinks.jsonl", "JsonLinesSink", parts=True),
+    Kind("csv", packed(".csv"), "shoal.sinks.csv", "CsvSink", parts=True),
+    Kind(
+        "parquet", (".parquet",), "shoal.sinks.parquet", "ParquetSink", parts=True,
+        place=Place.FOLDER, driver="pyarrow", extra="parquet",
+    ),
+    Kind(
+        "postgresql", (), "shoal.sinks.postgresql", "PostgresqlSink", parts=False,
+        place=Place.SERVER, driver="asyncpg", extra="postgresql", alias="postgres",
+    ),
+    Kind(
+        "mysql", (), "shoal.sinks.mysql", "MysqlSink", parts=False,
+        place=Place.SERVER, driver="asyncmy", extra="mysql", alias="mariadb",
+    ),
+)  # fmt: skip
 
 
 def check_output(uri: str) -> str:
     """The URI in its full spelling; SinkRefused in one sentence for what no sink takes. It opens and makes nothing."""
-    kind, path = _parsed(uri)
+    kind, where = _parsed(uri)
+    _check_driver(kind, where)
+    if isinstance(where, str):
+        return where
+    _check_path(kind, where)
+    return f"{kind.scheme}:{where}"
+
+
+def _check_driver(kind: Kind, where: Path | str) -> None:
+    """Importing is for whoever opens it; this only looks."""
+    driver, extra = kind.driver, kind.extra
+    if kind.place is Place.FILE and str(where).lower().endswith(".zst"):
+        driver, extra = ZSTD_MODULE, "zstd"
+    if driver and not _is_there(driver):
+        raise SinkRefused(
+            f"The output {masked(str(where))} needs the package {driver}, which is not installed; "
+            f"run: pip install 'shoal[{extra}]'."
+        )
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False  # of a package that is not there
+
+
+def _check_path(kind: Kind, path: Path) -> None:
     folder = path.parent
     try:
         mode = path.stat().st_mode
@@ -50,9 +108,12 @@ def check_output(uri: str) -> str:
         mode = 0
     except OSError as error:
         raise SinkRefused(f"The output {path} cannot be reached: {error.strerror}.") from None
-    if stat.S_ISDIR(mode):
+    if kind.place is Place.FOLDER:
+        if mode and not stat.S_ISDIR(mode):
+            raise SinkRefused(f"The output {path} is a file; a folder of this name is needed, name another.")
+    elif stat.S_ISDIR(mode):
         raise SinkRefused(f"The output {path} is a folder; name a file in it.")
-    if mode and not stat.S_ISREG(mode):
+    elif mode and not stat.S_ISREG(mode):
         raise SinkRefused(f"The output {path} is a device, pipe or socket; name a file.")
     if not folder.is_dir():
         raise SinkRefused(f"The folder {folder} of the output {path.name} does not exist; make it first.")
@@ -61,13 +122,17 @@ def check_output(uri: str) -> str:
         raise SinkRefused(f"The folder {folder} of the output {path.name} cannot be written by this user.")
     if mode and not os.access(path, os.R_OK | os.W_OK):
         raise SinkRefused(f"The output {path} cannot be read and written by this user.")
-    return f"{kind.scheme}:{path}"
 
 
 def is_local(uri: str) -> bool:
     """Whether this output is a file of this machine, so that workers of other machines cannot write it."""
-    _parsed(uri)
-    return True  # every technology of the table so far
+    return _parsed(uri)[0].place is not Place.SERVER
+
+
+def has_parts(uri: str) -> bool:
+    """Whether something of this output waits to be gathered, as after a crawl that was killed."""
+    kind, where = _parsed(uri)
+    return kind.parts and folder_of(Path(where)).exists()
 
 
 def open_sink(uri: str, *, worker: str, on_trouble: Callable[[str], None] | None = None) -> Sink:
@@ -75,9 +140,10 @@ def open_sink(uri: str, *, worker: str, on_trouble: Callable[[str], None] | None
 
     `on_trouble` is told in one sentence what the output waits for, about once a minute, and '' when it works again.
     """
-    kind, path = _parsed(uri)
+    kind, where = _parsed(uri)
+    _check_driver(kind, where)
     make = getattr(importlib.import_module(kind.module), kind.sink)
-    return cast(Sink, make(path, worker=worker, on_trouble=on_trouble or (lambda sentence: None)))
+    return cast(Sink, make(where, worker=worker, on_trouble=on_trouble or (lambda sentence: None)))
 
 
 async def gather(uri: str, *, live: Collection[str], replay: Callable[[bytes], Awaitable[Collection[Key]]]) -> None:
@@ -87,25 +153,33 @@ async def gather(uri: str, *, live: Collection[str], replay: Callable[[bytes], A
     """
     kind, path = _parsed(uri)
     if kind.parts:
+        _check_driver(kind, path)
         await importlib.import_module(kind.module).gather(path, live=live, replay=replay)
 
 
-def _parsed(uri: str) -> tuple[Kind, Path]:
-    """The technology and the absolute path that a URI means."""
-    shown = repr(masked(uri if len(uri) <= 200 else uri[:200] + "..."))
+def _parsed(uri: str) -> tuple[Kind, Path | str]:
+    """The technology, and the absolute path or the address of a server that a URI means."""
+    shown = masked(uri)
+    shown = repr(shown if len(shown) <= 200 else shown[:200] + "...")
     if not uri.isprintable():
         raise SinkRefused(f"The output {shown} has control characters in its name; choose another name.")
     named = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", uri)
     if named is None:
         scheme, path = "", uri
-        kind = next((kind for kind in KINDS if uri.lower().endswith(kind.endings)), None)
+        kind = next((kind for kind in KINDS if uri.lower().rstrip("/").endswith(kind.endings)), None)
     else:
         scheme, path = named[1].lower(), named[2]
-        kind = next((kind for kind in KINDS if kind.scheme == scheme), None)
+        kind = next((kind for kind in KINDS if scheme in (kind.scheme, kind.alias)), None)
     if kind is None or not path:
         endings = ", ".join(ending for kind in KINDS for ending in kind.endings)
-        schemes = " or ".join(f"{kind.scheme}:" for kind in KINDS)
-        raise SinkRefused(f"No output takes {shown}; name a file that ends in {endings}, or put {schemes} before it.")
+        schemes = " or ".join(f"{kind.scheme}:" for kind in KINDS if kind.place is not Place.SERVER)
+        servers = " or ".join(f"{kind.scheme}://" for kind in KINDS if kind.place is Place.SERVER)
+        raise SinkRefused(
+            f"No output takes {shown}; name a file that ends in {endings}, put {schemes} before it, or give an address "
+            f"that begins with {servers}."
+        )
+    if kind.place is Place.SERVER:
+        return kind, address_of(uri, kind.scheme).uri
     if re.match(r"//[^/]", path):
         raise SinkRefused(f"The output {shown} names a server where a file is meant; write {kind.scheme}:PATH.")
     try:

@@ -7,8 +7,9 @@
     4  `state` says which parts are in the output
     5  those parts are removed, then `state`
 
-A gatherer that finds `state` of a dead one cuts the output (2) or goes on removing (4). One gathers at a time: the
-lock goes with its process. Who reads the output meanwhile may see the beginning of a line whose end follows at once.
+A format may begin an output with a head and pack what is appended. One that makes files of its own replaces steps 2
+to 5. A gatherer that finds `state` of a dead one cuts the output (2) or goes on removing (4). One gathers at a time:
+the lock goes with its process. Who reads the output meanwhile may see the beginning of a line whose end follows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -26,6 +27,7 @@ import msgspec
 
 from shoal.errors import SinkUnavailable
 from shoal.sinks.contract import Key
+from shoal.sinks.packing import packer
 from shoal.sinks.part import chunks, flush, folder_of, locked, scan, settled_entry, sync_folder, visible
 from shoal.sinks.thread import OwnThread
 
@@ -42,7 +44,9 @@ class State(msgspec.Struct, frozen=True):
     remove: tuple[str, ...] = ()
 
 
-async def gather(output: Path, *, live: Collection[str], replay: Replay) -> None:
+async def gather(
+    output: Path, *, live: Collection[str], replay: Replay, head: bytes = b"", gatherer: type[Gatherer] | None = None
+) -> None:
     """Append finished parts to the output. SinkUnavailable when the disk does not let it; nothing is lost by that.
 
     A worker's name leaves `live` before it is given to another process, and comes back after this was called: the
@@ -54,7 +58,8 @@ async def gather(output: Path, *, live: Collection[str], replay: Replay) -> None
     try:
         turn = await _turn(folder)
         if turn is not None:
-            await _Gatherer(output, folder, thread, replay).gather({quote(name, safe="") for name in live})
+            names = {quote(name, safe="") for name in live}
+            await (gatherer or Gatherer)(output, folder, thread, replay, head).gather(names)
     except OSError as error:
         raise SinkUnavailable(f"The output {output} cannot be appended to now: {error.strerror}.") from error
     finally:
@@ -75,11 +80,12 @@ async def _turn(folder: Path) -> int | None:
         await asyncio.sleep(TURN_SECONDS)
 
 
-class _Gatherer:
+class Gatherer:
     """One turn. Its methods without `async` run in the thread."""
 
-    def __init__(self, output: Path, folder: Path, thread: OwnThread, replay: Replay) -> None:
+    def __init__(self, output: Path, folder: Path, thread: OwnThread, replay: Replay, head: bytes) -> None:
         self._output = output
+        self._head = head
         self._folder = folder
         self._state = folder / "state"
         self._thread = thread
@@ -88,11 +94,11 @@ class _Gatherer:
     async def gather(self, live: Collection[str]) -> None:
         await self._thread.run(self._recover)
         settled, unsettled = await self._thread.run(lambda: self._finished(live))
-        await self._thread.run(lambda: self._append(settled))
+        await self._thread.run(lambda: self.append(settled))
         # The store may be away: what it has no say in is visible by now.
         for path in unsettled:
             await self._settle(path)
-            await self._thread.run(partial(self._append, [path]))
+            await self._thread.run(partial(self.append, [path]))
         await self._thread.run(self._remove_folder)
 
     def _finished(self, live: Collection[str]) -> tuple[list[Path], list[Path]]:
@@ -120,7 +126,7 @@ class _Gatherer:
             part.flush()
             await self._thread.run(lambda: flush(part.fileno()))
 
-    def _append(self, parts: list[Path]) -> None:
+    def append(self, parts: list[Path]) -> None:
         """Make settled parts visible, and remove them."""
         if not parts:
             return
@@ -129,9 +135,16 @@ class _Gatherer:
             found = os.fstat(output.fileno())
             self._note(State(length=found.st_size, file=(found.st_dev, found.st_ino)))
             try:
-                _end_line(output, found.st_size)
+                pack = packer(self._output)
+                if pack is None:
+                    _end_line(output, found.st_size)
+                if not found.st_size and self._head:
+                    _write(output, pack.compress(self._head) if pack else self._head)
                 for path in parts:
-                    _copy(path, output)
+                    for chunk in lines_of(path):
+                        _write(output, pack.compress(chunk) if pack else chunk)
+                if pack:
+                    _write(output, pack.flush())
                 flush(output.fileno())
             except OSError:
                 with contextlib.suppress(OSError):
@@ -186,13 +199,13 @@ def _close(path: Path) -> None:
             path.rename(path.with_suffix(".done"))
 
 
-def _copy(path: Path, output: FileIO) -> None:
+def lines_of(path: Path) -> Iterator[bytes]:
+    """What a settled part shows, in chunks."""
     with path.open("rb") as part:
         pieces, _ = scan(part)
         for piece in pieces.values():
             for start, length in visible(piece):
-                for chunk in chunks(part, start, length):
-                    _write(output, chunk)
+                yield from chunks(part, start, length)
 
 
 def _end_line(output: FileIO, length: int) -> None:

@@ -1,140 +1,27 @@
-"""JSON lines: one object a line, in parts that are gathered into the output while the crawl runs.
-
-A line cannot be taken back, so nothing is written to the output itself before its batch is settled. Each worker writes
-parts of its own (part.py); the supervisor appends finished ones to the output (gathering.py).
-"""
+"""JSON lines: one object a line, in parts that are gathered into the output while the crawl runs."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import errno
-import time
-from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 
-from shoal.errors import SinkRefused
 from shoal.model.record import Record
 from shoal.sinks.contract import Key
 from shoal.sinks.gathering import gather
-from shoal.sinks.part import OpenPart, folder_of
-from shoal.sinks.patience import Hindrance, persist
-from shoal.sinks.row import encodable, moment, whole
-from shoal.sinks.thread import OwnThread
+from shoal.sinks.row import moment
+from shoal.sinks.writing import PartsSink
 
 __all__ = ["JsonLinesSink", "gather"]
-
-# A part is closed at this age or size: so soon a page can be seen in the output.
-PART_SECONDS = 5.0
-PART_BYTES = 64 << 20
 
 _ENCODER = msgspec.json.Encoder()
 
 
-class JsonLinesSink:
-    """One worker's end of one output."""
-
-    def __init__(self, path: Path, *, worker: str, on_trouble: Callable[[str], None]) -> None:
-        self._path = path
-        self._worker = worker
-        self._on_trouble = on_trouble
-        self._thread = OwnThread("jsonl")
-        self._part: OpenPart | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing: asyncio.Future[None] | None = None
-
-    async def open(self) -> None:
-        await self._persist(self._touch)
-
-    async def write(self, records: Sequence[Record], receipt: bytes) -> None:
-        if not records:
-            return
-        written_at: list[int] = []
-        try:
-            await self._persist(lambda: written_at.append(self._append(records, receipt)))
-        except asyncio.CancelledError:
-            # The caller will not acknowledge this batch, and may write its pages again.
-            await self._thread.run(lambda: self._take_back(written_at))
-            raise
-
-    async def settle(self, refused: Collection[Key]) -> None:
-        await self._persist(lambda: self._settle(refused))
-        # For the last page before a pause: nothing else would come by to close its part.
-        if self._part is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PART_SECONDS, self._time_is_up)
-
-    async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        await self._thread.end(self._close_part)
-
-    def _time_is_up(self) -> None:
-        self._timer = None
-        self._closing = asyncio.ensure_future(self._thread.run(self._close_if_settled))
-
-    async def _persist(self, function: Callable[[], None]) -> None:
-        def attempt() -> None:
-            try:
-                function()
-            except OSError as error:
-                raise Hindrance(_reason(error)) from error
-
-        await persist(self._path, lambda: self._thread.run(attempt), self._on_trouble)
-
-    # What follows runs in the thread.
-
-    def _touch(self) -> None:
-        try:
-            self._path.open("ab").close()
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE):
-                raise
-            raise SinkRefused(f"The output {self._path} cannot be written: {error.strerror}.") from error
-
-    def _append(self, records: Sequence[Record], receipt: bytes) -> int:
-        """Where in its part the batch begins."""
-        try:
-            lines = {record.key: _line(record) for record in records}
-        except UnicodeEncodeError:
-            lines = {record.key: _line(record) for record in map(encodable, records)}
-        if self._part is None:
-            self._part = OpenPart(folder_of(self._path), self._worker)
-        start = self._part.length
-        self._part.append(lines, receipt)
-        return start
-
-    def _take_back(self, written_at: Sequence[int]) -> None:
-        if self._part is not None and written_at:
-            # What cannot be cut now is cut before the next entry.
-            with contextlib.suppress(OSError):
-                self._part.take_back(written_at[0])
-
-    def _settle(self, refused: Collection[Key]) -> None:
-        if self._part is not None:
-            self._part.settle([(whole(crawl), whole(url)) for crawl, url in refused])
-            if time.monotonic() - self._part.opened_mono >= PART_SECONDS or self._part.length >= PART_BYTES:
-                self._close_part()
-
-    def _close_if_settled(self) -> None:
-        if self._part is not None and self._part.settled:
-            self._close_part()
-
-    def _close_part(self) -> None:
-        part, self._part = self._part, None
-        if part is not None:
-            part.close()
+class JsonLinesSink(PartsSink):
+    def _encoded(self, records: Sequence[Record]) -> dict[Key, bytes]:
+        return {record.key: _line(record) for record in records}
 
 
 def _line(record: Record) -> bytes:
     shown = msgspec.structs.replace(record, error=record.error or None, fetched_at=moment(record))
     return _ENCODER.encode(shown) + b"\n"
-
-
-def _reason(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "has no space left on its disk"
-    if error.errno == errno.EIO:
-        return "has an error of its disk"
-    return f"cannot be written ({error.strerror})"

@@ -184,6 +184,15 @@ class OpenPart:
         self.length, self._torn, self.settled = length, True, True
         self._cut()
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def remove(self) -> None:
+        """All of it is elsewhere."""
+        self._path.unlink()
+        os.close(self._file)
+
     def close(self) -> None:
         """No more will be written. What is not settled is for the gatherer to find out."""
         # Without its new name the part is one that nobody holds, and is gathered as such later.

@@ -24,7 +24,9 @@ class Hindrance(Exception):
         self.quiet_seconds = quiet_seconds
 
 
-async def persist(output: Path, attempt: Callable[[], Awaitable[None]], on_trouble: Callable[[str], None]) -> None:
+async def persist(
+    output: Path | str, attempt: Callable[[], Awaitable[None]], on_trouble: Callable[[str], None]
+) -> None:
     """Attempt it until there is no Hindrance. Cancelling ends the waiting; other errors pass."""
     started = time.monotonic()
     said_at: float | None = None

@@ -26,6 +26,7 @@ from shoal.worker.worker import Worker
 
 CANNOT_GO_ON = 3
 _LEAVE_SECONDS = 1.0
+_FILES = 65_536
 
 
 class _Ending:
@@ -69,6 +70,7 @@ def main() -> int:
         orders = Orders.of(sys.stdin.buffer.readline())
         settings = load(environ={}, flags=orders.settings).settings
         _limit_memory(settings.worker.memory)
+        _allow_files()
         # Values of pages live briefly and hold no cycles: the collector would look at the long-lived ones in vain.
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
@@ -98,6 +100,13 @@ def _say(report: Report) -> None:
     # A supervisor that is gone reads nothing; that it is gone is seen on the other pipe.
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), report.line())
+
+
+def _allow_files() -> None:
+    """As many open files as this user may have: the usual 1,024 are fewer than a worker's connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _FILES) if hard > 0 else _FILES, hard))
 
 
 def _limit_memory(most: int) -> None:

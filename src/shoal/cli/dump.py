@@ -1,0 +1,52 @@
+"""`shoal dump`: all crawls of a store as JSON lines, for a backup or a move."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import click
+
+from shoal.cli.options import existing, on_store
+from shoal.settings import Settings
+
+
+@click.command("dump", short_help="Write all crawls of a store to a file.")
+@click.argument("file", metavar="[FILE|-]", default="-")
+@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@on_store
+def command(file: str, force: bool, store: str | None, folder: str | None) -> None:
+    """Write all crawls of a store, with every URL they know, to FILE or to standard output.
+
+    Workers wait meanwhile. The file holds the cookies and passwords of the crawls: only you can read it.
+    """
+    settings = existing(store, folder)
+    # Ended as by Ctrl-C, so that workers need not wait until a dump that is gone is given up.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    asyncio.run(_dump(settings, file, force))
+
+
+async def _dump(settings: Settings, name: str, force: bool) -> None:
+    from shoal.cli.terminal import say, warn
+    from shoal.control.whole_file import whole_file
+    from shoal.frontier import Frontier, dump
+
+    crawls = lines = 0
+    stdout = contextlib.nullcontext(sys.stdout.buffer)
+    output: Any = stdout if name == "-" else whole_file(name, force=force, private=True)
+    with output as file:
+        async with (
+            await Frontier.from_settings(settings, on_warning=warn) as frontier,
+            # Closed here and now, whatever happens: until then the store takes no writes.
+            contextlib.aclosing(cast("AsyncGenerator[str, None]", dump(frontier.shards))) as dumped,
+        ):
+            async for line in dumped:
+                file.write(line.encode() + b"\n")
+                lines += 1
+                crawls += line.startswith('{"crawl":')
+        file.flush()
+    say(f"Dumped {crawls:,} crawl{'' if crawls == 1 else 's'} in {lines:,} lines.")

@@ -1,0 +1,90 @@
+"""`shoal load`: what `shoal dump` wrote, into a store that has no crawls."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import click
+
+from shoal.cli.options import on_store, settings_of, store_flags
+from shoal.errors import InvalidInput, StoreRefused
+from shoal.settings import Settings
+
+# The last line of a dump, {"end": lines}, is shorter.
+_TAIL_BYTES = 64
+
+
+@click.command("load", short_help="Read what `shoal dump` wrote into an empty store.")
+@click.argument("file", metavar="[FILE|-]", default="-")
+@click.option("--shards", metavar="N", type=click.IntRange(1, 1024), help="Shards of the new store.  [default: 16]")
+@on_store
+def command(file: str, shards: int | None, store: str | None, folder: str | None) -> None:
+    """Read a dump from FILE or standard input into a store that has no crawls yet.
+
+    Start workers only when it is done.
+    """
+    settings = settings_of(store_flags(store, folder) | {"store.shards": shards})
+    if file == "-":
+        _load(settings, sys.stdin.buffer, shards)
+        return
+    try:
+        raw = Path(file).open("rb")  # noqa: SIM115 - closed below, where an OSError may be another's
+    except OSError as error:
+        raise InvalidInput(f"The dump {file} cannot be read: {error.strerror}.") from error
+    with raw:
+        _check_end(raw, file)
+        _load(settings, raw, shards)
+
+
+def _check_end(raw: IO[bytes], name: str) -> None:
+    """Refuse a dump that is cut off before anything of it is in the store; a pipe's end is not known yet."""
+    if not raw.seekable():
+        return
+    raw.seek(max(0, raw.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    last = raw.read().rstrip(b"\n").rpartition(b"\n")[2]
+    raw.seek(0)
+    if not last.startswith(b'{"end":'):
+        raise InvalidInput(f"The file {name} is no whole dump, its end is missing; nothing was loaded.")
+
+
+def _load(settings: Settings, raw: IO[bytes], shards: int | None) -> None:
+    # What is not UTF-8 is no dump, which its line then says.
+    asyncio.run(_load_lines(settings, _begun(io.TextIOWrapper(raw, "utf-8", "replace")), shards))
+
+
+def _begun(lines: IO[str]) -> Iterator[str]:
+    """The lines, when the first is a dump's: else not even an empty store is made."""
+    first = lines.readline()
+    try:
+        begins = "frontier" in json.loads(first)
+    except (ValueError, TypeError):
+        begins = False
+    if not begins:
+        raise InvalidInput("The first line is not that of a dump; give a file that `shoal dump` wrote.")
+
+    def chained() -> Iterator[str]:
+        yield first
+        yield from lines
+
+    return chained()
+
+
+async def _load_lines(settings: Settings, lines: Iterator[str], shards: int | None) -> None:
+    from shoal.cli.terminal import say, warn
+    from shoal.frontier import Frontier, load
+
+    async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
+        if shards is not None and frontier.shards.count != shards:
+            raise StoreRefused(
+                f"Namespace {settings.store.namespace!r} has {frontier.shards.count} shards already, not {shards}: "
+                "load into another store or namespace, or leave --shards out."
+            )
+        waiting = await load(frontier.shards, lines)
+    say(f"Loaded; {waiting:,} URL{' waits' if waiting == 1 else 's wait'} now.")

@@ -1,0 +1,108 @@
+"""`shoal plan`: what a crawl would take, before it is begun."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.options import parse_size
+
+if TYPE_CHECKING:
+    from shoal.control.planning import Plan
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgb]?)\Z", re.IGNORECASE)
+_MOST = 10**15
+
+
+def parse_count(text: str) -> int:
+    """A number such as 50M; B and G are billions."""
+    found = _COUNT.match(text.strip().replace(",", "").replace("_", ""))
+    count = int(float(found[1]) * _UNITS[found[2].lower()]) if found and len(text) < 40 else 0
+    if not 1 <= count <= _MOST:
+        raise click.BadParameter(f"{text!r} is not a number from 1 to {_MOST}: write 500000, 500k, 1.5M or 2B.")
+    return count
+
+
+@click.command("plan", short_help="Reckon what a crawl would take: days, workers, memory.")
+@click.option("--pages", metavar="N", type=parse_count, required=True, help="Pages to fetch, as 50M.")
+@click.option("--hosts", metavar="N", type=parse_count, required=True, help="Hosts they are spread over.")
+@click.option(
+    "--delay", metavar="S", type=click.FloatRange(0, 86400), default=1.0, show_default=True,
+    help="Seconds from the end of a request to the next one to the same host.",
+)  # fmt: skip
+@click.option(
+    "--response", metavar="S", type=click.FloatRange(0.001, 3600), default=0.2, show_default=True,
+    help="Seconds a server takes to answer.",
+)  # fmt: skip
+@click.option(
+    "--page-size", metavar="N", type=parse_size, default="40kb", show_default=True, help="Bytes received for a page."
+)
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(1, 10**6), help="Worker processes.  [default: as many as help]"
+)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def command(
+    pages: int, hosts: int, delay: float, response: float, page_size: int, workers: int | None, as_json: bool
+) -> None:
+    """Reckon what a crawl would take: time, workers, memory of the store, bandwidth, and what limits it.
+
+    Nothing is asked or changed. The figures are those of one small machine: take them for the size of the matter.
+    """
+    import msgspec
+
+    from shoal.cli.terminal import warn
+    from shoal.control.planning import plan
+
+    for flag, seconds in (("--delay", delay), ("--response", response)):
+        if seconds != seconds:  # NaN passes every range
+            raise click.UsageError(f"{flag} is not a number.")
+    if hosts > pages:
+        raise click.UsageError(f"--hosts {hosts:,} are more than --pages {pages:,}.")
+    made = plan(pages=pages, hosts=hosts, delay=delay, response=response, page_bytes=page_size, workers=workers)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(made)).decode())
+    else:
+        for word, text in _rows(made):
+            click.echo(f"{word:<10}{text}")
+    if advice := _advice(made):
+        warn(advice)
+
+
+def _rows(made: Plan) -> list[tuple[str, str]]:
+    from shoal.cli.summary import rate
+    from shoal.cli.terminal import duration, size
+
+    long = f"{made.days:,.1f} days" if made.days >= 1 else duration(made.seconds)
+    period = made.delay_seconds + made.response_seconds
+    limits = {
+        "politeness": f"politeness: {_many(made.hosts, 'host')}, one request to each every {period:g} s",
+        "workers": f"workers: {made.workers_useful:,} would go as fast as the rest allows",
+        "store": f"the store: one server does {rate(made.pages_a_second)}",
+    }
+    return [
+        ("pages", f"{made.pages:,} of {_many(made.hosts, 'host')}, {size(made.bytes_total)} to receive"),
+        ("time", f"{long} at {rate(made.pages_a_second)}"),
+        ("limit", limits[made.limit]),
+        ("workers", f"{made.workers:,}, each up to {rate(made.worker_pages_a_second)}"),
+        ("CPU", f"{made.cpu_cores:.2g} cores busy, {made.cpu_core_days:,.1f} days of one core in all"),
+        ("store", f"{size(made.store_bytes_end)} at the end, {size(made.store_bytes_most)} if every URL waits at once"),
+        ("network", f"{size(made.bytes_a_second)}/s, {made.bytes_a_second * 8 / 1e6:,.1f} Mbit/s"),
+    ]
+
+
+def _advice(made: Plan) -> str:
+    if made.limit == "politeness":
+        return (
+            f"More than {_many(made.workers_useful, 'worker')} cannot help, nor can more machines: hosts are asked as "
+            "often as they may be; more hosts would help, or a shorter --delay where the servers are yours."
+        )
+    if made.limit == "store":
+        return "More workers cannot help, the store is the limit: use a cluster, whose servers share the hosts."
+    return ""
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,259 @@
+"""Is everything as a crawl needs it? Looks at the store and at this machine, and changes neither.
+
+Every check is one finding: `fail` is what a crawl stops at, `warn` what it can live with, and both say what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import ssl
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.errors import SettingsError, ShoalError
+from shoal.frontier.keys import prefix, store_meta, tags
+from shoal.frontier.scripts import SCHEMA
+from shoal.frontier.shards import DEFAULT_SHARDS
+from shoal.settings import Settings
+from shoal.store import Store
+from shoal.store.checks import check
+from shoal.store.embedded import check_server, find_server
+from shoal.store.facts import Facts, parse_facts
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+# Somebody waits for the answer: a store that is away for longer is away.
+PATIENCE_SECONDS = 10.0
+# What a worker process has open beside its connections: libraries, outputs, the store.
+_FILES_BESIDE = 64
+_DISK_WARN_BYTES, _DISK_FAIL_BYTES = 1_000_000_000, 100_000_000
+_MEMORY_WARN, _MEMORY_FAIL = 0.8, 0.95
+_PYTHONS = ((3, 11), (3, 15))
+# PREREQFUNCTION, by which an address is judged before it is asked, came with this libcurl.
+_OLDEST_LIBCURL = (7, 80)
+# Bits of curl_version_info: without the first no page can be had, without the others it takes longer.
+_NEEDED = {"TLS": 1 << 2}
+_WANTED = {"gzip": 1 << 3, "HTTP/2": 1 << 16, "brotli": 1 << 23}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    check: str
+    state: str
+    text: str
+
+
+def by_share(check: str, share: float, text: str, advice: str) -> Finding:
+    state = FAIL if share >= _MEMORY_FAIL else WARN if share >= _MEMORY_WARN else OK
+    return Finding(check, state, text if state == OK else f"{text}; {advice}.")
+
+
+# The store
+
+
+async def examine_store(settings: Settings) -> list[Finding]:
+    """What holds for the store, without making one, or a namespace in it, that is not there."""
+    where = settings.store
+    if not where.url and not (Path(where.folder) / "store").is_dir():
+        return [_unborn(settings)]
+    try:
+        async with await Store.open(
+            where.url, folder=where.folder, server=where.server, maxmemory=where.maxmemory,
+            patience_seconds=min(where.patience_seconds, PATIENCE_SECONDS),
+        ) as store:  # fmt: skip
+            return await _examine(store, where.namespace)
+    except ShoalError as error:
+        return [Finding("store", FAIL, str(error))]
+
+
+def _unborn(settings: Settings) -> Finding:
+    try:
+        server = find_server(settings.store.server)
+        check_server(server)
+    except ShoalError as error:
+        return Finding("store", FAIL, str(error))
+    return Finding("store", OK, f"none in folder {settings.store.folder} yet; a crawl makes one with {server}")
+
+
+async def _examine(store: Store, namespace: str) -> list[Finding]:
+    meta = await _hash(store, store_meta(namespace))
+    shards = int(meta.get("shards", DEFAULT_SHARDS))
+    metas = [prefix(namespace, tag) + "meta" for tag in tags(shards)]
+    servers = await _servers(store, metas)
+    found = [Finding("store", OK, f"{store.shown} answers: {', '.join(sorted({facts.named for facts, _ in servers}))}")]
+    for facts, info in servers:
+        found += [_persistence(facts, store.shown), _eviction(facts), _memory(facts, info)]
+    found += await _schema(store, namespace, meta, metas)
+    return list(dict.fromkeys(found))
+
+
+async def _servers(store: Store, keys: list[str]) -> list[tuple[Facts, bytes]]:
+    """Every server that holds one of the keys, with what INFO says."""
+    found: dict[str, tuple[Facts, bytes]] = {}
+    for key in keys:
+        if store.run_id(key) in found:
+            continue
+        info = await store.command("INFO", key=key)
+        try:
+            config = await store.command("CONFIG", "GET", "*", key=key)
+        except ShoalError:
+            # Forbidden on many managed servers.
+            config = None
+        facts = parse_facts(info, config)
+        found[facts.run_id] = (facts, info)
+    return list(found.values())
+
+
+def _persistence(facts: Facts, where: str) -> Finding:
+    for warning in check(facts, where):
+        return Finding("persistence", WARN, warning)
+    if facts.appendfsync is None:
+        return Finding("persistence", OK, "append-only file; the server does not tell how often it reaches the disk")
+    if facts.appendfsync == "always":
+        return Finding("persistence", OK, "append-only file, on the disk before every answer")
+    lost = {"everysec": "the last second"}.get(facts.appendfsync, "what the system had not written yet")
+    return Finding(
+        "persistence", WARN,
+        f"append-only file with appendfsync {facts.appendfsync}: a crash of its machine loses {lost}, whose pages "
+        "are then fetched again; set appendfsync to always where that matters.",
+    )  # fmt: skip
+
+
+def _eviction(facts: Facts) -> Finding:
+    # Any other policy was refused when the store was opened.
+    if facts.maxmemory_policy:
+        return Finding("eviction", OK, f"maxmemory-policy {facts.maxmemory_policy}")
+    return Finding("eviction", WARN, "the server does not tell; see that its maxmemory-policy is noeviction.")
+
+
+def _memory(facts: Facts, info: bytes) -> Finding:
+    fields = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    used = int(fields.get("used_memory", 0))
+    most = facts.maxmemory or int(fields.get("total_system_memory", 0))
+    if not most:
+        return Finding("memory", OK, f"{used / 1e6:,.1f} MB used")
+    of = "its maxmemory of" if facts.maxmemory else "its machine's"
+    return by_share(
+        "memory", used / most, f"{used / 1e6:,.1f} MB used of {of} {most / 1e6:,.0f} MB", "raise it before it is full"
+    )
+
+
+async def _schema(store: Store, namespace: str, meta: dict[str, str], metas: list[str]) -> list[Finding]:
+    if not meta:
+        return [Finding("schema", OK, f"namespace {namespace!r} is new")]
+    if meta.get("schema") != SCHEMA:
+        return [
+            Finding(
+                "schema", FAIL,
+                f"namespace {namespace!r} has schema {meta.get('schema')}, this Shoal works with {SCHEMA}; "
+                "use the Shoal that made it, or dump it there and load it here.",
+            )
+        ]  # fmt: skip
+    found = [Finding("schema", OK, f"namespace {namespace!r} has schema {SCHEMA}")]
+    shards = [await _hash(store, key) for key in metas]
+    lost = [str(number) for number, shard in enumerate(shards) if not shard]
+    other = [str(number) for number, shard in enumerate(shards) if shard and shard.get("schema") != SCHEMA]
+    if lost and not meta.get("complete"):
+        found.append(Finding("shards", WARN, f"{len(lost)} of {len(shards)} are not made yet; the next worker does."))
+    elif lost:
+        found.append(Finding("shards", FAIL, f"shards {', '.join(lost)} are gone from the store; load it from a dump."))
+    elif other:
+        found.append(Finding("shards", FAIL, f"shards {', '.join(other)} have another schema; stop the other Shoal."))
+    else:
+        found.append(Finding("shards", OK, f"all {len(shards)} are there"))
+    return found
+
+
+async def _hash(store: Store, key: str) -> dict[str, str]:
+    flat = await store.command("HGETALL", key, key=key)
+    texts = [item.decode("utf-8", "replace") for item in flat]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+# This machine
+
+
+def examine_machine(settings: Settings) -> Iterator[Finding]:
+    yield _python()
+    yield _curl()
+    yield _certificates()
+    yield _files(settings)
+    yield _disk(Path(settings.store.folder) if not settings.store.url else Path())
+
+
+def _python() -> Finding:
+    said = ".".join(map(str, sys.version_info[:3]))
+    if _PYTHONS[0] <= sys.version_info[:2] < _PYTHONS[1]:
+        return Finding("python", OK, said)
+    return Finding("python", WARN, f"{said} is not one that Shoal is tested with; use 3.11 to 3.14.")
+
+
+def _curl() -> Finding:
+    try:
+        # Not by an import statement: that it cannot be imported is what is to be found out.
+        curl: Any = import_module("pycurl")
+    except ImportError as error:
+        return Finding("curl", FAIL, f"pycurl cannot be imported ({error}); reinstall it.")
+    version, bits = curl.version_info()[1], curl.version_info()[4]
+    said = f"libcurl {version}, {curl.version_info()[5]}"
+    if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _OLDEST_LIBCURL:
+        return Finding("curl", FAIL, f"{said} is too old; install a pycurl with libcurl 7.80 or newer.")
+    lacks = [name for name, bit in _NEEDED.items() if not bits & bit]
+    if lacks or not hasattr(curl, "AsyncCurlMulti"):
+        return Finding("curl", FAIL, f"{said} lacks {', '.join(lacks) or 'asyncio'}; reinstall pycurl from its wheel.")
+    if lacks := [name for name, bit in _WANTED.items() if not bits & bit]:
+        return Finding("curl", WARN, f"{said} lacks {', '.join(lacks)}; pycurl's wheel from PyPI has it.")
+    return Finding("curl", OK, f"{said}, {', '.join(_WANTED)}")
+
+
+def _certificates() -> Finding:
+    try:
+        from shoal.fetch.trust import authorities
+
+        file, folder = authorities()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(file or None, folder or None)
+    except ImportError:
+        return Finding("certificates", WARN, "cannot be looked at without pycurl.")
+    except SettingsError as error:
+        return Finding("certificates", FAIL, str(error))
+    except (ssl.SSLError, OSError) as error:
+        return Finding("certificates", FAIL, f"{file or folder} holds none that can be read ({error}); name another.")
+    # Those of a folder are read when they are needed, so they cannot be counted.
+    count = f", {len(context.get_ca_certs())} authorities" if file else ""
+    return Finding("certificates", OK, f"{file or folder}{count}")
+
+
+def _files(settings: Settings) -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return Finding("files", OK, "no limit on open files")
+    least = settings.worker.hosts + _FILES_BESIDE
+    wanted = least + settings.fetch.connections
+    said = f"{soft:,} files may be open"
+    if soft >= wanted:
+        return Finding("files", OK, said)
+    how = f"run `ulimit -n {wanted}` first"
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        how = f"have the hard limit of {hard:,} raised, or lower fetch.connections and worker.hosts"
+    return Finding("files", FAIL if soft < least else WARN, f"{said}, but a worker may need {wanted:,}; {how}.")
+
+
+def _disk(folder: Path) -> Finding:
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return Finding("disk", FAIL, f"{there} cannot be written; choose another folder.")
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return Finding("disk", WARN, f"how much is free in {there} is not known ({error.strerror}).")
+    state = FAIL if free < _DISK_FAIL_BYTES else WARN if free < _DISK_WARN_BYTES else OK
+    said = f"{free / 1e9:,.1f} GB free in {there}"
+    return Finding("disk", state, said if state == OK else f"{said}; make room before a crawl fills it.")

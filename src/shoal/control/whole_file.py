@@ -1,0 +1,44 @@
+"""A file that is there whole or not at all: written beside its place under another name, and put there at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from shoal.errors import InvalidInput, SinkRefused
+
+
+@contextlib.contextmanager
+def whole_file(name: str, *, force: bool, private: bool = False) -> Iterator[BinaryIO]:
+    """The file to write to. Without `force` one that exists is refused; `private` ones only their owner can read.
+
+    A pipe or a device is written to as it is: there is nothing in it to overwrite.
+    """
+    # What a link points to is replaced, not the link.
+    path = Path(os.path.realpath(name))
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as device:
+                yield device
+            return
+        if path.is_dir():
+            raise InvalidInput(f"{name} is a folder: name a file.")
+        if path.exists() and not force:
+            raise InvalidInput(f"The file {name} exists already: name another one, or add --force.")
+        part = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise SinkRefused(f"The file {name} cannot be written: {error.strerror or error}.") from error

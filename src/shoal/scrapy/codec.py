@@ -1,0 +1,287 @@
+"""A Scrapy request as bytes, and back: msgpack, never pickle. Owns what a request may carry and how it is written.
+
+Callbacks are stored by their name in the spider. Classes are found among those that are loaded: nothing is imported
+and nothing is called because the store says so, but for classes of requests and items.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import sys
+import uuid
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+from itemadapter import ItemAdapter
+from scrapy import Request, Spider
+from scrapy.http.request import NO_CALLBACK
+
+from shoal.errors import InvalidVisit, StoreCorrupt
+from shoal.scrapy.place import SLOT
+
+_OF_ONE_DOWNLOAD = frozenset(("download_latency", "download_slot", "autothrottle_dont_adjust_delay"))
+_PLAIN = (str, bytes, bool, float, type(None))
+_NO_CALLBACK = "!none"
+_FIELDS = "__dataclass_fields__"
+_WIDEST = 2**63
+
+
+class _Kind(IntEnum):
+    """Extension types of msgpack, one for each Python type that msgpack does not know."""
+
+    TUPLE = 1
+    SET = 2
+    FROZENSET = 3
+    PAIRS = 4
+    BIG = 5
+    DATETIME = 6
+    DATE = 7
+    TIME = 8
+    TIMEDELTA = 9
+    DECIMAL = 10
+    UUID = 11
+    ITEM = 12
+
+
+class Packed(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What a request carries beyond the URL, method and body of its visit. The order is the stored form."""
+
+    version: int = 1
+    callback: str = ""
+    errback: str = ""
+    meta: dict[str, Any] = {}
+    headers: dict[bytes, list[bytes]] = {}
+    cb_kwargs: dict[str, Any] = {}
+    priority: int = 0
+    dont_filter: bool = False
+    # None where they are those of the visit.
+    url: str | None = None
+    method: str | None = None
+    body: bytes | None = None
+    cookies: Any = None
+    encoding: str = "utf-8"
+    flags: list[Any] = []
+    kind: str = ""
+    # Attributes of a subclass of Request, and cookies of the jar at the moment of the yield.
+    more: dict[str, Any] = {}
+    jar: list[Any] = []
+
+
+_OWN = frozenset(Request.attributes)
+
+
+def pack(request: Request, spider: Spider, *, known: tuple[str, str, bytes], jar: list[Any]) -> bytes:
+    """The request's bytes; `known` are URL, method and body that its visit has anyway.
+
+    InvalidVisit names the field that cannot be stored.
+    """
+    url, method, body = known
+    meta = request.meta
+    if "download_latency" in meta or meta.get("download_slot") == SLOT:
+        # Copied from a response: it says how that one was downloaded, and nothing of this one.
+        meta = {name: value for name, value in meta.items() if name not in _OF_ONE_DOWNLOAD}
+    kind = type(request)
+    packed = Packed(
+        callback=_name(request.callback, spider, "callback"),
+        errback=_name(request.errback, spider, "errback"),
+        meta=_portable(meta, "meta"),
+        headers=dict(request.headers) if request.headers else {},
+        cb_kwargs=_portable(request.cb_kwargs, "cb_kwargs"),
+        priority=request.priority,
+        dont_filter=bool(request.dont_filter),
+        url=None if request.url == url else request.url,
+        method=None if request.method == method else request.method,
+        body=None if request.body == body else request.body,
+        cookies=_portable(request.cookies or None, "cookies"),
+        encoding=request.encoding,
+        flags=_portable(list(request.flags), "flags"),
+        kind="" if kind is Request else f"{kind.__module__}.{kind.__qualname__}",
+        more={
+            name: _portable(getattr(request, name), name) for name in kind.attributes if name not in _OWN
+        },
+        jar=jar,
+    )  # fmt: skip
+    try:
+        return _encode(packed)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidVisit(f"{request} carries what cannot be stored: {error}.") from None
+
+
+def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple[Request, list[Any]]:
+    """The request, and cookies for its jar. What is not a request of this spider is StoreCorrupt."""
+    url, method, body = known
+    try:
+        packed = _decode(data)
+        kind = _class(packed.kind, Request) if packed.kind else Request
+        more = {name: value for name, value in packed.more.items() if name in kind.attributes}
+        request = kind(
+            url if packed.url is None else packed.url,
+            method=method if packed.method is None else packed.method,
+            body=body if packed.body is None else packed.body,
+            callback=_method(packed.callback, spider), errback=_method(packed.errback, spider),
+            headers=packed.headers, cookies=packed.cookies, meta=packed.meta, encoding=packed.encoding,
+            priority=packed.priority, dont_filter=packed.dont_filter, flags=packed.flags,
+            cb_kwargs=packed.cb_kwargs, **more,
+        )  # fmt: skip
+    except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        raise StoreCorrupt(
+            f"A request of {url[:80]!r} in the store is not one of spider {spider.name}: {error}"
+        ) from None
+    return request, packed.jar
+
+
+def from_dict(fields: dict[str, Any], spider: Spider) -> Request:
+    """The request of what `Request.to_dict` made, with classes and methods found as in `unpack`."""
+    kind: Any = _class(fields["_class"], Request) if "_class" in fields else Request
+    given = {name: value for name, value in fields.items() if name in kind.attributes}
+    for name in ("callback", "errback"):
+        given[name] = _method(fields.get(name) or "", spider)
+    request: Request = kind(**given)
+    return request
+
+
+def item_class(path: str) -> Any:
+    """A class of items that is loaded; ValueError for anything else."""
+    return _class(path, None)
+
+
+def _name(function: Callable[..., Any] | None, spider: Spider, field: str) -> str:
+    if function is None:
+        return ""
+    if function is NO_CALLBACK:
+        return _NO_CALLBACK
+    if getattr(function, "__self__", None) is spider:
+        name: str = getattr(function, "__name__", "")
+        if getattr(spider, name, None) == function:
+            return name
+        for kind in type(spider).__mro__:
+            for name, value in vars(kind).items():
+                if value is function.__func__:  # type: ignore[attr-defined]
+                    return name
+    raise InvalidVisit(
+        f"{field} is {getattr(function, '__qualname__', function)!r}, which is not a method of spider {spider.name}: "
+        "only a method has a name that another process can find it by."
+    )
+
+
+def _method(name: str, spider: Spider) -> Any:
+    if not name:
+        return None
+    if name == _NO_CALLBACK:
+        return NO_CALLBACK
+    method = getattr(spider, name, None)
+    if name.startswith("__") or getattr(method, "__self__", None) is not spider:
+        raise ValueError(f"it has no method {name!r}.")
+    return method
+
+
+def _class(path: str, root: type | None) -> Any:
+    """A class that is loaded, by its path; never an import."""
+    if root is not None:
+        todo = [root]
+        while todo:
+            kind = todo.pop()
+            if f"{kind.__module__}.{kind.__qualname__}" == path:
+                return kind
+            todo += kind.__subclasses__()
+    else:
+        parts = path.split(".")
+        for cut in range(len(parts) - 1, 0, -1):
+            found: Any = sys.modules.get(".".join(parts[:cut]))
+            for part in parts[cut:]:
+                found = getattr(found, part, None)
+            if isinstance(found, type) and ItemAdapter.is_item_class(found):
+                return found
+    raise ValueError(f"no class {path!r} is loaded.")
+
+
+def _portable(value: Any, field: str) -> Any:
+    """The same with what msgpack lacks as extensions, so that it comes back as it was."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is int:
+        return value if -_WIDEST <= value < 2 * _WIDEST else _extension(_Kind.BIG, str(value))
+    if kind is dict:
+        if all(type(name) is str for name in value):
+            return {name: _portable(one, f"{field}[{name!r}]") for name, one in value.items()}
+        pairs = [[_portable(name, field), _portable(one, f"{field}[{name!r}]")] for name, one in value.items()]
+        return _extension(_Kind.PAIRS, pairs)
+    if kind is list:
+        return [_portable(one, f"{field}[{place}]") for place, one in enumerate(value)]
+    if kind in _SEQUENCES:
+        return _extension(_SEQUENCES[kind], [_portable(one, f"{field}[{place}]") for place, one in enumerate(value)])
+    if kind in _TEXTS:
+        code, write = _TEXTS[kind]
+        return _extension(code, write(value))
+    if ItemAdapter.is_item(value):
+        path = f"{kind.__module__}.{kind.__qualname__}"
+        fields = {name: _portable(one, f"{field}[{name!r}]") for name, one in ItemAdapter(value).items()}
+        return _extension(_Kind.ITEM, [path, fields])
+    for plain in _ROOTS:
+        # A subclass, such as a str enum: as what it is in JSON too.
+        if isinstance(value, plain):
+            return _portable(plain(value), field)
+    raise InvalidVisit(
+        f"{field} is a {kind.__module__}.{kind.__qualname__}, which cannot be stored: pass numbers, text, bytes, "
+        "dates, lists, dicts or items, and let the callback make the rest."
+    )
+
+
+_ROOTS: tuple[Any, ...] = (str, bytes, int, float, list, dict)
+_SEQUENCES: dict[Any, _Kind] = {tuple: _Kind.TUPLE, set: _Kind.SET, frozenset: _Kind.FROZENSET}
+_TEXTS: dict[type, tuple[_Kind, Callable[[Any], Any]]] = {
+    datetime.datetime: (_Kind.DATETIME, lambda value: value.isoformat()),
+    datetime.date: (_Kind.DATE, lambda value: value.isoformat()),
+    datetime.time: (_Kind.TIME, lambda value: value.isoformat()),
+    datetime.timedelta: (_Kind.TIMEDELTA, lambda value: [value.days, value.seconds, value.microseconds]),
+    decimal.Decimal: (_Kind.DECIMAL, str),
+    uuid.UUID: (_Kind.UUID, str),
+}
+
+
+def _extension(code: _Kind, payload: Any) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(int(code), _encode(payload))
+
+
+def _item(path: str, fields: dict[str, Any]) -> Any:
+    kind: Any = _class(path, None)
+    # Fields that a dataclass fills in by itself are set afterwards.
+    late = {one.name for one in getattr(kind, _FIELDS, {}).values() if not one.init}
+    if late:
+        made = kind(**{name: value for name, value in fields.items() if name not in late})
+        for name in late & fields.keys():
+            setattr(made, name, fields[name])
+        return made
+    return kind(**fields)
+
+
+_READ: dict[int, Callable[[Any], Any]] = {
+    _Kind.TUPLE: tuple,
+    _Kind.SET: set,
+    _Kind.FROZENSET: frozenset,
+    _Kind.PAIRS: dict,
+    _Kind.BIG: int,
+    _Kind.DATETIME: datetime.datetime.fromisoformat,
+    _Kind.DATE: datetime.date.fromisoformat,
+    _Kind.TIME: datetime.time.fromisoformat,
+    _Kind.TIMEDELTA: lambda value: datetime.timedelta(*value),
+    _Kind.DECIMAL: decimal.Decimal,
+    _Kind.UUID: uuid.UUID,
+    _Kind.ITEM: lambda value: _item(*value),
+}
+
+
+def _read_extension(code: int, data: memoryview) -> Any:
+    read = _READ.get(code)
+    if read is None:
+        raise ValueError(f"extension {code} is not known.")
+    return read(_any(bytes(data)))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Packed, ext_hook=_read_extension).decode
+_any = msgspec.msgpack.Decoder(ext_hook=_read_extension).decode

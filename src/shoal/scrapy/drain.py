@@ -1,0 +1,105 @@
+"""What scrapy-redis has left, moved into the frontier: SHOAL_DRAIN = True, for one run. The only place that unpickles.
+
+Nothing but plain data, dates and items of loaded classes comes out of a pickle here: any other class in one is refused,
+so no pickle can call anything. A request leaves its queue when it is in the frontier. Fingerprints cannot be turned
+into requests, so the old filter is read into memory and asked along, for as long as the setting is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.settings import BaseSettings
+from w3lib.url import canonicalize_url
+
+from shoal.errors import InvalidInput
+from shoal.frontier import Frontier
+from shoal.scrapy import codec, names
+from shoal.scrapy.outbox import Outbox
+
+log = logging.getLogger("shoal.scrapy")
+_BATCH = 200
+_PLAIN = {
+    ("datetime", "date"), ("datetime", "datetime"), ("datetime", "time"), ("datetime", "timedelta"),
+    ("datetime", "timezone"), ("decimal", "Decimal"), ("uuid", "UUID"), ("uuid", "SafeUUID"),
+    ("collections", "OrderedDict"), ("builtins", "set"), ("builtins", "frozenset"),
+}  # fmt: skip
+
+
+class Drain:
+    def __init__(
+        self, spider: Spider, settings: BaseSettings, frontier: Frontier, outbox: Outbox,
+        push: Callable[[Request, bytes], None],
+    ) -> None:  # fmt: skip
+        self._spider = spider
+        self._store = frontier.shards.store
+        self._outbox = outbox
+        self._push = push
+        self._queue, self._filter = (
+            str(names.value(settings, name)) % {"spider": spider.name, "name": spider.name}
+            for name in ("SCHEDULER_QUEUE_KEY", "SCHEDULER_DUPEFILTER_KEY")
+        )
+        self._seen: set[bytes] = set()
+        self.busy = True
+
+    async def open(self) -> None:
+        """Learn what was seen, before the first request is filtered."""
+        at = b"0"
+        while True:
+            at, found = await self._store.command("SSCAN", self._filter, at, "COUNT", 1000, key=self._filter)
+            self._seen.update(found)
+            if at == b"0":
+                return
+
+    def seen(self, request: Request) -> bool:
+        """By scrapy-redis' fingerprint."""
+        if not self._seen:
+            return False
+        data = {"method": request.method, "url": canonicalize_url(request.url), "body": request.body.hex()}
+        text = json.dumps(data, sort_keys=True).encode()
+        return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode() in self._seen
+
+    async def run(self) -> None:
+        moved = 0
+        kind = await self._store.command("TYPE", self._queue, key=self._queue)
+        read, take = ("ZRANGE", ("ZREM",)) if kind in (b"zset", "zset") else ("LRANGE", ("LREM", 1))
+        while found := await self._store.command(read, self._queue, 0, _BATCH - 1, key=self._queue):
+            for data in found:
+                try:
+                    request = read_request(data, self._spider)
+                except InvalidInput as error:
+                    log.error("A request of %s is dropped: %s", self._queue, error)
+                else:
+                    # Past the filter: scrapy-redis has marked it as seen when it was queued.
+                    request.dont_filter = True
+                    self._push(request, hashlib.sha1(data, usedforsecurity=False).digest())
+            await self._outbox.empty()
+            for data in found:
+                name, *rest = take
+                await self._store.command(name, self._queue, *rest, data, key=self._queue)
+            moved += len(found)
+        log.info("%d requests of scrapy-redis were moved into the frontier.", moved)
+        self.busy = False
+
+
+def read_request(data: bytes, spider: Spider) -> Request:
+    """The request that scrapy-redis' pickle stands for; InvalidInput for anything else."""
+    try:
+        fields = _Reader(io.BytesIO(data)).load()
+        return codec.from_dict(fields, spider)
+    except Exception as error:  # whatever a broken pickle leads to
+        raise InvalidInput(f"{type(error).__name__}: {error}") from None
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _PLAIN:
+            return super().find_class(module, name)
+        return codec.item_class(f"{module}.{name}")

@@ -1,0 +1,49 @@
+"""Items into a Redis list, by scrapy-redis' names. A request is acknowledged only after its items are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from scrapy import Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import load_object
+from scrapy.utils.serialize import ScrapyJSONEncoder
+
+from shoal.frontier import Frontier
+from shoal.scrapy import names
+from shoal.scrapy.session import Session
+
+
+class RedisPipeline:
+    """ITEM_PIPELINES = {"shoal.scrapy.RedisPipeline": 300}."""
+
+    _frontier: Frontier
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        # By signals: coroutines as open_spider and close_spider are newer than the oldest Scrapy that is supported.
+        crawler.signals.connect(self._opened, signal=signals.spider_opened)
+        crawler.signals.connect(self._closed, signal=signals.spider_closed)
+        self.key = str(names.value(crawler.settings, "REDIS_ITEMS_KEY"))
+        path = crawler.settings.get("REDIS_ITEMS_SERIALIZER")
+        self.serialize: Callable[[Any], str | bytes] = load_object(path) if path else ScrapyJSONEncoder().encode
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    async def _opened(self) -> None:
+        self._frontier = await Session.of(self._crawler).join()
+
+    async def process_item(self, item: Any, spider: Spider | None = None) -> Any:
+        key = self.item_key(item, spider or self._crawler.spider)
+        await self._frontier.shards.store.command("RPUSH", key, self.serialize(item), key=key)
+        return item
+
+    def item_key(self, item: Any, spider: Any) -> str:
+        """Override it to use another key for some items."""
+        return self.key % {"spider": spider.name, "name": spider.name}
+
+    async def _closed(self) -> None:
+        await Session.of(self._crawler).leave()

@@ -1,0 +1,339 @@
+"""Scrapy's scheduler on the frontier: requests are leased, and acknowledged when Scrapy is through with them.
+
+Scrapy asks without waiting, the store answers later: requests come out of a buffer that a background task keeps filled,
+and go into one that another empties. A request is over when the engine removes it from its slot: its callback's output
+is consumed and its items have passed the pipelines. Whatever happens before that, it is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.utils.defer import deferred_from_coro
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from shoal.errors import InvalidUrl, InvalidVisit, ShoalError
+from shoal.frontier import Frontier, mono
+from shoal.model.crawl import State
+from shoal.model.visit import Visit
+from shoal.scrapy import crawl, names
+from shoal.scrapy.cookies import Cookies
+from shoal.scrapy.dupefilter import judge
+from shoal.scrapy.feed import Feed
+from shoal.scrapy.identity import Identity
+from shoal.scrapy.keeper import LeaseKeeper
+from shoal.scrapy.outbox import Outbox
+from shoal.scrapy.peers import Peers
+from shoal.scrapy.place import SLOT, SLOT_SETTINGS
+from shoal.scrapy.robots import Robots
+from shoal.scrapy.session import Session
+from shoal.scrapy.starts import Starts
+
+if TYPE_CHECKING:
+    from shoal.scrapy.drain import Drain
+
+log = logging.getLogger("shoal.scrapy")
+# How soon after it ran out of work a process looks whether the crawl is finished, and how seldom it looks at last.
+_LOOK_SECONDS = 0.1
+_SELDOM_SECONDS = 1.0
+_BEAT_SECONDS = 5.0
+# How long a store that is away may hold up the end of a process; what it has not heard is made again.
+_LAST_SECONDS = 10.0
+
+
+class Scheduler(BaseScheduler):
+    """SCHEDULER = "shoal.scrapy.Scheduler"."""
+
+    frontier: Frontier
+    crawl_id: str
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._settings = crawler.settings
+        self._session = Session.of(crawler)
+        self._judge = judge(crawler)
+        self.df = self._judge.filter
+        # What cannot be put into the frontier: file:, data: and other URLs without a host.
+        self._local: deque[Request] = deque()
+        self._pushed: dict[Request, bytes] = {}
+        self._finished = False
+        self._finished_mono = 0.0
+        self._ended = False
+        self._epochs = 0
+        self._waiting = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._drain: Drain | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def open(self, spider: Spider) -> Deferred[None]:
+        return deferred_from_coro(self._open(spider))
+
+    async def _open(self, spider: Spider) -> None:
+        self.frontier = await self._session.join()
+        try:
+            await self._begin(spider)
+        except BaseException:
+            await self._session.leave()
+            raise
+
+    async def _begin(self, spider: Spider) -> None:
+        settings, frontier = self._settings, self.frontier
+        self._spider = spider
+        for name in names.unused(settings):
+            log.info("%s is set and does nothing here: %s.", name, names.NAMES[name].here)
+        seconds, microseconds = await frontier.shards.store.command("TIME")
+        name = crawl.name_of(spider, settings, crawl.command_line())
+        self._peers = Peers(frontier, name, int(seconds) + int(microseconds) / 1e6)
+        since, first = await self._peers.oldest()
+        joined = await crawl.join(frontier, name, settings, since=since, first=first)
+        self.crawl_id = joined.id
+        self._ended = not joined.state.open
+        counts = await frontier.crawls.count(joined.id)
+        if counts.open:
+            log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
+        self._identity = Identity(spider, self._judge.fingerprint, Cookies(self._crawler))
+        self._identity.flat = names.order(settings).flat
+        self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
+        self._keeper = LeaseKeeper(self._session.settings, frontier.worker)
+        self._keeper.start()
+        robots = Robots.take_over(frontier, self._crawler)
+        self._feed = Feed(
+            frontier, crawl.tag_of(name), self._identity, self._outbox, robots, self._keeper, settings,
+            several=joined.limits.places > 1, wake=self.wake,
+        )  # fmt: skip
+        self._watch_engine()
+        opened = self.df.open() if self._judge.asked else None
+        if opened is not None:
+            await opened
+        work = [self._outbox.run(), self._feed.run(), self._look()]
+        if settings.getbool("SHOAL_DRAIN"):
+            # Imported only here: it can unpickle.
+            from shoal.scrapy.drain import Drain
+
+            self._drain = Drain(spider, settings, frontier, self._outbox, self.push)
+            await self._drain.open()
+            work.append(self._drain.run())
+        self._starts = Starts.take_over(spider, self._crawler, frontier, self._outbox, self.push, lambda: self._ended)
+        if self._starts is not None:
+            work.append(self._starts.run())
+        self._tasks = [asyncio.ensure_future(one) for one in work]
+        for task in self._tasks:
+            task.add_done_callback(self._broke)
+
+    def _watch_engine(self) -> None:
+        engine: Any = self._crawler.engine
+        engine._slot.inprogress = _InProgress(self._feed.ended)
+        # Politeness is the frontier's: Scrapy's slot must not add a delay of its own.
+        slots = getattr(engine.downloader, "per_slot_settings", None)
+        if isinstance(slots, dict):
+            slots.setdefault(SLOT, SLOT_SETTINGS)
+        for handler, signal in (
+            (self._response_downloaded, signals.response_downloaded),
+            (self._left_downloader, signals.request_left_downloader),
+            (self._spider_error, signals.spider_error),
+        ):
+            self._crawler.signals.connect(handler, signal=signal)
+
+    def enqueue_request(self, request: Request) -> bool:
+        if self._judge.asked and not request.dont_filter and self.df.request_seen(request):
+            self.df.log(request, self._spider)
+            return False
+        if self._drain is not None and not request.dont_filter and self._drain.seen(request):
+            self.df.log(request, self._spider)
+            return False
+        try:
+            found = self._identity.visit(request, pushed=self._pushed.get(request, b""))
+        except InvalidUrl:
+            self._local.append(request)
+            self.wake(0.0)
+            return True
+        except InvalidVisit as error:
+            log.error("Unable to schedule %s: %s", request, error, extra={"spider": self._spider})
+            self._crawler.stats.inc_value("scheduler/unserializable")
+            return False
+        if found is None:
+            self.df.log(request, self._spider)
+            return False
+        visit, force = found
+        self._feed.retries(request)
+        self._finished = False
+        self._outbox.add(visit, force or self._judge.asked, request)
+        return True
+
+    def push(self, request: Request, message: bytes) -> None:
+        """Enqueue a start URL, through the engine as any other; `message` makes it one visit however often it comes."""
+        self._pushed[request] = message
+        try:
+            self._crawler.engine.crawl(request)
+        finally:
+            del self._pushed[request]
+
+    def next_request(self) -> Request | None:
+        if self._local:
+            return self._local.popleft()
+        request = self._feed.next()
+        if request is not None:
+            self._count("dequeued")
+        return request
+
+    def has_pending_requests(self) -> bool:
+        return bool(self._local) or bool(len(self._outbox)) or not self._feed.idle or not self._finished
+
+    def __len__(self) -> int:
+        """Requests that wait, for all processes, as of the last look."""
+        return self._waiting
+
+    def close(self, reason: str) -> Deferred[None]:
+        return deferred_from_coro(self._close(reason))
+
+    async def _close(self, reason: str) -> None:
+        if not self._tasks:
+            return
+        self._feed.stop()
+        with contextlib.suppress(TimeoutError, ShoalError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._outbox.empty()
+                await self._feed.close()
+                if reason == "finished" and not self._settings.getbool("SCHEDULER_PERSIST"):
+                    await self.frontier.crawls.finish(self.crawl_id)
+                await self.frontier.workers.leave()
+        for task in self._tasks:
+            task.remove_done_callback(self._broke)
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._keeper.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._judge.asked and (closed := self.df.close(reason)) is not None:
+            await closed
+        await self._session.leave()
+
+    def wake(self, seconds: float) -> None:
+        """Let the engine ask for requests after this time, or sooner."""
+        if seconds <= 0:
+            self._call_engine()
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + seconds
+        if self._timer is not None and not self._timer.cancelled() and loop.time() < self._timer.when() <= when:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._call_engine)
+
+    def _call_engine(self) -> None:
+        slot = getattr(self._crawler.engine, "_slot", None)
+        if slot is not None and slot.closing is None:
+            slot.nextcall.schedule()
+
+    async def _look(self) -> None:
+        """See when there is nothing more to do, say that we live, notice when somebody stops the crawl."""
+        beaten, pause = mono(), _LOOK_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                if mono() - beaten > _BEAT_SECONDS:
+                    beaten = mono()
+                    await self._peers.beat()
+                    state = (await self.frontier.crawls.get(self.crawl_id)).state
+                    self._ended = self._ended or state in (State.STOPPED, State.EXPIRED, State.DELETED)
+                    self._waiting = (await self.frontier.crawls.count(self.crawl_id)).waiting
+                looked = await self._look_if_finished()
+                pause = min(1.5 * pause, _SELDOM_SECONDS) if looked else _LOOK_SECONDS
+            except ShoalError as error:
+                log.error("%s", error)
+
+    async def _look_if_finished(self) -> bool:
+        """Whether there was reason to look: this process has nothing to do."""
+        if self.frontier.epochs != self._epochs:
+            # The store may have forgotten what it was told last.
+            self._epochs = self.frontier.epochs
+            self._identity.recent.clear()
+        if not (self._feed.idle and self._feed.hungry and not len(self._outbox)):
+            self._finished_mono = 0.0
+            return False
+        if not self._ended and not await self.frontier.crawls.finished(self.crawl_id):
+            self._finished_mono = 0.0
+            return True
+        if not self._finished_mono:
+            self._finished_mono = mono()
+        if mono() - self._finished_mono < self._settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"):
+            return True
+        if self._feed.idle and not len(self._outbox) and not self._filling:
+            self._finished = True
+            self.wake(0.0)
+        return True
+
+    @property
+    def _filling(self) -> bool:
+        """More is on its way in from elsewhere."""
+        return any(one is not None and one.busy for one in (self._starts, self._drain))
+
+    async def _reopen(self) -> bool:
+        """The crawl was finished by another process while this one had more to add."""
+        if await crawl.reopen(self.frontier, self.crawl_id):
+            return True
+        self._ended = True
+        return False
+
+    def _added(self, request: Request, visit: Visit, new: bool) -> None:
+        self._identity.added(visit)
+        if new:
+            self._count("enqueued")
+            return
+        self.df.log(request, self._spider)
+        self._crawler.signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
+
+    def _count(self, what: str) -> None:
+        """By scrapy-redis' name and by Scrapy's."""
+        self._crawler.stats.inc_value(f"scheduler/{what}/redis")
+        self._crawler.stats.inc_value(f"scheduler/{what}")
+
+    def _changed(self) -> None:
+        self._feed.stir()
+
+    def _response_downloaded(self, response: Response, request: Request) -> None:
+        self._feed.answered(request, response)
+
+    def _left_downloader(self, request: Request) -> None:
+        self._feed.left(request)
+
+    def _spider_error(self, failure: Failure, response: Any) -> None:
+        self._feed.fault(getattr(response, "request", None), f"spider: {type(failure.value).__name__}")
+
+    def _broke(self, task: asyncio.Task[None]) -> None:
+        """One of ours ended by an error: without it the process would wait for ever."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.critical("Shoal's scheduler cannot go on: %s", error, exc_info=error)
+        engine: Any = self._crawler.engine
+        if hasattr(engine, "close_spider_async"):
+            self._closing = asyncio.ensure_future(engine.close_spider_async(reason="scheduler_error"))
+        else:
+            engine.close_spider(self._spider, "scheduler_error")
+
+
+class _InProgress(set[Request]):
+    """The engine's requests in progress. No signal says that the engine is through with one; its removal here does."""
+
+    def __init__(self, on_removed: Callable[[Request], None]) -> None:
+        super().__init__()
+        self._on_removed = on_removed
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self._on_removed(request)

@@ -1,0 +1,191 @@
+"""Start URLs that come in through Redis: a list, a set or a sorted set under a key of the user's own.
+
+A message stays under its key until its requests are in the frontier. Processes take turns: a batch is claimed for some
+seconds in a hash beside the key; whoever finds a claim that ran out takes the same batch over under the same name, so
+that what its requests are does not depend on who died when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DontCloseSpider
+
+from shoal.errors import ShoalError
+from shoal.frontier import Frontier
+from shoal.scrapy import names
+from shoal.scrapy.outbox import Outbox
+
+log = logging.getLogger("shoal.scrapy")
+# Long enough to put a batch into the frontier. Short is safe: a batch that is taken over stays the same batch.
+_CLAIM_MS = 2000
+_AGAIN_SECONDS = 5.0
+Push = Callable[[Request, bytes], None]
+
+# KEYS 1 the user's key, 2 the claim | ARGV 1 list, set or zset, 2 messages at most, 3 claimer, 4 claim length ms
+# Reply: nothing, or the claim's name and its messages, which stay where they are; without a name it is another's.
+_CLAIM = """
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local c = redis.call('HMGET', KEYS[2], 'id', 'by', 'until', 'n')
+if c[1] then
+  if c[2] ~= ARGV[3] and tonumber(c[3]) > now then return {''} end
+  redis.call('HSET', KEYS[2], 'by', ARGV[3], 'until', now + ARGV[4])
+  local again = {c[1]}
+  for i = 1, tonumber(c[4]) do again[i + 1] = redis.call('HGET', KEYS[2], i) end
+  return again
+end
+local m
+if ARGV[1] == 'set' then m = redis.call('SRANDMEMBER', KEYS[1], ARGV[2])
+elseif ARGV[1] == 'zset' then m = redis.call('ZREVRANGE', KEYS[1], 0, ARGV[2] - 1)
+else m = redis.call('LRANGE', KEYS[1], 0, ARGV[2] - 1) end
+if #m == 0 then return {} end
+local id = t[1] .. '.' .. t[2] .. '.' .. ARGV[3]
+local args = {'id', id, 'by', ARGV[3], 'until', now + ARGV[4], 'n', #m}
+local reply = {id}
+for i, one in ipairs(m) do
+  args[#args + 1] = i
+  args[#args + 1] = one
+  reply[i + 1] = one
+end
+redis.call('HSET', KEYS[2], unpack(args))
+return reply
+"""
+# KEYS the same | ARGV 1 list, set or zset, 2 the claim's name. Takes its messages away; a claim of another name stays.
+_SETTLE = """
+if redis.call('HGET', KEYS[2], 'id') ~= ARGV[2] then return 0 end
+local n = tonumber(redis.call('HGET', KEYS[2], 'n'))
+for i = 1, n do
+  local one = redis.call('HGET', KEYS[2], i)
+  if ARGV[1] == 'set' then redis.call('SREM', KEYS[1], one)
+  elseif ARGV[1] == 'zset' then redis.call('ZREM', KEYS[1], one)
+  else redis.call('LREM', KEYS[1], 1, one) end
+end
+redis.call('DEL', KEYS[2])
+return n
+"""
+
+
+class Starts:
+    def __init__(
+        self, spider: Any, crawler: Crawler, frontier: Frontier, outbox: Outbox, push: Push, ended: Callable[[], bool]
+    ) -> None:
+        settings = crawler.settings
+        self._spider = spider
+        self._store = frontier.shards.store
+        self._claimer = frontier.worker
+        self._outbox = outbox
+        self._push = push
+        self._ended = ended
+        keys = spider.redis_key
+        named = [keys] if isinstance(keys, str | bytes) else list(keys)
+        self._keys = [str(key) % {"name": spider.name, "spider": spider.name} for key in named]
+        self._batch = batch_size(spider, crawler)
+        as_set, as_zset = (
+            settings.getbool(name, bool(names.NAMES[name].default))
+            for name in ("REDIS_START_URLS_AS_SET", "REDIS_START_URLS_AS_ZSET")
+        )
+        self._kind = "set" if as_set else "zset" if as_zset else "list"
+        idle = getattr(spider, "max_idle_time", None)
+        self._most_idle = int(names.value(settings, "MAX_IDLE_TIME_BEFORE_CLOSE") if idle is None else idle)
+        self._last = time.monotonic()
+        self.busy = False
+
+    @classmethod
+    def take_over(
+        cls, spider: Spider, crawler: Crawler, frontier: Frontier, outbox: Outbox, push: Push, ended: Callable[[], bool]
+    ) -> Starts | None:
+        """Read the start URLs of any spider that has a `redis_key`, scrapy-redis' own included; None for others."""
+        one: Any = spider
+        if not getattr(one, "redis_key", None) or not hasattr(one, "make_request_from_data"):
+            return None
+        starts = cls(one, crawler, frontier, outbox, push, ended)
+        # scrapy-redis' spiders would pop in start_requests and when idle: both are ours now.
+        one.start_requests = lambda: iter(())
+        if hasattr(one, "spider_idle"):
+            crawler.signals.disconnect(one.spider_idle, signal=signals.spider_idle)
+        crawler.signals.connect(starts.keep_open, signal=signals.spider_idle)
+        return starts
+
+    def keep_open(self) -> None:
+        """Such a spider waits for more, unless it has waited long enough."""
+        if self._ended():
+            return
+        if self.busy or not self._most_idle or time.monotonic() - self._last < self._most_idle:
+            raise DontCloseSpider
+
+    async def run(self) -> None:
+        while not self._ended():
+            taken = 0
+            try:
+                for key in self._keys:
+                    taken += await self._take(key)
+            except ShoalError as error:
+                log.error("Start URLs cannot be read: %s", error)
+                await asyncio.sleep(_AGAIN_SECONDS)
+            if not taken:
+                await asyncio.sleep(names.SLOW_TO_NOTICE_SECONDS)
+
+    async def _take(self, key: str) -> int:
+        claim = f"{key}:shoal" if "{" in key else f"{{{key}}}:shoal"
+        command = self._store.command
+        reply = await command("EVAL", _CLAIM, 2, key, claim, self._kind, self._batch, self._claimer, _CLAIM_MS, key=key)
+        if not reply:
+            return 0
+        # As long as there is something under the key, the spider is not idle.
+        self._last = time.monotonic()
+        if not reply[0]:
+            return 0
+        self.busy = True
+        try:
+            name, messages = reply[0], reply[1:]
+            for number, request in enumerate(self._requests(key, messages)):
+                self._push(request, b"%s %s %d" % (key.encode(), name, number))
+            # In the frontier first; only then it leaves its list.
+            await self._outbox.empty()
+            await command("EVAL", _SETTLE, 2, key, claim, self._kind, name, key=key)
+        finally:
+            self.busy = False
+        return len(messages)
+
+    def _requests(self, key: str, messages: list[bytes]) -> Iterable[Request]:
+        """What the spider makes of messages, by its own `next_requests` or `make_request_from_data`."""
+        spider = self._spider
+        if getattr(type(spider), "next_requests", None) is None:
+            for message in messages:
+                yield from self._guarded(lambda: _listed(spider.make_request_from_data(message)))  # noqa: B023
+            return
+        for message in messages:
+            spider.fetch_data = lambda *_: [message]  # noqa: B023 - used in this turn
+            yield from self._guarded(spider.next_requests)
+
+    def _guarded(self, make: Callable[[], Iterable[Any]]) -> Iterable[Request]:
+        """A message the spider cannot read costs itself alone."""
+        try:
+            yield from (one for one in make() if isinstance(one, Request))
+        except Exception:
+            log.exception("A start URL of spider %s cannot be read and is dropped.", self._spider.name)
+
+
+def batch_size(spider: Any, crawler: Crawler) -> int:
+    size = getattr(spider, "redis_batch_size", None)
+    if size is None:
+        size = crawler.settings.get("REDIS_START_URLS_BATCH_SIZE") or names.value(
+            crawler.settings, "CONCURRENT_REQUESTS"
+        )
+    try:
+        return max(1, min(1000, int(size)))
+    except (TypeError, ValueError):
+        raise ValueError("redis_batch_size must be an integer") from None
+
+
+def _listed(made: Any) -> list[Any]:
+    if made is None:
+        return []
+    return [made] if isinstance(made, Request) else list(made)

@@ -1,0 +1,149 @@
+"""Parquet: a folder of files, each made of one part of one worker.
+
+A Parquet file cannot be read before its end is written, and a batch has to be durable long before. So a worker keeps
+its batches as Arrow record batches in a part (part.py), and turns the whole part into a file of the output when it is
+closed; the gatherer does that for workers that died. The file has the part's name, which is never used twice: whoever
+is killed in between, the same file is written again over the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import get_type_hints
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.errors import SinkRefused
+from shoal.model.record import Record
+from shoal.sinks import gathering
+from shoal.sinks.contract import Key
+from shoal.sinks.gathering import Gatherer, Replay
+from shoal.sinks.part import OpenPart, Piece, flush, scan, sync_folder
+from shoal.sinks.row import COLUMNS, last_of_each
+from shoal.sinks.writing import PartsSink
+
+# Larger files are read faster; these are what a reader waits for at most, and what a worker converts at once.
+FILE_SECONDS = 300.0
+FILE_BYTES = 128 << 20
+# A crawl that ended while its workers go on with others shows all of its pages after this time.
+IDLE_SECONDS = 30.0
+# A row group is built in memory.
+GROUP_BYTES = 32 << 20
+
+_HOPS = pa.list_(pa.struct([pa.field("url", pa.string(), False), pa.field("status", pa.int64(), False)]))
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_SPECIAL = {"fetched_at": pa.timestamp("ms", tz="UTC"), "redirects": _HOPS}
+_HINTS = get_type_hints(Record)
+SCHEMA = pa.schema(
+    [pa.field(name, _SPECIAL.get(name) or _TYPES[_HINTS[name]], name in ("error", "fetched_at")) for name in COLUMNS]
+)
+_ERROR, _REDIRECTS, _FETCHED_AT = (COLUMNS.index(name) for name in ("error", "redirects", "fetched_at"))
+
+
+class ParquetSink(PartsSink):
+    part_seconds = FILE_SECONDS
+    part_bytes = FILE_BYTES
+    idle_seconds = IDLE_SECONDS
+
+    def _touch(self) -> None:
+        try:
+            self._path.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise SinkRefused(f"The output {self._path} is a file; a folder of this name is needed.") from None
+        with (self._path / f".{os.getpid()}.tmp").open("wb"):
+            pass
+        (self._path / f".{os.getpid()}.tmp").unlink()
+
+    def _encoded(self, records: Sequence[Record]) -> dict[Key, bytes]:
+        """A batch is one piece: its length is given to its first key, and refused rows are left out when it is read."""
+        rows = last_of_each(records)
+        lines = dict.fromkeys((record.key for record in rows), b"")
+        lines[rows[0].key] = _batch(rows)
+        return lines
+
+    def _finish(self, part: OpenPart) -> None:
+        if part.settled:
+            # What cannot be done now is the gatherer's.
+            with contextlib.suppress(OSError):
+                convert(part.path, self._path)
+                part.remove()
+                return
+        part.close()
+
+
+class _ParquetGatherer(Gatherer):
+    def append(self, parts: list[Path]) -> None:
+        for path in parts:
+            convert(path, self._output)
+            path.unlink()
+        if not any(self._folder.glob("*.open")):
+            for left in self._output.glob(".*.tmp"):
+                left.unlink(missing_ok=True)
+
+
+async def gather(output: Path, *, live: Collection[str], replay: Replay) -> None:
+    await gathering.gather(output, live=live, replay=replay, gatherer=_ParquetGatherer)
+
+
+def convert(part: Path, output: Path) -> None:
+    """Turn a settled part into a file of the output, durable and visible at once when this returns."""
+    # Not of one name: the worker and the gatherer may both be at it.
+    new = output / f".{part.stem}.{os.getpid()}.tmp"
+    try:
+        with part.open("rb") as source:
+            pieces, _ = scan(source)
+            writer: pq.ParquetWriter | None = None
+            with new.open("wb") as target:
+                for table in _groups(part, pieces.values()):
+                    writer = writer or pq.ParquetWriter(target, table.schema, compression="zstd")
+                    writer.write_table(table)
+                if writer is not None:
+                    writer.close()
+                target.flush()
+                flush(target.fileno())
+        if writer is not None:
+            new.rename(output / f"{part.stem}.parquet")
+            sync_folder(output)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _groups(part: Path, pieces: Collection[Piece]) -> Iterator[pa.Table]:
+    """What a part shows, in tables of the size of a row group."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    with pa.OSFile(str(part)) as source:
+        for piece in pieces:
+            source.seek(piece.start)
+            with pa.ipc.open_stream(source.read_buffer(piece.batch.length)) as stream:
+                for batch in stream:
+                    refused = set(piece.refused or ())
+                    if refused:
+                        kept = [(crawl, url) not in refused for crawl, url, _ in piece.batch.lines]
+                        batch = batch.filter(pa.array(kept))
+                    if batch.num_rows:
+                        waiting.append(batch)
+                        size += batch.nbytes
+            if size >= GROUP_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _batch(records: Sequence[Record]) -> bytes:
+    columns = [list(column) for column in zip(*map(msgspec.structs.astuple, records), strict=True)]
+    columns[_ERROR] = [error or None for error in columns[_ERROR]]
+    columns[_FETCHED_AT] = [int(at * 1000) if at else None for at in columns[_FETCHED_AT]]
+    columns[_REDIRECTS] = [[{"url": url, "status": status} for url, status in hops] for hops in columns[_REDIRECTS]]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_stream(target, SCHEMA) as stream:
+        stream.write_batch(pa.record_batch(arrays, schema=SCHEMA))
+    encoded: bytes = target.getvalue().to_pybytes()
+    return encoded

@@ -1,0 +1,138 @@
+"""Starts real Scrapy processes on spiders of tests/scrapy/spiders, and reads what their pipeline has kept.
+
+OTHER_SCRAPY names a folder with another Scrapy to put first on the path of these processes: that is how the folder's
+tests are run on the oldest one that is supported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+SPIDERS = Path(__file__).parent / "spiders"
+_END_SECONDS = 60.0
+
+
+@dataclass
+class Process:
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.wait()
+
+    def end(self, seconds: float = _END_SECONDS) -> str:
+        """Wait until it closes by itself; returns its log."""
+        try:
+            self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not close by itself; its log ends: {self.said()[-3000:]}") from None
+        return self.said()
+
+    def stat(self, name: str) -> int:
+        """A number out of the statistics that Scrapy logs at the end."""
+        for line in self.said().splitlines():
+            key, mark, value = line.strip(" {}").partition("': ")
+            if mark and key.strip("'") == name:
+                return int(value.rstrip(",}"))
+        return 0
+
+
+@dataclass
+class Project:
+    """A folder that Scrapy processes share: their embedded store, the items they kept, their logs."""
+
+    folder: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+
+    def start(self, spider: str, *, settings: dict[str, Any] | None = None, **arguments: str) -> Process:
+        given = {
+            "SCHEDULER": "shoal.scrapy.Scheduler",
+            "KEPT": self.folder / "kept",
+            **self.settings,
+            **(settings or {}),
+        }
+        argv = [sys.executable, "-m", "scrapy", "runspider", str(SPIDERS / f"{spider}.py")]
+        argv += [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+        argv += [word for name, value in arguments.items() for word in ("-a", f"{name}={value}")]
+        return self.run(argv)
+
+    def run(self, argv: list[str], folder: Path | None = None) -> Process:
+        log = self.folder / f"log{len(self.processes)}"
+        paths = [os.environ.get("OTHER_SCRAPY", ""), str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "REDIS_"))}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        with log.open("wb") as out:
+            popen = subprocess.Popen(argv, cwd=folder or self.folder, env=environment, stdout=out, stderr=out)
+        process = Process(popen, log)
+        self.processes.append(process)
+        return process
+
+    def crawl(
+        self, spider: str, *, count: int = 1, settings: dict[str, Any] | None = None, **arguments: str
+    ) -> list[Process]:
+        """Start so many at once and wait until all have closed by themselves."""
+        started = [self.start(spider, settings=settings, **arguments) for _ in range(count)]
+        for one in started:
+            one.end()
+        return started
+
+    def kept(self) -> list[dict[str, Any]]:
+        path = self.folder / "kept"
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def keys(self) -> Counter[str]:
+        """How often the pipeline got an item, by the item's key."""
+        return Counter(item["key"] for item in self.kept())
+
+    def wait_for_items(self, count: int) -> None:
+        wait_until(lambda: len(self.kept()) >= count or not self.living(), f"{count} items; logs: {self._tails()}", 60)
+        assert len(self.kept()) >= count, self._tails()
+
+    def living(self) -> list[Process]:
+        return [one for one in self.processes if one.popen.poll() is None]
+
+    def _tails(self) -> str:
+        return "\n".join(one.said()[-1500:] for one in self.processes[-3:])
+
+
+def needs_scrapy_redis() -> Path:
+    """The folder of scrapy-redis' source, or a skip with the install line."""
+    found = importlib.util.find_spec("scrapy_redis")
+    if found is None or not found.submodule_search_locations:
+        reason = "scrapy-redis is not installed; run: pip install scrapy-redis"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return Path(found.submodule_search_locations[0])
+
+
+@contextlib.contextmanager
+def project(folder: Path, **settings: Any) -> Iterator[Project]:
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Project(folder, settings={"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0, **settings})
+    try:
+        yield made
+    finally:
+        for one in made.processes:
+            one.kill()

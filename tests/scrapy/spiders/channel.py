@@ -1,0 +1,20 @@
+"""Makes of every page what its argument says."""
+
+import scrapy
+
+from tests.scrapy.keeping import KEPT
+
+
+class Channel(scrapy.Spider):
+    name = "channel"
+    custom_settings = KEPT
+
+    def __init__(self, start, channel_id, **arguments):
+        super().__init__(**arguments)
+        self.start_urls = [start]
+        self.channel_id = channel_id
+
+    def parse(self, response):
+        yield {"key": f"{self.channel_id} {response.url}"}
+        for link in response.css("a::attr(href)").getall():
+            yield response.follow(link)

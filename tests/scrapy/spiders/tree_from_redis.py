@@ -1,0 +1,15 @@
+"""Follows every link of what comes in under two keys."""
+
+from shoal.scrapy import RedisSpider
+from tests.scrapy.keeping import KEPT
+
+
+class TreeFromRedis(RedisSpider):
+    name = "tree_from_redis"
+    redis_key = ("trees", "trees:more")
+    custom_settings = KEPT
+
+    def parse(self, response):
+        yield {"key": response.url}
+        for link in response.css("a::attr(href)").getall():
+            yield response.follow(link, callback=self.parse)

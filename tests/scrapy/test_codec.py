@@ -1,0 +1,186 @@
+"""A request comes out of the store as it went in, and nothing in the store makes anything else happen."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+import scrapy
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy.http import FormRequest, JsonRequest
+from scrapy.http.request import NO_CALLBACK
+
+from shoal.errors import InvalidVisit, StoreCorrupt
+from shoal.scrapy import codec
+
+_KNOWN = ("http://example.org/", "GET", b"")
+
+
+class Field(scrapy.Item):
+    name = scrapy.Field()
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 2
+    total: int = dataclasses.field(init=False, default=0)
+
+
+class Marked(scrapy.Request):
+    attributes = (*scrapy.Request.attributes, "mark")
+
+    def __init__(self, *args: Any, mark: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.mark = mark
+
+
+class Spider(scrapy.Spider):
+    name = "codec"
+
+    def parse(self, response: Any) -> None: ...
+
+    def other(self, response: Any) -> None: ...
+
+    def __private(self, response: Any) -> None: ...
+
+    def own(self) -> Any:
+        return self.__private
+
+
+SPIDER = Spider()
+
+
+def again(request: scrapy.Request, known: tuple[str, str, bytes] = _KNOWN) -> scrapy.Request:
+    return codec.unpack(codec.pack(request, SPIDER, known=known, jar=[]), known=known, spider=SPIDER)[0]
+
+
+_scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+    | st.datetimes() | st.dates() | st.times() | st.timedeltas() | st.decimals(allow_nan=False) | st.uuids()
+)  # fmt: skip
+_keys = st.text() | st.integers() | st.binary()
+_values = st.recursive(
+    _scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple)
+    | st.dictionaries(_keys, inner, max_size=4) | st.sets(st.integers() | st.text(), max_size=4)
+    | st.frozensets(st.integers(), max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+def _types(value: Any) -> Any:
+    """1 and 1.0 and True are equal, and so are sets of both kinds: their types are compared besides."""
+    if isinstance(value, dict):
+        return [(type(name), type(one), _types(one)) for name, one in value.items()]
+    if isinstance(value, list | tuple):
+        return [type(value), *(_types(one) for one in value)]
+    return type(value)
+
+
+@given(st.dictionaries(st.text(), _values, max_size=5), st.dictionaries(st.text(), _values, max_size=5))
+def test_meta_and_cb_kwargs_come_back_with_their_types(meta: dict[str, Any], cb_kwargs: dict[str, Any]) -> None:
+    meta.pop("download_slot", None)
+    back = again(scrapy.Request(_KNOWN[0], meta=meta, cb_kwargs=cb_kwargs))
+    assert back.meta == meta
+    assert back.cb_kwargs == cb_kwargs
+    assert _types(back.meta) == _types(meta)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        scrapy.Request("http://example.org/?b=1&a=2#part", callback=SPIDER.other, errback=SPIDER.parse, priority=-7),
+        scrapy.Request("http://example.org/", headers={"X": ["a", "b"]}, cookies={"a": "b"}, dont_filter=True),
+        scrapy.Request("http://example.org/", cookies=[{"name": "a", "value": "b", "domain": "example.org"}]),
+        scrapy.Request("http://example.org/", method="PUT", body=b"\x00\xff", encoding="latin-1", flags=["f", "g"]),
+        scrapy.Request("http://example.org/", callback=SPIDER.own()),
+        FormRequest("http://example.org/", formdata={"a": "ä", "b": ["1", "2"]}),
+        FormRequest("http://example.org/", formdata={"q": "x"}, method="GET"),
+        JsonRequest("http://example.org/", data={"a": [1, None]}),
+        Marked("http://example.org/", mark="m"),
+        scrapy.Request("http://example.org/", meta={"playwright": True, "playwright_page_goto_kwargs": {"timeout": 5}}),
+    ],
+    ids=str,
+)
+def test_every_field_of_a_request_comes_back(request_: scrapy.Request) -> None:
+    back = again(request_)
+    assert type(back) is type(request_)
+    assert back.to_dict(spider=SPIDER) == request_.to_dict(spider=SPIDER)
+
+
+def test_what_the_visit_has_is_not_stored_twice_and_an_empty_body_stays_empty() -> None:
+    request = scrapy.Request("http://example.org/b", body=b"")
+    assert again(request, ("http://example.org/b", "GET", b"start 0")).body == b""
+    plain = codec.pack(scrapy.Request(_KNOWN[0]), SPIDER, known=_KNOWN, jar=[])
+    assert b"example" not in plain
+
+
+def test_a_request_without_a_callback_stays_one() -> None:
+    assert again(scrapy.Request(_KNOWN[0], callback=NO_CALLBACK)).callback is NO_CALLBACK
+    assert again(scrapy.Request(_KNOWN[0])).callback is None
+
+
+def test_items_come_back_as_their_class() -> None:
+    point = Point(1)
+    point.total = 9
+    item = Field(name=[point])
+    back = again(scrapy.Request(_KNOWN[0], cb_kwargs={"item": item})).cb_kwargs["item"]
+    assert back == item
+    assert type(back["name"][0]) is Point
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (scrapy.Request(_KNOWN[0], callback=print), "callback"),
+        (scrapy.Request(_KNOWN[0], errback=lambda failure: None), "errback"),
+        (scrapy.Request(_KNOWN[0], callback=Spider().parse), "callback"),
+        (scrapy.Request(_KNOWN[0], meta={"a": {"b": [0, object()]}}), r"meta\['a'\]\['b'\]\[1\]"),
+        (scrapy.Request(_KNOWN[0], cb_kwargs={"f": open}), r"cb_kwargs\['f'\]"),
+    ],
+)
+def test_what_cannot_be_stored_is_named_by_its_field(request_: scrapy.Request, field: str) -> None:
+    with pytest.raises(InvalidVisit, match=f"^{field} is "):
+        codec.pack(request_, SPIDER, known=_KNOWN, jar=[])
+
+
+def _packed(**fields: Any) -> bytes:
+    return msgspec.msgpack.encode(codec.Packed(**fields))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\x80", b"\xff" * 20, _packed(callback="__init__"), _packed(callback="name"), _packed(callback="gone"),
+        _packed(kind="os.system"), _packed(kind="subprocess.Popen"), _packed(kind="shutil.rmtree"),
+        _packed(meta={"a": msgspec.msgpack.Ext(12, msgspec.msgpack.encode(["os.system", {"command": "true"}]))}),
+        _packed(meta={"a": msgspec.msgpack.Ext(12, msgspec.msgpack.encode(["subprocess.Popen", {"args": "true"}]))}),
+        _packed(meta={"a": msgspec.msgpack.Ext(99, b"")}), _packed(meta={"a": msgspec.msgpack.Ext(6, b"\xa1x")}),
+        _packed(url="no url"), _packed(priority=1) + b"x",
+    ],
+    ids=lambda data: repr(data[-30:]),
+)  # fmt: skip
+def test_what_is_not_a_request_of_the_spider_makes_nothing_happen(data: bytes) -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.unpack(data, known=_KNOWN, spider=SPIDER)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_request_or_store_corrupt(data: bytes) -> None:
+    try:
+        request, _ = codec.unpack(data, known=_KNOWN, spider=SPIDER)
+    except StoreCorrupt:
+        return
+    assert isinstance(request, scrapy.Request)
+
+
+def test_types_of_the_table_are_the_ones_pickle_projects_use() -> None:
+    meta = {"d": decimal.Decimal("1.10"), "u": uuid.UUID(int=5), "t": datetime.timedelta(1, 2, 3)}
+    assert again(scrapy.Request(_KNOWN[0], meta=meta)).meta == meta

@@ -1,0 +1,141 @@
+"""Crawls by real Scrapy processes: the same items as Scrapy alone, each once, and all processes end by themselves."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scrapy.processes import Project, project
+from tests.servers import server, wait_until
+from tests.site.answers import page
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=30) as one:
+        yield one
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Project]:
+    with project(tmp_path / "project") as one:
+        yield one
+
+
+def test_three_processes_make_what_scrapy_makes_and_the_start_page_once(
+    site: Site, here: Project, tmp_path: Path
+) -> None:
+    tree = site.plant(80, site.take(4))
+    with project(tmp_path / "alone", SCHEDULER="scrapy.core.scheduler.Scheduler") as alone:
+        alone.crawl("tree", start=tree.url(0))
+        expected = alone.keys()
+    asked = len(site.requests())
+    fleet = here.crawl("tree", count=3, start=tree.url(0))
+    # Scrapy makes the start page twice when something links to it: it does not filter what start() yields.
+    assert here.keys() == expected
+    assert expected[tree.url(0)] == 2
+    assert len(site.requests()) - asked == sum(expected.values())
+    assert sum(one.stat("scheduler/dequeued/redis") for one in fleet) == sum(expected.values())
+    assert sum(one.stat("scheduler/enqueued/redis") for one in fleet) == sum(expected.values())
+
+
+def test_a_process_that_is_stopped_goes_on_where_it_was(site: Site, here: Project) -> None:
+    tree = site.plant(40, site.take(1))
+    first = here.start("tree", settings={"DOWNLOAD_DELAY": 0.05}, start=tree.url(0))
+    here.wait_for_items(5)
+    first.popen.send_signal(signal.SIGTERM)
+    assert "Closing spider (shutdown)" in first.end()
+    (second,) = here.crawl("tree", start=tree.url(0))
+    assert "Resuming crawl (" in second.said()
+    assert set(here.keys()) == tree.walk()
+    assert sum(here.keys().values()) == 41, "what was acknowledged is not made again"
+
+
+def test_a_finished_crawl_begins_anew_and_a_persisted_one_does_not(site: Site, here: Project) -> None:
+    tree = site.plant(5, site.take(1))
+    with project(here.folder / "kept-for-later", SCHEDULER_PERSIST=1) as later:
+        for _ in range(2):
+            both = [one.start("tree", start=tree.url(0)) for one in (here, later)]
+            for one in both:
+                one.end()
+        assert set(here.keys().values()) == {2, 4}
+        assert set(later.keys().values()) == {1, 2}
+        later.crawl("tree", settings={"SCHEDULER_FLUSH_ON_START": 1}, start=tree.url(0))
+        assert set(later.keys().values()) == {2, 4}
+
+
+def test_flushing_at_the_start_never_takes_from_a_process_that_is_at_work(site: Site, here: Project) -> None:
+    tree = site.plant(60, site.take(1))
+    settings = {"SCHEDULER_FLUSH_ON_START": 1, "DOWNLOAD_DELAY": 0.02}
+    first = here.start("tree", settings=settings, start=tree.url(0))
+    here.wait_for_items(3)
+    second = here.start("tree", settings=settings, start=tree.url(0))
+    first.end()
+    second.end()
+    assert set(here.keys()) == tree.walk()
+    assert sum(here.keys().values()) == 61
+
+
+def test_other_spider_arguments_are_another_crawl(site: Site, here: Project) -> None:
+    host = site.take(1)[0]
+    url = site.at(host, "/", page("/a", "/b"))
+    for path in ("/a", "/b"):
+        site.at(host, path, page())
+    started = [here.start("channel", start=url, channel_id=name) for name in ("1", "2", "1")]
+    for one in started:
+        one.end()
+    assert here.keys() == {f"{name} {url}{path}": 1 for name in ("1", "2") for path in ("", "a", "b")}
+
+
+def test_what_waits_in_a_pipeline_is_not_acknowledged_and_does_not_hold_the_host(site: Site, here: Project) -> None:
+    tree = site.plant(12, site.take(1), alike=0)
+    started = here.start("tree", settings={"KEEPING_SECONDS": 3, "SHOAL_FRONTIER_LEASE_SECONDS": 2}, start=tree.url(0))
+    wait_until(lambda: len(site.requests(*tree.hosts)) == 12, "all pages are asked for while items wait", 30)
+    assert not here.kept() or len(here.kept()) < 12
+    started.kill()
+    here.crawl("tree", start=tree.url(0))
+    assert set(here.keys()) == tree.walk()
+
+
+def test_work_is_picked_up_from_a_server_by_processes_that_wait(site: Site, tmp_path: Path) -> None:
+    """One process finds what another one makes; Scrapy's own heartbeat comes every five seconds."""
+    tree = site.plant(30, site.take(6), fan=1, alike=0)
+    with server(tmp_path / "store") as store, project(tmp_path / "project", REDIS_URL=store.url) as here:
+        here.crawl("tree", count=2, start=tree.url(0))
+        assert here.keys() == dict.fromkeys(tree.walk(), 1)
+        # A chain of 30 pages over six hosts: whoever is given the next page has to be awake for it.
+        requests = site.requests(*tree.hosts)
+        gaps = sorted(later.began - sooner.ended for sooner, later in itertools.pairwise(requests))
+        assert gaps[len(gaps) // 2] < 1.0, gaps
+
+
+def test_a_callback_that_blocks_for_longer_than_a_lease_does_not_lose_it(site: Site, here: Project) -> None:
+    """Two processes: what the first holds while it blocks, the second must not be given."""
+    tree = site.plant(8, site.take(2), alike=0)
+    settings = {"SHOAL_FRONTIER_LEASE_SECONDS": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}
+    here.crawl("blocking", count=2, settings=settings, start=tree.url(0))
+    assert here.keys() == dict.fromkeys(tree.walk(), 1)
+    assert not site.judge(*tree.hosts).repeated()
+
+
+def test_requests_without_a_host_are_made_by_the_process_that_yields_them(site: Site, here: Project) -> None:
+    file = here.folder / "page.html"
+    file.write_text("<title>A file</title>")
+    (one,) = here.crawl("tree", start=file.as_uri())
+    assert here.keys() == {file.as_uri(): 1}
+    assert "Closing spider (finished)" in one.said()
+
+
+def test_a_store_that_cannot_be_reached_is_said_in_a_sentence(here: Project) -> None:
+    one = here.start(
+        "tree",
+        settings={"REDIS_URL": "redis://user:s3cret@127.0.0.1:1", "SHOAL_STORE_FOLDER": "x"},
+        start="http://127.0.0.1/",
+    )
+    wait_until(lambda: "127.0.0.1:1" in one.said(), "it says which store it waits for", 30)
+    assert "s3cret" not in one.said()

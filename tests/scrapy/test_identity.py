@@ -1,0 +1,48 @@
+"""Which requests are the same: Scrapy's answer, or the project's own, for the whole fleet."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scrapy.processes import project
+from tests.site.answers import page
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=10) as one:
+        yield one
+
+
+_OWN = "tests.scrapy.spiders.judging"
+_CASES: dict[str, tuple[dict[str, object], set[str]]] = {
+    # Scrapy: the order of a query does not matter, everything else does.
+    "scrapy": ({}, {"0", "1", "2", "9"}),
+    "ours": ({"DUPEFILTER_CLASS": "shoal.scrapy.DupeFilter", "DUPEFILTER_DEBUG": 1}, {"0", "1", "2", "9"}),
+    "a fingerprinter": ({"REQUEST_FINGERPRINTER_CLASS": f"{_OWN}.BySession"}, {"0", "2", "3", "9"}),
+    "a filter of Scrapy's kind": ({"DUPEFILTER_CLASS": f"{_OWN}.Named"}, {"0", "2", "3", "9"}),
+    "a filter of our kind": ({"DUPEFILTER_CLASS": f"{_OWN}.NamedOurs"}, {"0", "2", "3", "9"}),
+    "no filter": ({"DUPEFILTER_CLASS": f"{_OWN}.Nothing"}, {"0", "1", "2", "3", "4", "9"}),
+}
+
+
+def test_the_projects_own_idea_of_a_duplicate_holds(site: Site, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name, (settings, expected) in _CASES.items():
+            host = site.take(1)[0]
+            site.at(host, "*", page())
+            here = stack.enter_context(project(tmp_path / name, **settings))
+            running.append((name, here, here.start("judging", start=f"http://{host}/"), expected))
+        for name, here, one, expected in running:
+            one.end()
+            assert here.keys() == dict.fromkeys(expected, 1), name
+            # A request goes out as it was yielded, whatever it is known by.
+            urls = {item["key"]: item["url"].rpartition("/")[2] for item in here.kept()}
+            assert (urls["0"], urls["2"], urls["9"]) == ("a?session=1", "b?x=1&y=2", "a?session=3"), name
+            assert one.stat("dupefilter/filtered") == 6 - len(expected), name

@@ -1,0 +1,155 @@
+"""scrapy-redis' names mean here what they mean there: compared with its own source."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.settings import Settings
+
+from shoal.errors import SettingsError
+from shoal.scrapy import names
+from shoal.scrapy.crawl import arguments, name_of
+from shoal.store.address import parse_address
+from tests.scrapy.processes import needs_scrapy_redis
+
+ROOT = Path(__file__).resolve().parents[2]
+# Scrapy's own, which scrapy-redis only reads.
+_SCRAPYS = {"CONCURRENT_REQUESTS", "DUPEFILTER_CLASS", "DUPEFILTER_DEBUG"}
+# The name of a default in scrapy_redis.defaults, where it is not the setting's own.
+_DEFAULTS = {
+    "REDIS_START_URLS_KEY": "START_URLS_KEY", "REDIS_START_URLS_AS_SET": "START_URLS_AS_SET",
+    "REDIS_START_URLS_AS_ZSET": "START_URLS_AS_ZSET", "REDIS_ITEMS_KEY": "PIPELINE_KEY",
+    "MAX_IDLE_TIME_BEFORE_CLOSE": "MAX_IDLE_TIME", "CONCURRENT_REQUESTS": "REDIS_CONCURRENT_REQUESTS",
+    "DUPEFILTER_CLASS": "SCHEDULER_DUPEFILTER_CLASS",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source() -> dict[str, str]:
+    folder = needs_scrapy_redis()
+    return {path.stem: path.read_text() for path in folder.glob("*.py")}
+
+
+def test_every_setting_that_scrapy_redis_reads_is_in_the_table(source: dict[str, str]) -> None:
+    read: set[str] = set()
+    for text in source.values():
+        read |= set(re.findall(r'settings(?:\.get\w*\(\s*|\[)["\']([A-Z_]+)["\']', text))
+        # "queue_key": "SCHEDULER_QUEUE_KEY" and "REDIS_URL": "url" in tables of its own.
+        read |= set(re.findall(r'["\'](?:\w+)["\']: ["\'](SCHEDULER_\w+|DUPEFILTER_\w+)["\']', text))
+        read |= set(re.findall(r'["\'](REDIS_[A-Z_]+)["\']\]? ?[:=] ["\']\w+["\']', text))
+    assert read, "the pattern finds nothing any more"
+    assert read <= names.NAMES.keys()
+    # And what its documentation names besides.
+    documented = {"REDIS_START_URLS_BATCH_SIZE", "SCHEDULER_DUPEFILTER_KEY"}
+    assert names.NAMES.keys() - read <= documented | _SCRAPYS
+
+
+def test_defaults_are_scrapy_redis_own(source: dict[str, str]) -> None:
+    namespace: dict[str, Any] = {}
+    text = source["defaults"].replace("import redis", "").replace("redis.StrictRedis", "None")
+    exec(text, namespace)  # noqa: S102 - scrapy-redis' own constants
+    for name, (default, _) in names.NAMES.items():
+        theirs = namespace.get(_DEFAULTS.get(name, name))
+        if name not in ("REDIS_PARAMS",):
+            assert default == theirs or (not default and not theirs), name
+
+
+def test_the_guide_has_every_setting() -> None:
+    guide = (ROOT / "docs" / "guides" / "scrapy.md").read_text()
+    for name in names.NAMES:
+        assert f"`{name}`" in guide, name
+
+
+@pytest.mark.parametrize(
+    ("settings", "url"),
+    [
+        ({}, None),
+        ({"REDIS_URL": "redis://h:1/2"}, "redis://h:1/2"),
+        ({"REDIS_HOST": "h"}, "redis://h:6379/0"),
+        ({"REDIS_PORT": 7000, "REDIS_DB": 3}, "redis://localhost:7000/3"),
+        ({"REDIS_URL": "redis://a", "REDIS_HOST": "b"}, "redis://a"),
+        ({"REDIS_PARAMS": {"host": "a", "password": "p/@"}, "REDIS_HOST": "b"}, "redis://:p%2F%40@b:6379/0"),
+        ({"REDIS_PARAMS": {"url": "redis://a/1", "password": "p"}}, "redis://:p@a/1"),
+        ({"REDIS_URL": "redis://a/1?socket_timeout=3&db=2"}, "redis://a/1?db=2"),
+        ({"REDIS_PARAMS": {"unix_socket_path": "/run/r", "db": 2}}, "unix:///run/r?db=2"),
+        ({"REDIS_HOST": "::1", "REDIS_PARAMS": {"ssl": True, "ssl_cert_reqs": "none"}},
+         "rediss://[::1]:6379/0?ssl_cert_reqs=none"),
+    ],
+)  # fmt: skip
+def test_the_store_is_found_by_scrapy_redis_precedence(settings: dict[str, Any], url: str | None) -> None:
+    found = names.store_url(Settings(settings), reads_start_urls=False)
+    assert found == url
+    if found is not None:
+        parse_address(found)
+
+
+def test_a_spider_that_reads_start_urls_means_localhost_when_nothing_is_named() -> None:
+    assert names.store_url(Settings(), reads_start_urls=True) == "redis://localhost:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("scrapy_redis.queue.FifoQueue", ("fifo", True)),
+        ("scrapy_redis.queue.SpiderQueue", ("fifo", True)),
+        ("scrapy_redis.queue.LifoQueue", ("lifo", True)),
+        ("scrapy_redis.queue.SpiderStack", ("lifo", True)),
+        ("scrapy_redis.queue.PriorityQueue", ("fifo", False)),
+        ("scrapy_redis.queue.SpiderPriorityQueue", ("fifo", False)),
+    ],
+)
+def test_queue_classes_are_orders(name: str, expected: tuple[str, bool]) -> None:
+    assert names.order(Settings({"SCHEDULER_QUEUE_CLASS": name})) == expected
+
+
+def test_another_queue_class_is_refused_with_what_there_is() -> None:
+    with pytest.raises(SettingsError, match=r"'my\.Queue': the frontier has the orders of FifoQueue"):
+        names.order(Settings({"SCHEDULER_QUEUE_CLASS": "my.Queue"}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (0.0, 8)),
+        ({"DOWNLOAD_DELAY": 1.5}, (1.5, 1)),
+        ({"CONCURRENT_REQUESTS_PER_DOMAIN": 100}, (0.0, 32)),
+        ({"AUTOTHROTTLE_ENABLED": True}, (0.0, 1)),
+    ],
+)
+def test_delay_and_places_come_from_scrapys_settings(settings: dict[str, Any], expected: tuple[float, int]) -> None:
+    limits = names.limits(Settings(settings), tag="scrapy:x")
+    assert (limits.delay_seconds, limits.places) == expected
+    limits.check()
+
+
+class _Spider:
+    name = "books"
+
+
+@pytest.mark.parametrize(
+    ("settings", "argv", "expected"),
+    [
+        ({}, ["crawl", "books"], "books"),
+        ({}, ["crawl", "books", "-a", "b=2", "-aa=1", "-s", "X=1", "-a", "_job=9"], "books.a-1.b-2"),
+        ({"SCHEDULER_QUEUE_KEY": "%(spider)s:queue"}, ["-a", "b=2"], "books:queue"),
+    ],
+)
+def test_a_crawl_is_named_by_its_key_or_by_spider_and_arguments(
+    settings: dict[str, Any], argv: list[str], expected: str
+) -> None:
+    spider: Any = _Spider()
+    assert name_of(spider, Settings(settings), argv) == expected
+
+
+def test_a_name_that_no_crawl_can_have_is_spelled_out_and_told_apart() -> None:
+    spider: Any = _Spider()
+    first, second = (name_of(spider, Settings(), ["-a", f"start=http://h/{end}"]) for end in "?!")
+    assert re.fullmatch(r"books\.start-http:--h---[0-9a-f]{10}", first)
+    assert first != second
+
+
+def test_spider_arguments_are_read_as_scrapy_does() -> None:
+    assert arguments(["-a", "x=1=2", "-a"]) == ["x-1=2"]

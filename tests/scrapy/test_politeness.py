@@ -1,0 +1,106 @@
+"""One careful visitor, by the web server's own log: what holds for one Scrapy process holds for all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scrapy.processes import Project, project
+from tests.site.answers import Answer, page, robots
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=12) as one:
+        yield one
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Project]:
+    with project(tmp_path / "project") as one:
+        yield one
+
+
+def test_four_processes_keep_the_delay_of_one_from_the_end_of_each_request(site: Site, here: Project) -> None:
+    hosts = site.take(2)
+    tree = site.plant(30, hosts)
+    here.crawl("tree", count=4, settings={"DOWNLOAD_DELAY": 0.2}, start=tree.url(0))
+    judge = site.judge(*hosts)
+    assert set(here.keys()) == tree.walk()
+    assert not judge.impolite(0.2)
+    # Scrapy's own slot would add up to half a delay more, and count it from the start of a request.
+    gaps = sorted(gap for host in hosts for gap in judge.gaps(host))
+    assert gaps[len(gaps) // 2] < 0.4, gaps
+
+
+def test_places_of_a_host_are_counted_over_all_processes(site: Site, here: Project) -> None:
+    host = site.take(1)[0]
+    paths = [f"/{number}" for number in range(24)]
+    url = site.at(host, "/", page(*paths))
+    for path in paths:
+        site.at(host, path, Answer(body="<p>slow", after=0.3))
+    here.crawl("tree", count=2, settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 3}, start=url)
+    assert len(here.keys()) == 25
+    judge = site.judge(host)
+    assert not judge.crowded(3)
+    assert judge.crowded(2), "three at once are allowed, and used"
+
+
+def test_robots_txt_is_fetched_once_for_the_fleet_and_obeyed(site: Site, here: Project) -> None:
+    first, second = site.take(2)
+    for host in (first, second):
+        site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\nCrawl-delay: 0.3\n"))
+        site.at(host, "*", page("/a", "/b", "/private/c", f"http://{second}/d"))
+    started = here.crawl("tree", count=3, settings={"ROBOTSTXT_OBEY": 1}, start=f"http://{first}/a")
+    judge = site.judge(first, second)
+    assert {item["key"] for item in here.kept()} == {
+        f"http://{first}/a", f"http://{first}/b", f"http://{second}/d", f"http://{second}/a", f"http://{second}/b",
+    }  # fmt: skip
+    assert [judge.paths(host).count("/robots.txt") for host in (first, second)] == [1, 1]
+    assert not judge.unannounced()
+    assert not judge.forbidden(lambda _, path: not path.startswith("/private"))
+    assert not judge.impolite(0.3)
+    assert sum(one.stat("robotstxt/forbidden") for one in started) == 2
+
+
+def test_a_robots_txt_that_cannot_be_had_means_not_now(site: Site, here: Project) -> None:
+    host = site.take(1)[0]
+    site.at(host, "/robots.txt", robots("busy", status=503), robots("User-agent: *\nDisallow: /b\n"))
+    url = site.at(host, "/", page("/a", "/b"))
+    site.at(host, "/a", page())
+    here.crawl("tree", settings={"ROBOTSTXT_OBEY": 1}, start=url)
+    assert set(here.keys()) == {url, f"{url}a"}
+    judge = site.judge(host)
+    assert judge.paths(host)[:3] == ["/robots.txt", "/robots.txt", "/"]
+    assert "/b" not in judge.paths(host)
+
+
+def test_autothrottle_slows_the_whole_fleet_down(site: Site, here: Project) -> None:
+    host = site.take(1)[0]
+    url = site.at(host, "/", page(*(f"/{number}" for number in range(6))))
+    for number in range(6):
+        site.at(host, f"/{number}", Answer(body="<p>slow", after=0.3))
+    settings = {"AUTOTHROTTLE_ENABLED": 1, "AUTOTHROTTLE_START_DELAY": 0.3}
+    here.crawl("tree", count=2, settings=settings, start=url)
+    judge = site.judge(host)
+    assert len(here.keys()) == 7
+    assert not judge.crowded()
+    assert all(gap > 0.14 for gap in judge.gaps(host)), judge.gaps(host)
+
+
+def test_a_host_that_is_cooling_down_does_not_hold_up_others(site: Site, here: Project) -> None:
+    slow, quick = site.take(2)
+    tree = site.plant(20, [quick], alike=0)
+    slow_paths = [f"http://{slow}/{number}" for number in range(40)]
+    for number in range(40):
+        site.at(slow, f"/{number}", page())
+    url = site.at(slow, "/", page(*slow_paths, tree.url(0)))
+    settings = {"DOWNLOAD_DELAY": 0.1, "CONCURRENT_REQUESTS": 2}
+    here.crawl("tree", settings=settings, start=url)
+    requests = site.requests(slow, quick)
+    places = [number for number, one in enumerate(requests) if one.host == quick]
+    assert len(places) == 20
+    assert places[-1] < len(requests) - 10, "the quick host's pages are through long before the slow one's"

@@ -1,0 +1,96 @@
+"""What requests carry and what becomes of them: as in Scrapy, whichever process makes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.frontier import Frontier
+from tests.scrapy.processes import project
+from tests.site.answers import Answer, page, redirect
+from tests.site.site import Site, serving
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with serving(tmp_path / "site", hosts=2) as one:
+        yield one
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_scrapy(
+    count: int, site: Site, tmp_path: Path
+) -> None:
+    host = site.take(1)[0]
+    base = f"http://{host}/"
+    site.at(host, "/login", Answer(body="<p>in", headers=(("Set-Cookie", "session=s3cret; Path=/"),)))
+    for number in range(6):
+        site.at(host, f"/book/{number}", page())
+    site.at(host, "/api", page())
+    site.at(host, "/gone", Answer(status=404, body="no"))
+    site.at(host, "/moved", redirect("/there"))
+    site.at(host, "/there", page())
+    site.at(host, "/flaky", Answer(status=503, body="not yet"), page())
+    site.at(host, "/broken", page())
+    with project(tmp_path / "project", SCHEDULER_PERSIST=1) as here:
+        started = here.crawl("shop", count=count, settings={"DOWNLOAD_DELAY": 0.05}, start=base)
+        items = {item["key"]: item for item in here.kept()}
+        said = "".join(one.said() for one in started)
+        async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
+            crawls = [one.id async for one in frontier.crawls.all()]
+            counts = await frontier.crawls.count(crawls[0])
+            failed = await frontier.crawls.failed(crawls[0])
+    assert len(items) == len(here.kept()) == 11, here.kept()
+    for number in range(6):
+        assert items[f"book {number}"]["seen"] == [["poems", "2026-01-02", [1, 2], "tuple", "Shelf"]]
+    assert items["api"] == {"key": "api", "body": '{"a": [1]}', "pages": [3, 4], "type": "set"}
+    assert items["gone"] == {"key": "gone", "status": 404, "what": "gone"}
+    assert items["moved"] == {"key": "moved", "url": f"{base}there", "tag": "tuple"}
+    assert items["flaky"] == {"key": "flaky", "times": 1}
+    # The session that one process opened is known to all.
+    inside = [one for one in site.requests() if one.path != "/login"]
+    assert len(inside) == 13
+    assert {one.headers.get("cookie") for one in inside} == {"session=s3cret"}
+    assert [one.method for one in site.requests() if one.path in ("/login", "/api")] == ["POST", "POST"]
+    # What cannot be stored is said once, by the name of the field, and costs nothing else.
+    assert "callback is 'Shop.inside.<locals>.<lambda>', which is not a method of spider shop" in said
+    assert "meta['deep'][0]['it'] is a builtins.object, which cannot be stored" in said
+    assert sum(one.stat("scheduler/unserializable") for one in started) == 2
+    assert (counts.open, counts.failed, counts.excluded) == (0, 1, 1)
+    assert counts.reasons == {"failed:spider: KeyError": 1, "excluded:retried": 1}
+    assert [(visit.url, reason) for visit, reason in failed] == [(f"{base}broken", "spider: KeyError")]
+
+
+def test_a_project_made_by_startproject_runs_with_one_setting(site: Site, tmp_path: Path) -> None:
+    """A CrawlSpider as `scrapy genspider -t crawl` makes it, with its rules, in three processes."""
+    tree = site.plant(30, site.take(1))
+    with project(tmp_path) as here:
+        made = here.run([sys.executable, "-m", "scrapy", "startproject", "books"], tmp_path)
+        made.end()
+        folder = tmp_path / "books"
+        domain = tree.hosts[0].partition(":")[0]
+        here.run([sys.executable, "-m", "scrapy", "genspider", "-t", "crawl", "shelf", domain], folder).end()
+        spider = folder / "books" / "spiders" / "shelf.py"
+        text = spider.read_text().replace(f"https://{domain}", tree.url(0)).replace('allow=r"Items/"', 'allow=r"/p/"')
+        spider.write_text(text.replace("item = {}", 'item = {"key": response.url}'))
+        assert tree.url(0) in text
+        settings = folder / "books" / "settings.py"
+        more = {
+            "KEPT": str(tmp_path / "kept"),
+            "ITEM_PIPELINES": {"tests.scrapy.keeping.Keeping": 1},
+            "DOWNLOAD_DELAY": 0,
+        }
+        settings.write_text(
+            settings.read_text() + "".join(f"\n{name} = {value!r}" for name, value in more.items()) + "\n"
+        )
+        here.run([sys.executable, "-m", "scrapy", "crawl", "shelf"], folder).end()
+        expected = here.keys()
+        assert set(expected) == tree.walk()
+        (tmp_path / "kept").unlink()
+        settings.write_text(settings.read_text() + 'SCHEDULER = "shoal.scrapy.Scheduler"\n')
+        for one in [here.run([sys.executable, "-m", "scrapy", "crawl", "shelf"], folder) for _ in range(3)]:
+            one.end()
+        assert here.keys() == expected

@@ -1,0 +1,114 @@
+"""Start URLs and items in Redis, by scrapy-redis' names, for its spiders and for ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scrapy.processes import Project, needs_scrapy_redis, project
+from tests.servers import Server, server, wait_until
+from tests.site.answers import page
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=10) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(tmp_path_factory.mktemp("store")) as one:
+        yield one
+
+
+@pytest.fixture
+def here(store: Server, tmp_path: Path) -> Iterator[Project]:
+    store.ask("FLUSHALL")
+    with project(
+        tmp_path / "project", REDIS_HOST="127.0.0.1", REDIS_PORT=store.port, MAX_IDLE_TIME_BEFORE_CLOSE=1
+    ) as one:
+        yield one
+
+
+def test_start_urls_of_every_form_become_requests(site: Site, store: Server, here: Project) -> None:
+    host = site.take(1)[0]
+    site.at(host, "*", page())
+    base = f"http://{host}"
+    whole = {
+        "url": f"{base}/json", "method": "PUT", "body": "some", "headers": {"X-Tag": "h"}, "cookies": {"c": "1"},
+        "meta": {"tag": "m"}, "priority": 7,
+    }  # fmt: skip
+    form = {"url": f"{base}/form", "method": "POST", "field": "value"}
+    messages = [f"{base}/plain", json.dumps(whole), json.dumps(form), "{not json and no url", json.dumps({"no": "url"})]
+    store.ask("RPUSH", "feeding:start_urls", *messages)
+    said = here.crawl("feeding")[0].said()
+    found = {item["key"].removeprefix(base): item for item in here.kept()}
+    assert found.keys() == {"/plain", "/json", "/form"}
+    assert found["/plain"]["method"] == "GET"
+    assert found["/json"] == {
+        "key": f"{base}/json", "method": "PUT", "body": "some", "meta": "m", "header": "h", "cookies": "c=1",
+        "priority": 7,
+    }  # fmt: skip
+    assert (found["/form"]["method"], found["/form"]["body"]) == ("POST", "field=value")
+    assert store.ask("LLEN", "feeding:start_urls") == 0
+    assert "is dropped" in said
+    assert "has no url" in said
+
+
+def test_a_url_that_is_pushed_again_is_visited_again(site: Site, store: Server, here: Project) -> None:
+    host = site.take(1)[0]
+    url = site.at(host, "/", page())
+    one = here.start("feeding", settings={"REDIS_START_URLS_AS_ZSET": 1, "MAX_IDLE_TIME_BEFORE_CLOSE": 3})
+    for times in (1, 2):
+        store.ask("ZADD", "feeding:start_urls", 5, url)
+        wait_until(lambda: here.keys()[url] == times, f"visited {times} times", 30)  # noqa: B023
+    one.end()
+    assert here.keys() == {url: 2}
+
+
+def test_start_urls_are_taken_while_the_spider_is_busy(site: Site, store: Server, here: Project) -> None:
+    slow, fresh = site.take(2)
+    tree = site.plant(400, [slow], alike=0)
+    url = site.at(fresh, "/", page())
+    one = here.start("tree_from_redis", settings={"DOWNLOAD_DELAY": 0.1})
+    store.ask("RPUSH", "trees", tree.url(0))
+    here.wait_for_items(3)
+    store.ask("RPUSH", "trees:more", url)
+    wait_until(lambda: here.keys()[url] == 1, "the second host's page, while the first is at work", 30)
+    assert len(here.keys()) < 300
+    one.kill()
+
+
+def test_a_spider_written_for_scrapy_redis_runs_unchanged_in_two_processes(
+    site: Site, store: Server, here: Project
+) -> None:
+    needs_scrapy_redis()
+    tree = site.plant(40, site.take(2))
+    started = [here.start("written_for_scrapy_redis") for _ in range(2)]
+    for one in started:
+        wait_until(lambda: "Spider opened" in one.said(), "both are there", 30)  # noqa: B023
+    store.ask("LPUSH", "written:urls", tree.url(0))
+    for one in started:
+        one.end()
+    assert set(here.keys()) == tree.walk()
+    assert sum(here.keys().values()) == 41
+    assert {item["key"] for item in here.kept() if item["pushed"]} == {tree.url(0)}
+    assert all("Traceback" not in one.said() for one in started)
+
+
+def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, store: Server, here: Project) -> None:
+    tree = site.plant(10, site.take(1))
+    settings = {"REDIS_ITEMS_KEY": "%(spider)s:found", "STATS_CLASS": "shoal.scrapy.RedisStatsCollector"}
+    here.crawl("into_redis", count=2, settings=settings, start=tree.url(0))
+    items = [json.loads(line) for line in store.ask("LRANGE", "into_redis:found", 0, -1)]
+    assert {item["key"] for item in items} == tree.walk()
+    assert len(items) == 11
+    flat = store.ask("HGETALL", "into_redis:stats")
+    stats = dict(zip(flat[::2], flat[1::2], strict=True))
+    assert stats[b"item_scraped_count"] == b"11"
+    assert stats[b"scheduler/dequeued/redis"] == b"11"

@@ -1,0 +1,85 @@
+"""The queries of docs/guides/results.md, run on what each output holds after the same three pages."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from shoal.sinks import gather, open_sink
+from tests.sinks.databases import Database
+from tests.sinks.outputs import Store, page
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/results.md"
+RECORDS = [page(1), page(2), page(3, status=0, error="timeout")]
+PAGES = [("https://site.example/1", "Page 1"), ("https://site.example/2", "Page 2")]
+
+
+def statements(section: str) -> list[str]:
+    text = GUIDE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```sql\n(.*?)```", text, re.S)
+    return [one.strip() for block in blocks for one in block.split(";") if one.strip()]
+
+
+async def filled(uri: str) -> None:
+    sink = open_sink(uri, worker="worker")
+    await sink.open()
+    await sink.write(RECORDS, b"receipt")
+    await sink.settle(())
+    await sink.close()
+    await gather(uri, live=(), replay=Store().replay)
+
+
+def by_sqlite(statement: str) -> list[tuple[object, ...]]:
+    return sqlite3.connect("pages.db").execute(statement).fetchall()
+
+
+def by_duckdb(statement: str) -> list[tuple[object, ...]]:
+    return duckdb.execute(statement).fetchall()
+
+
+@pytest.mark.parametrize(
+    ("section", "output", "ask"),
+    [
+        ("SQLite", "pages.db", by_sqlite),
+        ("JSON lines", "pages.jsonl", by_duckdb),
+        ("CSV", "pages.csv", by_duckdb),
+        ("Parquet", "pages.parquet", by_duckdb),
+    ],
+)
+async def test_the_queries_on_files_are_right(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    section: str,
+    output: str,
+    ask: Callable[[str], list[tuple[object, ...]]],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await filled(output)
+    stored, failed = statements(section)
+    assert ask(stored) == PAGES
+    assert ask(failed) == [("timeout", 1)]
+
+
+@pytest.mark.parametrize(
+    ("section", "service", "separator"),
+    [("PostgreSQL", "postgresql_server", "|"), ("MySQL and MariaDB", "mariadb_server", "\t")],
+)
+async def test_the_queries_on_servers_are_right(
+    request: pytest.FixtureRequest, section: str, service: str, separator: str
+) -> None:
+    server: Database = request.getfixturevalue(service)
+    server.sql("DROP TABLE IF EXISTS pages")
+    await filled(server.uri())
+    stored, failed, index = statements(section)
+    assert server.sql(stored).decode().splitlines() == [separator.join(row) for row in PAGES]
+    assert server.sql(failed).decode().splitlines() == [f"timeout{separator}1"]
+    server.sql(index)
+    with pytest.raises(subprocess.CalledProcessError):
+        server.sql(index)
+    await filled(server.uri())

@@ -1,0 +1,163 @@
+"""`shoal doctor` at stores and machines that are well, and at each that is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal import Frontier
+from tests.servers import cluster, free_port, server
+from tests.system.commanding import Ran, Shell
+
+LIMITED = (
+    "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {1})); "
+    "from shoal.cli.program import run; run(['doctor'])"
+)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def findings(ran: Ran) -> dict[str, str]:
+    """State and text by check; a check that is there twice fails."""
+    found: dict[str, str] = {}
+    for line in ran.out.splitlines():
+        state, check, text = line.split(maxsplit=2)
+        assert check not in found, ran.out
+        found[check] = f"{state} {text}"
+    return found
+
+
+def test_before_the_first_crawl_all_is_well_and_no_store_is_made(shell: Shell) -> None:
+    ran = shell.run("doctor")
+    assert ran.code == 0, ran.out
+    found = findings(ran)
+    assert found["store"].startswith("ok none in folder .shoal yet")
+    assert {"python", "curl", "certificates", "files", "disk"} <= found.keys()
+    assert "fail" not in {text.split()[0] for text in found.values()}
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_an_embedded_store_is_well(shell: Shell) -> None:
+    async def make() -> None:
+        async with await Frontier.open(folder=str(shell.folder / ".shoal"), shards=4):
+            pass
+
+    asyncio.run(make())
+    ran = shell.run("doctor", "--json")
+    assert ran.code == 0, ran.out
+    told = json.loads(ran.out)
+    assert told["ok"] is True
+    found = {one["check"]: one for one in told["checks"]}
+    assert found["shards"]["text"] == "all 4 are there"
+    assert "before every answer" in found["persistence"]["text"]
+    assert {found[name]["state"] for name in ("store", "persistence", "eviction", "memory", "schema")} == {"ok"}
+
+
+def test_a_server_is_looked_at_and_nothing_is_written_to_it(shell: Shell, tmp_path: Path) -> None:
+    with server(tmp_path / "server", options={"requirepass": "s3cret"}) as one:
+        ran = shell.run("doctor", "--store", one.url)
+        assert ran.code == 0, ran.out
+        assert "is new" in findings(ran)["schema"]
+        assert "Valkey" in findings(ran)["store"]
+        assert one.ask("DBSIZE") == 0
+        assert "s3cret" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "check", "says"),
+    [
+        ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, 1, "store", "fail"),
+        ({"appendonly": "no"}, 0, "persistence", "warn"),
+        ({"appendfsync": "everysec"}, 0, "persistence", "warn"),
+        ({"maxmemory": "1mb", "maxmemory-policy": "noeviction"}, 1, "memory", "fail"),
+    ],
+)
+def test_what_a_server_would_lose_is_found(
+    shell: Shell, tmp_path: Path, options: dict[str, str], code: int, check: str, says: str
+) -> None:
+    with server(tmp_path / "server", options=options) as one:
+        ran = shell.run("doctor", "--store", one.url)
+        assert ran.code == code, ran.out
+        found = findings(ran)
+        assert found[check].startswith(says), ran.out
+        assert {name for name, text in found.items() if not text.startswith("ok")} == {check}
+
+
+def test_a_store_that_is_not_there_fails_without_its_password(shell: Shell) -> None:
+    shell.environ["SHOAL_STORE_PATIENCE_SECONDS"] = "1"
+    ran = shell.run("doctor", "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
+    assert ran.code == 1
+    assert "did not answer for 1 s" in findings(ran)["store"]
+    assert "s3cret" not in ran.out + ran.err
+    assert "python" in findings(ran), "the machine is looked at all the same"
+
+
+def test_a_lost_shard_and_another_schema_fail(shell: Shell, tmp_path: Path) -> None:
+    with server(tmp_path / "server") as one:
+
+        async def make() -> list[str]:
+            async with await Frontier.open(one.url, shards=3) as frontier:
+                return [p + "meta" for p in frontier.shards.prefixes]
+
+        metas = asyncio.run(make())
+        assert shell.run("doctor", "--store", one.url).code == 0
+        one.ask("DEL", metas[1])
+        ran = shell.run("doctor", "--store", one.url)
+        assert ran.code == 1
+        assert findings(ran)["shards"].startswith("fail shards 1 are gone")
+        one.ask("HSET", "shoal{store}meta", "schema", "0")
+        ran = shell.run("doctor", "--store", one.url)
+        assert ran.code == 1
+        assert findings(ran)["schema"].startswith("fail namespace 'shoal' has schema 0")
+
+
+def test_every_server_of_a_cluster_is_looked_at(shell: Shell, tmp_path: Path) -> None:
+    with cluster(tmp_path / "cluster") as nodes:
+        nodes.nodes[2].ask("CONFIG", "SET", "appendfsync", "everysec")
+        ran = shell.run("doctor", "--store", nodes.url)
+        assert ran.code == 0, ran.out
+        persistence = [line.split()[0] for line in ran.out.splitlines() if line.split()[1] == "persistence"]
+        assert sorted(persistence) == ["ok", "warn"]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "code", "says"),
+    [
+        (128, 4096, 1, "fail 128 files may be open, but a worker may need 1,264; run `ulimit -n 1264` first."),
+        (1024, 4096, 0, "warn 1,024 files may be open, but a worker may need 1,264; run `ulimit -n 1264` first."),
+        (1024, 1024, 0, "warn 1,024 files may be open, but a worker may need 1,264; have the hard limit of 1,024"),
+        (4096, 4096, 0, "ok 4,096 files may be open"),
+    ],
+)  # fmt: skip
+def test_too_few_open_files_are_found(shell: Shell, soft: int, hard: int, code: int, says: str) -> None:
+    ran = shell.start(program=("-c", LIMITED.format(soft, hard))).end()
+    assert ran.code == code, ran.out
+    assert findings(ran)["files"].startswith(says)
+
+
+def test_certificates_that_are_not_there_fail(shell: Shell) -> None:
+    shell.environ["SSL_CERT_FILE"] = "nowhere.pem"
+    ran = shell.run("doctor")
+    assert ran.code == 1
+    assert findings(ran)["certificates"].startswith("fail SSL_CERT_FILE is 'nowhere.pem'")
+    (shell.folder / "empty.pem").touch()
+    shell.environ["SSL_CERT_FILE"] = "empty.pem"
+    ran = shell.run("doctor")
+    assert ran.code == 1
+    assert findings(ran)["certificates"].startswith("fail empty.pem holds none")
+
+
+def test_a_place_that_is_no_folder_fails(shell: Shell) -> None:
+    (shell.folder / "file").touch()
+    ran = shell.run("doctor", "--folder", "file")
+    assert ran.code == 1
+    assert findings(ran)["disk"].startswith("fail")

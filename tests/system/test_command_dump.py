@@ -1,0 +1,173 @@
+"""`shoal dump` and `shoal load`: a crawl goes on in another store as if it had been there from the beginning."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal import Frontier
+from shoal.model import Limits
+from tests.servers import server, wait_until
+from tests.site.site import Site, serving
+from tests.system.commanding import LOCAL, Shell
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=10) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def filled(url: str, urls: int = 30, *, folder: str = ".shoal") -> None:
+    """A store with a crawl `far` of which nothing was visited."""
+
+    async def fill() -> None:
+        async with await Frontier.open(url, folder=folder) as frontier:
+            await frontier.crawls.create("far", Limits(delay_seconds=1), {"seeds": []})
+            await frontier.add("far", [f"http://h{n % 7}.example/{n}" for n in range(urls)])
+
+    asyncio.run(fill())
+
+
+def shards_of(url: str) -> int:
+    async def ask() -> int:
+        async with await Frontier.open(url) as frontier:
+            return frontier.shards.count
+
+    return asyncio.run(ask())
+
+
+def test_an_interrupted_crawl_goes_on_in_another_store(site: Site, shell: Shell, tmp_path: Path) -> None:
+    (host,) = site.take()
+    tree = site.plant(60, [host])
+    running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "far")
+    wait_until(lambda: len(site.requests(host)) > 10, "it runs")
+    assert running.end(signal.SIGINT).code == 130
+    ran = shell.run("dump", "far.dump")
+    assert ran.code == 0, ran.err
+    assert ran.out == ""
+    assert "Dumped 1 crawl in " in ran.err
+    with server(tmp_path / "server") as one:
+        ran = shell.run("load", "far.dump", "--store", one.url, "--shards", 3)
+        assert ran.code == 0, ran.err
+        assert shards_of(one.url) == 3
+        before, after = shell.counts("far"), shell.counts("far", "--store", one.url)
+        assert 0 < after["counts"]["stored"] < 60
+        for name in ("state", "counts", "limits", "policy", "created_at", "bytes"):
+            assert after[name] == before[name]
+        ran = shell.crawl("--name", "far", "--store", one.url)
+        assert ran.code == 0, ran.err
+        assert shell.counts("far", "--store", one.url)["counts"]["stored"] == 60
+    assert len(shell.rows()) == 60
+    pages = [request.path for request in site.requests(host) if request.path != "/robots.txt"]
+    assert len(pages) == len(set(pages)), "a page was fetched in both stores"
+
+
+def test_a_dump_goes_through_a_pipe(shell: Shell, tmp_path: Path) -> None:
+    filled("", folder=str(shell.folder / ".shoal"))
+    dumped = shell.run("dump")
+    assert dumped.code == 0, dumped.err
+    lines = [json.loads(line) for line in dumped.out.splitlines()]
+    assert lines[-1] == {"end": len(lines) - 1}
+    ran = shell.run("load", "--folder", "other", given=dumped.out)
+    assert ran.code == 0, ran.err
+    assert "Loaded; 30 URLs wait now." in ran.err
+    assert shell.counts("far", "--folder", "other")["counts"]["waiting"] == 30
+    wait_until(lambda: not (shell.folder / "other/store/socket").exists(), "the other embedded store stops")
+
+
+def test_a_dump_is_read_by_its_owner_alone_and_overwrites_nothing(shell: Shell, tmp_path: Path) -> None:
+    with server(tmp_path / "server") as one:
+        filled(one.url)
+        (shell.folder / "mine").write_text("mine")
+        ran = shell.run("dump", "mine", "--store", one.url)
+        assert ran.code == 2
+        assert "The file mine exists already: name another one, or add --force." in ran.err
+        assert (shell.folder / "mine").read_text() == "mine"
+        assert shell.run("dump", "mine", "--store", one.url, "--force").code == 0
+        assert stat.S_IMODE((shell.folder / "mine").stat().st_mode) == 0o600
+        assert (shell.folder / "mine").read_text().startswith('{"frontier":1')
+        assert {path.name for path in shell.folder.iterdir()} == {"mine", "server"}
+
+
+def test_a_store_that_has_crawls_is_not_loaded_into(shell: Shell, tmp_path: Path) -> None:
+    with server(tmp_path / "server") as one:
+        filled(one.url)
+        assert shell.run("dump", "d", "--store", one.url).code == 0
+        ran = shell.run("load", "d", "--store", one.url)
+        assert ran.code == 1
+        assert ran.err == "shoal: Namespace 'shoal' has crawls already: load into an empty one.\n"
+        ran = shell.run("load", "d", "--store", one.url, "--shards", 2)
+        assert ran.code == 1
+        assert "has 16 shards already, not 2" in ran.err
+        assert shell.counts("far", "--store", one.url)["counts"]["waiting"] == 30
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_dump_that_is_ended_lets_the_workers_go_on_at_once(shell: Shell, tmp_path: Path, how: int) -> None:
+    with server(tmp_path / "server") as one:
+        filled(one.url, 150_000)
+
+        def frozen() -> list[bytes]:
+            metas = one.ask("KEYS", "shoal{*}meta")
+            return [key for key in metas if one.ask("HEXISTS", key, "frozen")]
+
+        running = shell.start("dump", "d", "--store", one.url)
+        wait_until(frozen, "it is dumped")
+        ran = running.end(how)
+        assert ran.code == 130, ran.err
+        assert ran.err.strip() == "shoal: Interrupted."
+        assert frozen() == []
+        assert {path.name for path in shell.folder.iterdir()} == {"server"}, "half a dump is left"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is no whole dump"),
+        ("not a dump\n", "is no whole dump"),
+        ('{"frontier": 1, "seed": 5, "now_ms": 7}\n', "is no whole dump, its end is missing; nothing was loaded"),
+        ('["frontie"]\n{"end": 1}\n', "The first line is not that of a dump"),
+        ('\ufffd\n{"end": 1}\n', "The first line is not that of a dump"),
+    ],
+)
+def test_what_is_no_whole_dump_makes_no_store(shell: Shell, text: str, sentence: str) -> None:
+    (shell.folder / "d").write_text(text)
+    ran = shell.run("load", "d")
+    assert ran.code == 2, ran.err
+    assert len(ran.err.splitlines()) == 1, ran.err
+    assert sentence in ran.err
+    assert [path.name for path in shell.folder.iterdir()] == ["d"]
+    ran = shell.run("load", "missing")
+    assert ran.code == 2
+    assert "The dump missing cannot be read: No such file or directory." in ran.err
+
+
+def test_a_pipe_that_breaks_off_is_named(shell: Shell, tmp_path: Path) -> None:
+    with server(tmp_path / "server") as one:
+        filled(one.url)
+        lines = shell.run("dump", "--store", one.url).out.splitlines(keepends=True)
+        one.ask("FLUSHALL")
+        ran = shell.run("load", "-", "--store", one.url, given="".join(lines[:-1]))
+        assert ran.code == 2
+        assert "The dump ends in the middle" in ran.err
+
+
+def test_dumping_makes_no_store(shell: Shell) -> None:
+    ran = shell.run("dump", "d")
+    assert ran.code == 1
+    assert "There is no store in .shoal" in ran.err
+    assert list(shell.folder.iterdir()) == []

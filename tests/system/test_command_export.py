@@ -1,0 +1,184 @@
+"""`shoal export`: what a crawl wrote to SQLite, as JSON lines and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.model.record import Record
+from shoal.sinks.sqlite import DEFINITIONS
+from tests.site.answers import page
+from tests.site.site import Site, serving
+from tests.system.commanding import Shell
+
+COLUMNS = Record.__struct_fields__
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=10) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def stored(folder: Path, rows: list[dict[str, Any]], columns: tuple[str, ...] = COLUMNS) -> None:
+    """An output with these rows, as the sink defines its table."""
+    connection = sqlite3.connect(folder / "pages.db")
+    defined = ", ".join(f"{name} {DEFINITIONS[name]}" for name in columns)
+    connection.execute(f"CREATE TABLE pages ({defined}, PRIMARY KEY (crawl, url))")
+    for row in rows:
+        names = ", ".join(row)
+        connection.execute(f"INSERT INTO pages ({names}) VALUES ({', '.join('?' * len(row))})", list(row.values()))  # noqa: S608
+    connection.commit()
+    connection.close()
+
+
+def cells(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_an_export_is_what_the_crawl_would_have_written_itself(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", "/gone"))
+    site.at(host, "/a", page())
+    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", "--out", "pages.db", "--out", "own.jsonl")
+    assert ran.code == 0, ran.err
+    ran = shell.run("export", "--from", "pages.db", "--to", "pages.jsonl")
+    assert ran.code == 0, ran.err
+    assert ran.out == ""
+    assert "Exported 3 rows." in ran.err
+    exported, own = (
+        sorted((shell.folder / name).read_text().splitlines()) for name in ("pages.jsonl", "own.jsonl")
+    )  # fmt: skip
+    assert exported == own
+    assert shell.run("export", "--to", "-").out.splitlines() != []
+    ran = shell.run("export", "--to", "csv:-")
+    rows = {row["url"]: row for row in cells(ran.out)}
+    assert len(rows) == 3
+    assert tuple(rows[f"http://{host}/"]) == COLUMNS
+    assert rows[f"http://{host}/gone"]["status"] == "404"
+    assert rows[f"http://{host}/a"]["error"] == ""
+    assert sorted(path.name for path in shell.folder.iterdir() if "part" in path.name) == []
+
+
+def test_formulas_become_text_in_csv_and_stay_what_they_are_in_json(shell: Shell) -> None:
+    titles = ["=1+1", "+1", "-1", "@a", "\tx", "\rx", "'=1", "plain = x", 'a "b", c\nd', "'tis", ""]
+    rows = [{"crawl": "c", "url": f"http://h/{n}", "title": title} for n, title in enumerate(titles)]
+    stored(shell.folder, rows)
+    assert shell.run("export", "--to", "p.csv").code == 0
+    shown = [row["title"] for row in cells((shell.folder / "p.csv").read_bytes().decode())]
+    assert shown == ["'=1+1", "'+1", "'-1", "'@a", "'\tx", "'\rx", "''=1", "plain = x", 'a "b", c\nd', "'tis", ""]
+    assert shell.run("export", "--to", "p.jsonl").code == 0
+    assert [json.loads(line)["title"] for line in (shell.folder / "p.jsonl").open()] == titles
+
+
+def test_one_crawl_is_exported_and_an_unknown_one_named(shell: Shell) -> None:
+    stored(shell.folder, [{"crawl": name, "url": "http://h/"} for name in ("a", "b")])
+    ran = shell.run("export", "--to", "-", "--crawl", "b")
+    assert [json.loads(line)["crawl"] for line in ran.out.splitlines()] == ["b"]
+    ran = shell.run("export", "--to", "x.csv", "--crawl", "c")
+    assert ran.code == 1
+    assert "has no page of crawl 'c'; it has a, b." in ran.err
+    assert not (shell.folder / "x.csv").exists()
+
+
+def test_a_file_of_an_older_shoal_has_every_column_all_the_same(shell: Shell) -> None:
+    stored(shell.folder, [{"crawl": "c", "url": "http://h/", "title": "t"}], columns=("crawl", "url", "title"))
+    (line,) = shell.run("export", "--to", "-").out.splitlines()
+    told = json.loads(line)
+    assert tuple(told) == COLUMNS
+    assert (told["title"], told["error"], told["redirects"], told["attempt"]) == ("t", None, [], 1)
+    assert (told["robots_ignored"], told["status"], told["worker"]) == (False, 0, "")
+
+
+def test_a_large_output_takes_little_memory(shell: Shell) -> None:
+    """200 MB of text with 100 MB of memory for everything."""
+    rows = [{"crawl": "c", "url": f"http://h/{n}", "text": f"{n} " * 20_000} for n in range(1500)]
+    stored(shell.folder, rows)
+    assert (shell.folder / "pages.db").stat().st_size > 100_000_000
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_DATA, (100_000_000, 100_000_000))\n"
+        "from shoal.cli.program import run; run(['export', '--to', 'pages.{}'])"
+    )
+    for kind in ("csv", "jsonl"):
+        ran = shell.start(program=("-c", program.format(kind))).end()
+        assert ran.code == 0, ran.err
+        assert "Exported 1,500 rows." in ran.err
+        assert (shell.folder / f"pages.{kind}").stat().st_size > 100_000_000
+
+
+def test_a_file_that_exists_is_kept_unless_forced(shell: Shell) -> None:
+    stored(shell.folder, [{"crawl": "c", "url": "http://h/"}])
+    (shell.folder / "p.csv").write_text("mine")
+    ran = shell.run("export", "--to", "p.csv")
+    assert ran.code == 2
+    assert "p.csv exists already: name another one, or add --force" in ran.err
+    assert (shell.folder / "p.csv").read_text() == "mine"
+    assert shell.run("export", "--to", "p.csv", "--force").code == 0
+    assert len(cells((shell.folder / "p.csv").read_text())) == 1
+    assert {path.name for path in shell.folder.iterdir()} == {"pages.db", "p.csv"}
+
+
+def test_a_broken_row_leaves_no_half_file_and_the_old_one(shell: Shell) -> None:
+    stored(shell.folder, [{"crawl": "c", "url": "http://h/", "redirects": "no json"}])
+    (shell.folder / "p.jsonl").write_text("old")
+    ran = shell.run("export", "--to", "p.jsonl", "--force")
+    assert ran.code == 1
+    assert "has redirects that are not JSON" in ran.err
+    assert (shell.folder / "p.jsonl").read_text() == "old"
+    assert {path.name for path in shell.folder.iterdir()} == {"pages.db", "p.jsonl"}
+
+
+def test_a_reader_that_has_had_enough_is_no_defect(shell: Shell) -> None:
+    stored(shell.folder, [{"crawl": "c", "url": f"http://h/{n}", "text": "x" * 10_000} for n in range(500)])
+    program = (
+        "import subprocess, sys\n"
+        "one = subprocess.Popen([sys.executable, '-m', 'shoal', 'export', '--to', '-'], stdout=-1, stderr=-1)\n"
+        "one.stdout.readline(); one.stdout.close(); sys.stderr.buffer.write(one.stderr.read()); sys.exit(one.wait())"
+    )
+    ran = shell.start(program=("-c", program)).end()
+    assert ran.code == 1
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "sentence"),
+    [
+        (["--to", "x.csv", "--from", "missing.db"], 2, "There is no file missing.db to export"),
+        (["--to", "x.csv", "--from", "text.db"], 1, "cannot be read as an SQLite output"),
+        (["--to", "x.csv", "--from", "other.db"], 1, "has no table `pages` of Shoal's"),
+        (["--to", "x.xlsx"], 2, "--to 'x.xlsx' is of no known kind"),
+        (["--to", "nowhere/x.csv"], 1, "nowhere/x.csv cannot be written: No such file or directory"),
+        (["--to", "csv:pages.db", "--force"], 2, "--from and --to are the same file"),
+        (["--to", "csv:."], 2, ". is a folder: name a file"),
+        ([], 2, "Missing option '--to'"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_in_one_sentence(
+    shell: Shell, typed: list[str], code: int, sentence: str
+) -> None:
+    stored(shell.folder, [{"crawl": "c", "url": "http://h/"}])
+    before = (shell.folder / "pages.db").read_bytes()
+    (shell.folder / "text.db").write_text("no database " * 100)
+    with sqlite3.connect(shell.folder / "other.db") as connection:
+        connection.execute("CREATE TABLE pages (name TEXT)")
+    connection.close()
+    ran = shell.run("export", *typed)
+    assert ran.code == code, ran.err
+    assert len(ran.err.splitlines()) == 1, ran.err
+    assert sentence in ran.err
+    assert (shell.folder / "pages.db").read_bytes() == before
+    assert not (shell.folder / "x.csv").exists()
