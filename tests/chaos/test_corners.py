@@ -104,7 +104,9 @@ async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> N
                 done |= set(urls)
                 if "http://h.example/parent" in urls:
                     await ann.add("c", ["http://h.example/child"])
-                await ann.acknowledge(again, [visit.stored() for visit in again.visits])
+                # A busy machine may take longer than a lease.
+                with contextlib.suppress(LeaseLost):
+                    await ann.acknowledge(again, [visit.stored() for visit in again.visits])
         assert "http://h.example/child" in done
 
 
