@@ -12,7 +12,7 @@ import msgspec
 from shoal.politeness.delay import delay_seconds
 from shoal.settings import WorkerSettings
 
-# Provisional: no benchmark of whole crawls is published yet.
+# Rounded, since pages differ: half of `crawl, 2 processes: pages`, and `crawl, 1 process: CPU`.
 WORKER_PAGES_A_SECOND = 400.0
 PAGE_CPU_SECONDS = 0.0016
 
