@@ -125,9 +125,18 @@ def test_a_dump_that_is_ended_lets_the_workers_go_on_at_once(shell: Shell, tmp_p
             metas = one.ask("KEYS", "shoal{*}meta")
             return [key for key in metas if one.ask("HEXISTS", key, "frozen")]
 
-        running = shell.start("dump", "d", "--store", one.url)
-        wait_until(frozen, "it is dumped")
-        ran = running.end(how)
+        # Tests may run in the background of a shell, which has Ctrl-C ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        for _ in range(5):
+            running = shell.start("dump", "d", "--force", "--store", one.url)
+            process = running.process
+            wait_until(lambda: frozen() or process.poll() is not None, "it is dumped")  # noqa: B023 - called at once
+            ran = running.end(how)
+            if ran.code != 0:
+                break
+            # It was through before the signal came.
+            (shell.folder / "d").unlink()
+        signal.signal(signal.SIGINT, before)
         assert ran.code == 130, ran.err
         assert ran.err.strip() == "shoal: Interrupted."
         assert frozen() == []
