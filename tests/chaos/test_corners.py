@@ -91,6 +91,8 @@ async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> N
     async with opened(forgetful.url, lease_seconds=1.0) as ann:
         await ann.add("c", ["http://h.example/parent"])
         lease = await lease_one(ann)
+        # On a slow disk the server keeps what it should write for up to two seconds.
+        wait_until(lambda: forgetful.info("persistence")["aof_buffer_length"] == "0", "the lease is in the file")
         kept = written(forgetful)
         assert (await ann.add("c", ["http://h.example/child"])).new == 1
         wait_until(lambda: written(forgetful) > kept, "the links are in the file")
