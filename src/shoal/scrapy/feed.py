@@ -20,10 +20,10 @@ from shoal.frontier import Frontier, mono
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
 from shoal.scrapy.identity import Identity
-from shoal.scrapy.keeper import LeaseKeeper
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.place import SLOT, Place
 from shoal.scrapy.robots import Robots
+from shoal.worker.keeper import LeaseKeeper
 
 log = logging.getLogger("shoal.scrapy")
 _VISITS = 32

@@ -21,10 +21,10 @@ from shoal.model.visit import Visit
 from shoal.scrapy import codec
 from shoal.scrapy.cookies import Cookies
 from shoal.urls.canonical import canonical
+from shoal.worker.recent import Recent
 
 _CARRIED = "scrapy"
 _MOST_BYTES = 48_000
-_REMEMBERED = 100_000
 
 
 class Identity:
@@ -87,29 +87,6 @@ class Identity:
         request, jar = codec.unpack(data, known=(visit.url, visit.method, visit.body), spider=self._spider)
         self._cookies.learn(request, jar)
         return request
-
-
-class Recent:
-    """URLs that were added not long ago, by their hash: most links of a page are among them.
-
-    Python's hash has 64 bits and a secret key: no page can make two alike.
-    """
-
-    def __init__(self) -> None:
-        self._young: set[int] = set()
-        self._old: set[int] = set()
-
-    def __contains__(self, url: str) -> bool:
-        mark = hash(url)
-        return mark in self._young or mark in self._old
-
-    def add(self, url: str) -> None:
-        if len(self._young) >= _REMEMBERED:
-            self._old, self._young = self._young, set()
-        self._young.add(hash(url))
-
-    def clear(self) -> None:
-        self._young, self._old = set(), set()
 
 
 def is_default(fingerprinter: object) -> bool:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import Request, Spider, signals
@@ -31,13 +32,13 @@ from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.dupefilter import judge
 from shoal.scrapy.feed import Feed
 from shoal.scrapy.identity import Identity
-from shoal.scrapy.keeper import LeaseKeeper
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
 from shoal.scrapy.place import SLOT, SLOT_SETTINGS
 from shoal.scrapy.robots import Robots
 from shoal.scrapy.session import Session
 from shoal.scrapy.starts import Starts
+from shoal.worker.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from shoal.scrapy.drain import Drain
@@ -108,7 +109,9 @@ class Scheduler(BaseScheduler):
         self._identity = Identity(spider, self._judge.fingerprint, Cookies(self._crawler))
         self._identity.flat = names.order(settings).flat
         self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
-        self._keeper = LeaseKeeper(self._session.settings, frontier.worker)
+        self._keeper = LeaseKeeper(
+            self._session.settings, frontier.worker, partial(log.error, "Leases cannot be renewed: %s")
+        )
         self._keeper.start()
         robots = Robots.take_over(frontier, self._crawler)
         self._feed = Feed(

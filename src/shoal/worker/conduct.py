@@ -14,37 +14,13 @@ from shoal.model.policy import Policy
 from shoal.politeness.robots import check_token
 from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
+from shoal.worker.recent import Recent
 
-# Enough for the links that the pages of a few thousand hosts have in common; two generations of about 10 MB.
-_REMEMBERED = 100_000
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # What `--header` gives for one site must not reach another: the same as `--cookie` and `--auth`.
 _SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 Headers = tuple[tuple[str, str], ...]
-
-
-class Recent:
-    """URLs that were added not long ago, by their hash: most links of a page are among them.
-
-    One enters only when its add has succeeded. Python's hash has 64 bits and a secret key: no page can make two alike.
-    """
-
-    def __init__(self) -> None:
-        self._young: set[int] = set()
-        self._old: set[int] = set()
-
-    def __contains__(self, url: str) -> bool:
-        mark = hash(url)
-        return mark in self._young or mark in self._old
-
-    def add(self, url: str) -> None:
-        if len(self._young) >= _REMEMBERED:
-            self._old, self._young = self._young, set()
-        self._young.add(hash(url))
-
-    def clear(self) -> None:
-        self._young, self._old = set(), set()
 
 
 class Conduct:

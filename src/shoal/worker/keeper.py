@@ -1,6 +1,6 @@
-"""The lease keeper: renews what the worker holds, from a thread with a connection of its own.
+"""The lease keeper: renews what a process holds, from a thread with a connection of its own.
 
-A page that takes long to read holds up the worker's loop but not this thread, so its lease does not run out under it.
+A page that takes long to read, or a callback that blocks, holds up the loop but not this thread: no lease runs out.
 A lease that cannot be renewed is marked as lost; its holder sees that before it sends anything.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier, mono
 from shoal.settings import Settings
-from shoal.worker.hold import Hold
+from shoal.worker.held import Held
 
 # At a third, one renewal may be lost and the next still comes in time.
 _SHARE = 3
@@ -29,12 +29,12 @@ class LeaseKeeper(threading.Thread):
         self._on_trouble = on_trouble
         self._ttl = settings.frontier.lease_seconds
         self._stopped = threading.Event()
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[str, Held] = {}
 
-    def keep(self, hold: Hold) -> None:
+    def keep(self, hold: Held) -> None:
         self.holds[hold.lease.token] = hold
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: Held) -> None:
         self.holds.pop(hold.lease.token, None)
 
     def stop(self) -> None:
@@ -61,11 +61,11 @@ class LeaseKeeper(threading.Thread):
             with contextlib.suppress(ShoalError):
                 await frontier.close()
 
-    def _due(self) -> list[Hold]:
+    def _due(self) -> list[Held]:
         before = mono() - self._ttl / _SHARE
         return [hold for hold in list(self.holds.values()) if hold.renewed_mono < before and not hold.lost]
 
-    async def _renew(self, frontier: Frontier, holds: list[Hold]) -> None:
+    async def _renew(self, frontier: Frontier, holds: list[Held]) -> None:
         renewed = await frontier.renew([hold.lease for hold in holds])
         for hold, lease in zip(holds, renewed, strict=True):
             if lease is None:
