@@ -44,8 +44,9 @@ services: ## install the programs tests start, where that is possible
 demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
 	@PYTHONPATH=src $(BIN)/python -m shoal demo
 
+# Most tests wait for processes and clocks: four at a time take a third of the time, also on two cores.
 test: install services ## run all tests
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n 4 --dist loadfile $(ARGS)
 
 check: install ## lint, types, layers, docs
 	@$(BIN)/ruff check $(SOURCES)

@@ -15,15 +15,18 @@ import uvloop
 from bench.crawl.against import crawl
 from bench.crawl.memory import footprint
 from bench.crawl.rate import rate, start
+from bench.crawl.under_scrapy import scrapy
 from bench.figures import Figure, table
 from bench.growth import growth, hosts
 from bench.idle import idle, latency
 from bench.machine import machine
 from bench.memory import seen, waiting
+from bench.polite import polite
 from bench.server import Server
 from bench.sinks import sinks
 from bench.size import Size
 from bench.speed import speed
+from bench.submit import submit
 
 MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "seen": seen,
@@ -31,9 +34,12 @@ MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "speed": speed,
     "growth": growth,
     "hosts": hosts,
+    "polite": polite,
     "idle": idle,
     "latency": latency,
+    "submit": submit,
     "crawl": crawl,
+    "scrapy": scrapy,
     "footprint": footprint,
     "rate": rate,
     "start": start,

@@ -172,7 +172,7 @@ def plain_mysql(address: dict[str, Any], table: str) -> Run:
             insert = f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(mysql.DEFINITIONS))})"  # noqa: S608 - names of fields
             for batch in batches(records):
                 await cursor.executemany(
-                    insert, [[digest(record), *map(_mysql_value, row(record))] for record in batch]
+                    insert, [[digest(record.crawl, record.url), *map(_mysql_value, row(record))] for record in batch]
                 )
         await connection.ensure_closed()
 

@@ -74,7 +74,7 @@ class Workload:
             await adding
         self.pages = first + count
 
-    async def cycle(self, batches: int, rounds: int) -> dict[str, Cost]:
+    async def cycle(self, batches: int, rounds: int, hosts: int = HOSTS, visits: int = VISITS) -> dict[str, Cost]:
         """Lease batches, add as many URLs to the same hosts (links of the pages), acknowledge; each phase metered."""
         costs = {phase: Cost() for phase in PHASES}
         for _ in range(rounds):
@@ -82,7 +82,7 @@ class Workload:
             held: list[list[Lease]] = []
             with metered(self.server, costs["lease"]):
                 for _ in range(batches):
-                    held.append(await self.frontier.lease(hosts=HOSTS, visits=VISITS))
+                    held.append(await self.frontier.lease(hosts=hosts, visits=visits))
             links = [[link for one in batch for link in self.urls(one.host, len(one.visits))] for batch in held]
             with metered(self.server, costs["add"]):
                 for part in links:

@@ -10,10 +10,12 @@ and the exit code is 1.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from shoal import errors, settings
 
@@ -81,6 +83,8 @@ def settings_table() -> str:
             cells = [f"`{field.key}`", f"`{default}`", field.description, field.expects, f"`{field.variable}`"]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
+    for table, meaning in settings.TABLES.items():
+        lines += [f"## [{table}]", "", f"Names of your own. {meaning}", ""]
     return "\n".join(lines).strip()
 
 
@@ -116,10 +120,63 @@ def errors_tree() -> str:
     return "\n".join(lines)
 
 
+def api_tables() -> str:
+    """Routes and types of the HTTP API, as /openapi.json has them."""
+    from shoal.api.openapi import describe
+    from shoal.api.routes import listed
+
+    told = describe(listed())
+    lines = ["## Routes", "", "| route | role | what it does | takes | gives |", "| --- | --- | --- | --- | --- |"]
+    for path, methods in told["paths"].items():
+        for method, operation in methods.items():
+            role = re.search(r"role (\w+)(.*)", operation.get("description", ""))
+            needs = f"{role[1]}{', not bound to an app' if 'bound' in role[2] else ''}" if role else "-"
+            query = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
+            takes = [f"`?{'`, `?'.join(query)}`"] if query else []
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            takes += [_type_of(body)] if body else []
+            done = next(answer for status, answer in operation["responses"].items() if status[0] == "2")
+            gives = [
+                _type_of(media["schema"]) if "json" in name else name for name, media in done.get("content", {}).items()
+            ]
+            cells = [f"`{method.upper()} {path}`", needs, operation["summary"], ", ".join(takes), ", ".join(gives)]
+            lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "## Types", ""]
+    for name, schema in sorted(told["components"]["schemas"].items()):
+        lines += [f"### {name}", "", _paragraph(schema.get("description", "")), ""]
+        lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+        for field, kind in schema["properties"].items():
+            default = "needed" if field in schema.get("required", ()) else f"`{json.dumps(kind.get('default'))}`"
+            lines.append(f"| `{field}` | {_type_of(kind)} | {default} | {kind.get('description', '')} |")
+        for example in schema.get("examples", ()):
+            lines += ["", "```json", json.dumps(example, indent=2), "```"]
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def _paragraph(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _type_of(schema: dict[str, Any]) -> str:
+    """A type in a few words, with the range that it is limited to."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type_of(one) for one in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_type_of(schema['items'])}" if schema.get("items") else "list"
+    text = str(schema.get("type", "any"))
+    low, high = schema.get("minimum"), schema.get("maximum")
+    return f"{text} from {low} to {high:,}" if low is not None and high is not None else text
+
+
 GENERATED = {
     DOCS / "README.md": ("index", index),
     DOCS / "reference/settings.md": ("settings", settings_table),
     DOCS / "reference/errors.md": ("errors", errors_tree),
+    DOCS / "reference/api.md": ("api", api_tables),
 }
 
 

@@ -44,6 +44,10 @@ class Turns:
     def per_second(self) -> list[float]:
         return [run.per_second for run in self.runs]
 
+    def start_up(self, web: Web, page: list[str]) -> None:
+        run = _crawl(self.contestant, web, page[: self.processes], self.processes)
+        self.startup_seconds = run.cpu_seconds
+
     def turn(self, web: Web, seeds: Callable[[int], list[str]], html: int) -> None:
         # A process of a crawler that shares nothing needs hosts of its own.
         copies = _COPIES if self.contestant.fast else self.processes
@@ -60,17 +64,14 @@ async def crawl(size: Size) -> list[Figure]:
     html = sum(pages(tree) for tree in trees)
     every = [Turns(one, processes) for processes in (1, 2) for one in (Shoal(), *_PEERS)]
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as name:
-        single = _single_page(Path(name))
+        single = single_page(Path(name))
         with Web(Path(name) / "web", [(single, 2), *((tree, _COPIES) for tree in trees)]) as web:
 
             def seeds(count: int) -> list[str]:
                 return [web.sites(tree)[copy] + tree.start for tree in trees for copy in range(count)]
 
             for turns in every:
-                page = [site + single.start for site in web.sites(single)]
-                turns.startup_seconds = _crawl(
-                    turns.contestant, web, page[: turns.processes], turns.processes
-                ).cpu_seconds
+                turns.start_up(web, [site + single.start for site in web.sites(single)])
             for _ in range(repeats):
                 for turns in every:
                     turns.turn(web, seeds, html)
@@ -82,7 +83,7 @@ def _crawl(contestant: Contestant, web: Web, seeds: list[str], processes: int) -
         return contestant.crawl(web, seeds, Path(folder), processes)
 
 
-def _single_page(folder: Path) -> Tree:
+def single_page(folder: Path) -> Tree:
     (folder / "single/html").mkdir(parents=True)
     (folder / "single/html/index.html").write_text("<title>One</title><p>page")
     return Tree(str(folder / "single"), "html")
@@ -109,7 +110,7 @@ def _figures(every: list[Turns]) -> list[Figure]:
     ]  # fmt: skip
     for other in others:
         ratios = [theirs / own for theirs, own in zip(other.cpu_ms, ours.cpu_ms, strict=True)]
-        note = f"{other.contestant.name}: {_shown(other.cpu_ms)} ms a page, {_shown(other.per_second)} pages/s"
+        note = f"{other.contestant.name}: {shown(other.cpu_ms)} ms a page, {shown(other.per_second)} pages/s"
         name = f"{what}: CPU of {other.contestant.name} to Shoal's"
         figures.append(
             Figure(name=name, unit="times", values=ratios, at_least=_AT_LEAST.get(type(other.contestant)), note=note)
@@ -117,7 +118,7 @@ def _figures(every: list[Turns]) -> list[Figure]:
     return figures
 
 
-def _shown(values: list[float]) -> str:
+def shown(values: list[float]) -> str:
     """The median, and the spread where there is one."""
     digits = 2 if statistics.median(values) < 10 else 0 if statistics.median(values) >= 100 else 1
     middle = f"{statistics.median(values):,.{digits}f}"

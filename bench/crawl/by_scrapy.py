@@ -1,10 +1,11 @@
-"""Scrapy, or Scrapy with scrapy-redis, as a program: `python -m bench.crawl.by_scrapy OUT [REDIS] SEED...`.
+"""Scrapy, alone or with scrapy-redis or Shoal, as a program: `python -m bench.crawl.by_scrapy OUT [REDIS] SEED...`.
 
 Set for speed: nothing logged, no robots.txt, no cookies, no delays, 64 requests at once. REDIS is a unix:// URL, from
-which the seeds are taken then; processes that share it share the crawl. Title, text and links are read with Scrapy's
-own selectors and link extractor as they are by default; the text by the cheapest XPath there is, so it holds scripts
-too. On pages with many links to parts of pages it would take a third less time if fragments were cut off first
-(`process_value`), which Scrapy does not do by itself.
+which the seeds are taken then; processes that share it share the crawl. With shoal+ before it, scrapy-redis' spider
+runs on Shoal: only settings differ. Title, text and links are read with Scrapy's own selectors and link extractor as
+they are by default; the text by the cheapest XPath there is, so it holds scripts too. On pages with many links to parts
+of pages it would take a third less time if fragments were cut off first (`process_value`), which Scrapy does not do by
+itself.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ REDIS_SETTINGS = {
     # A process that finds nothing for this long is done; the time is not in nginx's log.
     "MAX_IDLE_TIME_BEFORE_CLOSE": 3,
 }
+SHOAL_SETTINGS = {
+    "SCHEDULER": "shoal.scrapy.Scheduler",
+    "DUPEFILTER_CLASS": "shoal.scrapy.DupeFilter",
+    "MAX_IDLE_TIME_BEFORE_CLOSE": 3,
+}
 
 
 class Reads:
@@ -72,8 +78,9 @@ class Shared(Reads, RedisSpider):  # type: ignore[misc] # scrapy-redis has no ty
 def main(out: str, *seeds: str) -> None:
     settings = {**SETTINGS, "FEEDS": {out: {"format": "jsonlines"}}}
     spider: type[Spider] = Alone
-    if seeds[0].startswith("unix://"):
-        settings |= {**REDIS_SETTINGS, "REDIS_URL": seeds[0]}
+    if seeds[0].startswith(("unix://", "shoal+unix://")):
+        url = seeds[0].removeprefix("shoal+")
+        settings |= {**(REDIS_SETTINGS if url == seeds[0] else SHOAL_SETTINGS), "REDIS_URL": url}
         spider, seeds = Shared, seeds[1:]
     process = CrawlerProcess(settings)
     parts = [urlsplit(seed) for seed in seeds]

@@ -53,6 +53,18 @@ class ScrapyRedis(Contestant):
             return run(web, commands, folder, store_cpu=store.cpu_seconds)
 
 
+class ScrapyOnShoal(Contestant):
+    """scrapy-redis' spider with Shoal's settings; the store is set up as the embedded one is."""
+
+    name = "Scrapy on Shoal"
+
+    def crawl(self, web: Web, seeds: list[str], folder: Path, processes: int) -> Run:
+        with Server(durable=True) as store:
+            store.redis.lpush(by_scrapy.KEY, *seeds)
+            commands = [_scrapy(f"{number}.jsonl", f"shoal+{store.url}", *seeds) for number in range(processes)]
+            return run(web, commands, folder, store_cpu=store.cpu_seconds)
+
+
 class Scrapy(Contestant):
     name = "Scrapy"
 

@@ -4,26 +4,40 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.coordinator import Coordinator
+    from shoal.crawling import crawl
     from shoal.frontier import Done, Frontier, Host
-    from shoal.model import Added, Counts, Crawl, Lease, Limits, Outcome, State, Visit
+    from shoal.model import Added, Counts, Crawl, Item, Lease, Limits, Outcome, Record, State, Visit
+    from shoal.spider import Follow, Page, Spider
     from shoal.store import Store
 
 __all__ = [
     "Added",
+    "Coordinator",
     "Counts",
     "Crawl",
     "Done",
+    "Follow",
     "Frontier",
     "Host",
+    "Item",
     "Lease",
     "Limits",
     "Outcome",
+    "Page",
+    "Record",
+    "Spider",
     "State",
     "Store",
     "Visit",
+    "crawl",
 ]
 
-_HOMES = {"Done": "frontier", "Frontier": "frontier", "Host": "frontier", "Store": "store"}
+# The others are in shoal.model.
+_HOMES = {
+    "Coordinator": "coordinator", "Done": "frontier", "Follow": "spider", "Frontier": "frontier", "Host": "frontier",
+    "Page": "spider", "Spider": "spider", "Store": "store", "crawl": "crawling",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,8 @@ from shoal.errors import SettingsError
 
 DEFAULT_FILE = Path("shoal.toml")
 PREFIX = "SHOAL_"
+# What a client of the HTTP API shows; not a setting, since a file in a repository is no place for it.
+TOKEN_VARIABLE = f"{PREFIX}TOKEN"
 
 
 def masked(text: str) -> str:
@@ -188,6 +190,14 @@ class FrontierSettings(_Section, frozen=True, kw_only=True):
     host_failures: Annotated[
         int, Meta(description="How many failures in a row set a host aside, with all its visits.", ge=1, le=100_000)
     ] = 10
+    keep_days: Annotated[
+        float,
+        Meta(
+            description="Days after which an ended crawl leaves the store, but for its id; results stay. 0 is never.",
+            ge=0,
+            le=36500,
+        ),
+    ] = 90.0
 
 
 class FetchSettings(_Section, frozen=True, kw_only=True):
@@ -236,6 +246,35 @@ class WorkerSettings(_Section, frozen=True, kw_only=True):
     ] = 2_000_000_000
 
 
+class ApiSettings(_Section, frozen=True, kw_only=True):
+    """Where `shoal serve` answers, and how much it takes."""
+
+    section: ClassVar[str] = "api"
+
+    host: Annotated[
+        str,
+        Meta(
+            description="Address to listen on; without tokens only one of this machine's own is allowed.",
+            min_length=1,
+            extra={"expects": "an address such as 127.0.0.1 or 0.0.0.0"},
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(description="Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8080
+    rate: Annotated[
+        float,
+        Meta(description="Requests a second that one token may make.", ge=1, le=10**6),
+    ] = 100.0
+
+
+# Tables of shoal.toml whose names are the user's own, and what they hold.
+TABLES: Mapping[str, str] = {
+    "outputs": "An output by a name, which a crawl may be given in its place: its password stays on the workers.",
+    "spiders": "A spider by a name, as `FILE.py:Class` or `module:Class`.",
+    "tokens": "Who may use the HTTP API: `role sha256:...` or `role:app sha256:...`, by `shoal serve --make-token`.",
+}
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings. A part of Shoal takes the section it needs, never the whole."""
 
@@ -243,6 +282,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     frontier: FrontierSettings = FrontierSettings()
     fetch: FetchSettings = FetchSettings()
     worker: WorkerSettings = WorkerSettings()
+    api: ApiSettings = ApiSettings()
+    outputs: dict[str, str] = {}
+    spiders: dict[str, str] = {}
+    tokens: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        sections = ", ".join(f"{section.section}={getattr(self, section.section)!r}" for section in SECTIONS)
+        # Their values may be secrets.
+        return f"Settings({sections}, {', '.join(f'{name}={sorted(getattr(self, name))}' for name in TABLES)})"
 
 
 class Loaded(NamedTuple):
@@ -252,7 +300,7 @@ class Loaded(NamedTuple):
     warnings: list[str]
 
 
-SECTIONS: tuple[type[_Section], ...] = (StoreSettings, FrontierSettings, FetchSettings, WorkerSettings)
+SECTIONS: tuple[type[_Section], ...] = (StoreSettings, FrontierSettings, FetchSettings, WorkerSettings, ApiSettings)
 FIELDS: Mapping[str, Field] = {field.key: field for section in SECTIONS for field in fields_of(section)}
 # In rising order of precedence; SHOAL_STORE is the short name people type, REDIS_URL the one that platforms set.
 VARIABLES: Mapping[str, Field] = {
@@ -282,6 +330,7 @@ def load(
     for section in SECTIONS:
         given = {field.name: values[field.key] for field in fields_of(section) if field.key in values}
         sections[section.section] = section(**given)
+    sections.update((name, values[name]) for name in TABLES if name in values)
     return Loaded(Settings(**sections), list(_warnings(environ)))
 
 
@@ -302,18 +351,33 @@ def _from_file(file: Path | None) -> Iterator[tuple[str, object]]:
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from error
-    sections = {section.section for section in SECTIONS}
+    sections = {section.section for section in SECTIONS} | set(TABLES)
     for name, table in tables.items():
         if name not in sections:
             raise SettingsError(f"{path} has the unknown {_kind(table)} {name}; {_hint(name, sections)}")
         if not isinstance(table, dict):
             raise SettingsError(f"{name} is {_shown(table)} in {path}, but must be a table: write [{name}].")
+        if name in TABLES:
+            yield name, _named(name, table, f"in {path}")
+            continue
         for key, value in table.items():
             field = FIELDS.get(f"{name}.{key}")
             if field is None:
                 known = [known for known in FIELDS if known.startswith(f"{name}.")]
                 raise SettingsError(f"{path} has the unknown key {name}.{key}; {_hint(key, known)}")
             yield field.key, field.accept(value, f"in {path}")
+
+
+def _named(table: str, given: dict[str, Any], where: str) -> dict[str, str]:
+    """A table of the user's own names. What they stand for may be secret: it is in no message."""
+    for name, value in given.items():
+        if not _NAME.match(name):
+            raise SettingsError(
+                f"[{table}] has the name {name[:80]!r} {where}: use 1 to 64 letters, digits and . _ : -."
+            )
+        if not isinstance(value, str) or not value.strip():
+            raise SettingsError(f"{table}.{name} {where} must be text between quotes.")
+    return dict(given)
 
 
 def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, object]]:
@@ -325,6 +389,9 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, object]]:
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for key, value in flags.items():
+        if key in TABLES and isinstance(value, dict):
+            yield key, _named(key, value, "in the orders")
+            continue
         field = FIELDS.get(key)
         if field is None:
             raise SettingsError(f"The command line has the unknown setting {key}; {_hint(key, FIELDS)}")
@@ -338,7 +405,7 @@ def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
     """Names only, never values: a variable that Shoal does not know may hold a secret."""
     strangers = []
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX) or variable in VARIABLES:
+        if not variable.startswith(PREFIX) or variable in VARIABLES or variable == TOKEN_VARIABLE:
             continue
         near = difflib.get_close_matches(variable, VARIABLES, n=1, cutoff=0.8)
         if near:

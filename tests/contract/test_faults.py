@@ -36,7 +36,7 @@ async def test_a_lease_whose_reply_was_lost_is_given_again(fleet: Fleet) -> None
     assert again[4:] == first[4:]
     assert await fleet.state() == before
     other = await fleet.run("lease", shard, "ann", "r2", 2, 3, 60000, 2000, 10, "0", "", "")
-    assert len(other[4:]) == 6
+    assert len(other[4:]) == 7
     assert other[4] not in first
 
 
@@ -137,7 +137,7 @@ async def test_a_lease_refuses_a_clock_that_was_stepped(fleet: Fleet) -> None:
         assert reply == [Status.CLOCK, fleet.clock.ms]
     assert await fleet.state() == before
     reply = await fleet.run("lease", 0, "ann", "r1", 2, 3, 60000, 2000, 10, "0", fleet.clock.ms + 900, "")
-    assert (reply[0], len(reply)) == (Status.OK, 10)
+    assert (reply[0], len(reply)) == (Status.OK, 11)
 
 
 async def test_a_step_of_the_servers_clock_is_taken_out_and_held(fleet: Fleet) -> None:

@@ -70,6 +70,7 @@ class Bench:
             "tally": (crawl, "pages", 5, "bytes_in", 700),
             "write_robots": (host, f"https://{host} shoal", "1", 2500, b"\x93rules"),
             "void": ("ann", "q9", token),
+            "waiting": ("",),
             "sync": (key, 9, "p", "why", "u", "d", 100, "n", 1, "pr", 0),
         }
         self.right = right

@@ -42,8 +42,8 @@ async def test_what_cannot_be_meant_is_refused_whole(fleet: Fleet) -> None:
     await ann.crawls.create("c")
     await ann.crawls.tally("c", pages=1)
     before = await fleet.state()
-    for name in ("", "A", "a1", "a b", "ä", "x" * 33, "a\n"):
-        with pytest.raises(InvalidInput, match="lower-case letters"):
+    for name in ("", "a b", "ä", "a@b", "x" * 81, "a\n"):
+        with pytest.raises(InvalidInput, match="letters, digits"):
             await ann.crawls.tally("c", pages=1, **{name: 1})
     for count in (-1, 1.5, "1", None, True, 2**53 + 1):
         with pytest.raises(InvalidInput, match="errors"):

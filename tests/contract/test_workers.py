@@ -56,6 +56,17 @@ async def test_a_worker_that_leaves_is_gone_at_once(fleet: Fleet) -> None:
     assert not [name for name in await fleet.state() if name.endswith(("}beats", "}infos"))]
 
 
+async def test_a_worker_that_owns_nothing_is_heard_of_and_takes_no_shards(fleet: Fleet) -> None:
+    """A Scrapy process leases its own spider's visits only: shards it owned would be looked after by nobody."""
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    assert await bob.workers.beat({"owns": False, "kind": "scrapy"}) == []
+    assert await ann.workers.beat({"pid": 7}) == ["ann"]
+    assert [worker.name for worker in await ann.workers.alive()] == ["ann", "bob"]
+    assert owned("ann", await ann.workers.beat({}), 16) == list(range(16))
+    await bob.workers.beat({"owns": True})
+    assert await ann.workers.beat({}) == ["ann", "bob"]
+
+
 async def test_a_clock_that_is_set_back_leaves_no_ghosts(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await bob.workers.beat({})

@@ -1,7 +1,7 @@
 """Starts real Scrapy processes on spiders of tests/scrapy/spiders, and reads what their pipeline has kept.
 
-OTHER_SCRAPY names a folder with another Scrapy to put first on the path of these processes: that is how the folder's
-tests are run on the oldest one that is supported.
+The core behaviours run on the oldest Scrapy too (the fixture `scrapy`). OTHER_SCRAPY names a folder with another one to
+put first on the path of all other processes: that is how the whole folder of tests is run on any release.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Project:
 
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
+    scrapy: str = ""
     processes: list[Process] = field(default_factory=list)
 
     def start(self, spider: str, *, settings: dict[str, Any] | None = None, **arguments: str) -> Process:
@@ -78,7 +79,8 @@ class Project:
 
     def run(self, argv: list[str], folder: Path | None = None) -> Process:
         log = self.folder / f"log{len(self.processes)}"
-        paths = [os.environ.get("OTHER_SCRAPY", ""), str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        scrapy = self.scrapy or os.environ.get("OTHER_SCRAPY", "")
+        paths = [scrapy, str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "REDIS_"))}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         with log.open("wb") as out:
@@ -128,9 +130,10 @@ def needs_scrapy_redis() -> Path:
 
 
 @contextlib.contextmanager
-def project(folder: Path, **settings: Any) -> Iterator[Project]:
+def project(folder: Path, *, scrapy: str = "", **settings: Any) -> Iterator[Project]:
     folder.mkdir(parents=True, exist_ok=True)
-    made = Project(folder, settings={"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0, **settings})
+    more = {"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0, **settings}
+    made = Project(folder, settings=more, scrapy=scrapy)
     try:
         yield made
     finally:

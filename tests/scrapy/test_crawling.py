@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,13 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.answers import page
+from tests.site.answers import Answer, page
 from tests.site.site import Site, serving
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=30) as one:
+    with serving(tmp_path_factory.mktemp("site"), hosts=40) as one:
         yield one
 
 
@@ -28,20 +29,22 @@ def here(tmp_path: Path) -> Iterator[Project]:
 
 
 def test_three_processes_make_what_scrapy_makes_and_the_start_page_once(
-    site: Site, here: Project, tmp_path: Path
+    scrapy: str, site: Site, here: Project, tmp_path: Path
 ) -> None:
-    tree = site.plant(80, site.take(4))
-    with project(tmp_path / "alone", SCHEDULER="scrapy.core.scheduler.Scheduler") as alone:
-        alone.crawl("tree", start=tree.url(0))
-        expected = alone.keys()
-    asked = len(site.requests())
-    fleet = here.crawl("tree", count=3, start=tree.url(0))
+    here.scrapy = scrapy
+    first, second = (site.plant(60, site.take(3)) for _ in range(2))
+    with project(tmp_path / "alone", scrapy=scrapy, SCHEDULER="scrapy.core.scheduler.Scheduler") as alone:
+        reference = alone.start("tree", start=first.url(0))
+        fleet = here.crawl("tree", count=3, start=second.url(0))
+        reference.end()
+        pages = alone.keys()
+    expected = {second.url(page): pages[first.url(page)] for page in range(60)}
     # Scrapy makes the start page twice when something links to it: it does not filter what start() yields.
     assert here.keys() == expected
-    assert expected[tree.url(0)] == 2
-    assert len(site.requests()) - asked == sum(expected.values())
-    assert sum(one.stat("scheduler/dequeued/redis") for one in fleet) == sum(expected.values())
-    assert sum(one.stat("scheduler/enqueued/redis") for one in fleet) == sum(expected.values())
+    assert expected[second.url(0)] == 2
+    assert len(site.requests(*second.hosts)) == 61
+    assert sum(one.stat("scheduler/dequeued/redis") for one in fleet) == 61
+    assert sum(one.stat("scheduler/enqueued/redis") for one in fleet) == 61
 
 
 def test_a_process_that_is_stopped_goes_on_where_it_was(site: Site, here: Project) -> None:
@@ -81,15 +84,18 @@ def test_flushing_at_the_start_never_takes_from_a_process_that_is_at_work(site: 
     assert sum(here.keys().values()) == 61
 
 
-def test_other_spider_arguments_are_another_crawl(site: Site, here: Project) -> None:
-    host = site.take(1)[0]
-    url = site.at(host, "/", page("/a", "/b"))
-    for path in ("/a", "/b"):
-        site.at(host, path, page())
-    started = [here.start("channel", start=url, channel_id=name) for name in ("1", "2", "1")]
-    for one in started:
-        one.end()
-    assert here.keys() == {f"{name} {url}{path}": 1 for name in ("1", "2") for path in ("", "a", "b")}
+def test_a_process_that_closes_takes_nothing_from_the_others(site: Site, here: Project) -> None:
+    """scrapy-redis clears queue and filter when one of its processes ends."""
+    tree = site.plant(60, site.take(4))
+    first, second = (here.start("tree", settings={"DOWNLOAD_DELAY": 0.3}, start=tree.url(0)) for _ in range(2))
+    for one in (first, second):
+        wait_until(lambda: "Crawled (200)" in one.said(), "both are at work", 30)  # noqa: B023
+    first.popen.send_signal(signal.SIGTERM)
+    assert "Closing spider (shutdown)" in first.end()
+    assert len(here.keys()) < 60, "there is something left that it could take away"
+    assert "Closing spider (finished)" in second.end()
+    assert set(here.keys()) == tree.walk()
+    assert sum(here.keys().values()) == 61
 
 
 def test_what_waits_in_a_pipeline_is_not_acknowledged_and_does_not_hold_the_host(site: Site, here: Project) -> None:
@@ -139,3 +145,46 @@ def test_a_store_that_cannot_be_reached_is_said_in_a_sentence(here: Project) -> 
     )
     wait_until(lambda: "127.0.0.1:1" in one.said(), "it says which store it waits for", 30)
     assert "s3cret" not in one.said()
+
+
+def test_a_store_that_does_not_answer_does_not_stop_the_reactor(site: Site, tmp_path: Path) -> None:
+    tree = site.plant(200, site.take(1))
+    ticks = tmp_path / "ticks"
+    with server(tmp_path / "store") as store, project(tmp_path / "project", REDIS_URL=store.url) as here:
+        here.start("ticking", settings={"TICKS": ticks, "DOWNLOAD_DELAY": 0.05}, start=tree.url(0))
+        here.wait_for_items(3)
+        os.kill(store.pid, signal.SIGSTOP)
+        try:
+            # It is in the middle of its calls to the store, and stays there.
+            before = ticks.stat().st_size
+            wait_until(lambda: ticks.stat().st_size >= before + 40, "the reactor goes on ticking", 30)
+        finally:
+            os.kill(store.pid, signal.SIGCONT)
+        kept = len(here.kept())
+        here.wait_for_items(kept + 20)
+
+
+def test_a_request_is_broken_off_when_its_lease_is_over(scrapy: str, site: Site, tmp_path: Path) -> None:
+    """Renewals do not reach the store, so somebody else may be given the host. The page is made again, once."""
+    (host,) = site.take(1)
+    url = site.at(host, "/", page("/slow", "/other"))
+    site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
+    site.at(host, "/other", page())
+    settings = {"SHOAL_FRONTIER_LEASE_SECONDS": 2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}
+    with server(tmp_path / "store") as store, project(tmp_path / "p", scrapy=scrapy, REDIS_URL=store.url) as here:
+        one = here.start("tree", settings=settings, start=url)
+        wait_until(lambda: any(asked.path == "/slow" for asked in site.requests(host)), "it asks for the page", 30)
+        os.kill(store.pid, signal.SIGSTOP)
+        try:
+            # The site sees that the client has left.
+            wait_until(
+                lambda: all(asked.how != "open" for asked in site.requests(host)), f"it is broken off: {one.said()}", 30
+            )
+        finally:
+            os.kill(store.pid, signal.SIGCONT)
+        said = one.end()
+    assert f"The lease of <GET {url}slow> is over" in said
+    assert here.keys() == {url: 1, f"{url}slow": 1, f"{url}other": 1}
+    assert not site.judge(host).crowded()
+    assert site.judge(host).times(f"{url}slow") == 2
+    assert "Traceback" not in said

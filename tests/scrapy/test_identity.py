@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 _OWN = "tests.scrapy.spiders.judging"
-_CASES: dict[str, tuple[dict[str, object], set[str]]] = {
+_CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
     # Scrapy: the order of a query does not matter, everything else does.
     "scrapy": ({}, {"0", "1", "2", "9"}),
     "ours": ({"DUPEFILTER_CLASS": "shoal.scrapy.DupeFilter", "DUPEFILTER_DEBUG": 1}, {"0", "1", "2", "9"}),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import random
+import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +23,8 @@ from tests.site.tree import Tree
 pytestmark = pytest.mark.chaos
 
 _SHORT = {"SHOAL_FRONTIER_LEASE_SECONDS": 3}
-# Slow enough for a kill to come in the middle: Scrapy then has requests in hand that wait for their turn.
-_DELAY = {"DOWNLOAD_DELAY": 0.02}
+_KILLS = 3
+_EVERY_SECONDS = 3.0
 
 
 @pytest.fixture
@@ -33,46 +39,81 @@ def store(tmp_path: Path) -> Iterator[Server]:
         yield one
 
 
-def _crawl_under_kills(here: Project, tree: Tree) -> None:
-    """Two processes; one after the other is killed in the middle of its work, and another takes its place.
+@dataclass
+class Killed:
+    """Two processes; every three seconds one of them, at random, is killed, and another takes its place."""
 
-    Those of scrapy-redis also close by themselves when the queue is empty for a moment; they are started again.
-    """
-    for _ in range(2):
-        here.start("tree", start=tree.url(0))
-    for kill in range(3):
-        deadline = time.monotonic() + 60
-        while len(here.kept()) < 30 * (kill + 1):
-            assert time.monotonic() < deadline, here.processes[-1].said()[-2000:]
-            if not here.living():
-                here.start("tree", start=tree.url(0))
-            time.sleep(0.01)
-        for one in here.living()[:1]:
-            one.kill()
-        here.start("tree", start=tree.url(0))
-    for one in here.processes:
-        one.end()
+    tree: Tree
+    here: Project
+    store: Server
+    kills: int = 0
+    rng: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def start(self) -> None:
+        self.here.start("tree", start=self.tree.url(0))
+
+    def kill_one(self) -> None:
+        if living := self.here.living():
+            self.rng.choice(living).kill()
+            self.kills += 1
+        self.start()
+
+    def go_on(self) -> bool:
+        """Whether somebody is at work. As long as scrapy-redis' queue is not empty, somebody has to be."""
+        if not self.here.living() and self.store.ask("ZCARD", "tree:requests"):
+            self.start()
+        return bool(self.here.living())
+
+    def table(self) -> dict[str, str]:
+        with sqlite3.connect(f"{self.here.folder / 'kept'}.db") as database:
+            return dict(database.execute("SELECT key, title FROM items"))
 
 
-def test_no_item_is_lost_when_processes_are_killed(site: Site, store: Server, tmp_path: Path) -> None:
-    tree = site.plant(200, site.take(4))
-    with project(tmp_path / "project", REDIS_URL=store.url, **_SHORT, **_DELAY) as here:
-        _crawl_under_kills(here, tree)
-        assert set(here.keys()) == tree.walk()
-        # Items of a page that was in hand at a kill may come again: a store that goes by their key has them once.
-        assert sum(here.keys().values()) < 1.5 * len(tree.walk())
-
-
-def test_scrapy_redis_loses_items_under_the_same_kills(site: Site, store: Server, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Killed]]:
+    """A crawl on Shoal and one on scrapy-redis, at the same time and under the same kills."""
     needs_scrapy_redis()
-    tree = site.plant(200, site.take(4))
+    folder = tmp_path_factory.mktemp("killed")
+    pipelines = {"ITEM_PIPELINES": json.dumps({f"tests.scrapy.keeping.{name}": 300 for name in ("Keyed", "Keeping")})}
+    # Each process of scrapy-redis keeps the delay for itself: two of them ask as often as the fleet on Shoal.
     theirs = {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler", "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
-        "SCHEDULER_PERSIST": 1, "REDIS_URL": store.url, **_DELAY,
+        "SCHEDULER_PERSIST": 1, "DOWNLOAD_DELAY": 0.16,
     }  # fmt: skip
-    with project(tmp_path / "project", **theirs) as here:
-        _crawl_under_kills(here, tree)
-        assert tree.walk() - set(here.keys()), "this kill test finds nothing where something is lost for certain"
+    with contextlib.ExitStack() as stack:
+        site = stack.enter_context(serving(folder / "site", hosts=4))
+        sides = {}
+        for name, settings in (("shoal", {**_SHORT, "DOWNLOAD_DELAY": 0.08}), ("scrapy-redis", theirs)):
+            store = stack.enter_context(server(folder / f"store of {name}"))
+            here = stack.enter_context(project(folder / name, REDIS_URL=store.url, **pipelines, **settings))
+            sides[name] = Killed(site.plant(220, site.take(2)), here, store)
+        for side in sides.values():
+            for _ in range(2):
+                side.start()
+        for side in sides.values():
+            side.here.wait_for_items(1)
+        for _ in range(_KILLS):
+            time.sleep(_EVERY_SECONDS)
+            for side in sides.values():
+                side.kill_one()
+        deadline = time.monotonic() + 90
+        while sum(side.go_on() for side in sides.values()):
+            assert time.monotonic() < deadline, [side.here.processes[-1].said()[-2000:] for side in sides.values()]
+            time.sleep(0.05)
+        yield sides
+
+
+def test_no_item_is_lost_when_a_process_is_killed_every_three_seconds(killed: dict[str, Killed]) -> None:
+    ours = killed["shoal"]
+    assert ours.kills == _KILLS
+    assert ours.table() == {url: f"Page {url.rpartition('/')[2]}" for url in ours.tree.walk()}
+    # Items of a page that was in hand at a kill may come again: the table has them once.
+    assert sum(ours.here.keys().values()) < 1.5 * len(ours.tree.walk())
+
+
+def test_scrapy_redis_loses_items_under_the_same_kills(killed: dict[str, Killed]) -> None:
+    theirs = killed["scrapy-redis"]
+    assert theirs.tree.walk() - theirs.table().keys(), "this test finds no loss where something is lost for certain"
 
 
 def test_what_a_killed_process_held_is_taken_back_at_once_on_the_same_machine(site: Site, tmp_path: Path) -> None:
@@ -96,7 +137,7 @@ def test_a_start_url_is_in_the_frontier_before_it_leaves_its_key(
     site.at(host, "*", page())
     urls = [f"http://{host}/{number}" for number in range(60)]
     push, length = ("RPUSH", "LLEN") if kind == "list" else ("SADD", "SCARD")
-    settings = {
+    settings: dict[str, Any] = {
         "REDIS_URL": store.url,
         "REDIS_START_URLS_AS_SET": int(kind == "set"),
         "CONCURRENT_REQUESTS": 4,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from scrapy.settings import Settings
 
+import shoal.scrapy
 from shoal.errors import SettingsError
 from shoal.scrapy import names
 from shoal.scrapy.crawl import arguments, name_of
@@ -63,9 +64,7 @@ def test_the_guide_has_every_setting() -> None:
         assert f"`{name}`" in guide, name
 
 
-@pytest.mark.parametrize(
-    ("settings", "url"),
-    [
+_STORES: list[tuple[dict[str, Any], str | None]] = [
         ({}, None),
         ({"REDIS_URL": "redis://h:1/2"}, "redis://h:1/2"),
         ({"REDIS_HOST": "h"}, "redis://h:6379/0"),
@@ -77,13 +76,61 @@ def test_the_guide_has_every_setting() -> None:
         ({"REDIS_PARAMS": {"unix_socket_path": "/run/r", "db": 2}}, "unix:///run/r?db=2"),
         ({"REDIS_HOST": "::1", "REDIS_PARAMS": {"ssl": True, "ssl_cert_reqs": "none"}},
          "rediss://[::1]:6379/0?ssl_cert_reqs=none"),
-    ],
-)  # fmt: skip
+        ({"REDIS_URL": "redis://:q@a:7/1", "REDIS_PARAMS": {"password": "p", "host": "c", "db": 4}}, "redis://:q@a:7/1"),
+        ({"REDIS_HOST": "b", "REDIS_PARAMS": {"port": 7, "db": 4, "username": "u", "password": "p"}},
+         "redis://u:p@b:7/4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "url"), _STORES)
 def test_the_store_is_found_by_scrapy_redis_precedence(settings: dict[str, Any], url: str | None) -> None:
     found = names.store_url(Settings(settings), reads_start_urls=False)
     assert found == url
     if found is not None:
         parse_address(found)
+
+
+@pytest.mark.parametrize("settings", [settings for settings, _ in _STORES])
+def test_scrapy_redis_own_code_finds_the_same_store(settings: dict[str, Any]) -> None:
+    needs_scrapy_redis()
+    from redis import Redis
+    from scrapy_redis.connection import get_redis_from_settings
+
+    def where(client: Any) -> tuple[Any, ...]:
+        told = client.connection_pool.connection_kwargs
+        if "path" in told:
+            return told["path"], told.get("db") or 0, told.get("username"), told.get("password")
+        defaults = {"host": "localhost", "port": 6379, "db": 0, "username": None, "password": None}
+        return tuple(told.get(name) or default for name, default in defaults.items())
+
+    ours = names.store_url(Settings(settings), reads_start_urls=True)
+    assert ours is not None
+    assert where(Redis.from_url(ours)) == where(get_redis_from_settings(Settings(settings)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "own"),
+    [
+        ({}, {}),
+        ({"REDIS_START_URLS_KEY": "%(name)s:begin", "CONCURRENT_REQUESTS": 7, "REDIS_ENCODING": "latin-1"}, {}),
+        ({"REDIS_START_URLS_KEY": "no", "CONCURRENT_REQUESTS": 7, "REDIS_ENCODING": "no"},
+         {"redis_key": "%(name)s:mine", "redis_batch_size": "5", "redis_encoding": "utf-16"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["RedisSpider", "RedisCrawlSpider"])
+def test_spiders_go_before_settings_and_settings_before_defaults_as_in_scrapy_redis(
+    kind: str, settings: dict[str, Any], own: dict[str, Any]
+) -> None:
+    needs_scrapy_redis()
+    import scrapy_redis.spiders
+    from scrapy.utils.test import get_crawler
+
+    found = []
+    for module in (scrapy_redis.spiders, shoal.scrapy):
+        spider: Any = type("Books", (getattr(module, kind),), {"name": "books", **own})
+        made = spider.from_crawler(get_crawler(spider, settings))
+        found.append((made.redis_key, made.redis_batch_size, made.redis_encoding))
+    assert found[0] == found[1]
 
 
 def test_a_spider_that_reads_start_urls_means_localhost_when_nothing_is_named() -> None:

@@ -14,7 +14,7 @@ from tests.site.site import Site, serving
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=12) as one:
+    with serving(tmp_path_factory.mktemp("site"), hosts=18) as one:
         yield one
 
 
@@ -26,7 +26,7 @@ def here(tmp_path: Path) -> Iterator[Project]:
 
 def test_four_processes_keep_the_delay_of_one_from_the_end_of_each_request(site: Site, here: Project) -> None:
     hosts = site.take(2)
-    tree = site.plant(30, hosts)
+    tree = site.plant(24, hosts)
     here.crawl("tree", count=4, settings={"DOWNLOAD_DELAY": 0.2}, start=tree.url(0))
     judge = site.judge(*hosts)
     assert set(here.keys()) == tree.walk()
@@ -49,7 +49,8 @@ def test_places_of_a_host_are_counted_over_all_processes(site: Site, here: Proje
     assert judge.crowded(2), "three at once are allowed, and used"
 
 
-def test_robots_txt_is_fetched_once_for_the_fleet_and_obeyed(site: Site, here: Project) -> None:
+def test_robots_txt_is_fetched_once_for_the_fleet_and_obeyed(scrapy: str, site: Site, here: Project) -> None:
+    here.scrapy = scrapy
     first, second = site.take(2)
     for host in (first, second):
         site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\nCrawl-delay: 0.3\n"))
@@ -104,3 +105,17 @@ def test_a_host_that_is_cooling_down_does_not_hold_up_others(site: Site, here: P
     places = [number for number, one in enumerate(requests) if one.host == quick]
     assert len(places) == 20
     assert places[-1] < len(requests) - 10, "the quick host's pages are through long before the slow one's"
+
+
+def test_a_host_whose_places_are_all_taken_does_not_hold_up_others(site: Site, here: Project) -> None:
+    """In Scrapy alone the slow host's requests would wait in its slot, and all of CONCURRENT_REQUESTS with them."""
+    slow, quick = site.take(2)
+    tree = site.plant(20, [quick], alike=0)
+    site.at(slow, "*", Answer(body="<p>slow", after=0.4))
+    url = site.at(slow, "/", page(*(f"/{number}" for number in range(10)), tree.url(0)))
+    here.crawl("tree", settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 1, "CONCURRENT_REQUESTS": 4}, start=url)
+    requests = site.requests(slow, quick)
+    places = [number for number, one in enumerate(requests) if one.host == quick]
+    assert len(places) == 20
+    assert len(requests) == 31
+    assert places[-1] < len(requests) - 4, "the quick host's pages are through while the slow one's still come"

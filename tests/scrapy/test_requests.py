@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +19,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield one
 
 
-@pytest.mark.parametrize("count", [1, 3])
 async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_scrapy(
-    count: int, site: Site, tmp_path: Path
+    scrapy: str, site: Site, tmp_path: Path
 ) -> None:
     host = site.take(1)[0]
     base = f"http://{host}/"
@@ -35,8 +33,8 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
     site.at(host, "/there", page())
     site.at(host, "/flaky", Answer(status=503, body="not yet"), page())
     site.at(host, "/broken", page())
-    with project(tmp_path / "project", SCHEDULER_PERSIST=1) as here:
-        started = here.crawl("shop", count=count, settings={"DOWNLOAD_DELAY": 0.05}, start=base)
+    with project(tmp_path / "project", scrapy=scrapy, SCHEDULER_PERSIST=1) as here:
+        started = here.crawl("shop", count=3, settings={"DOWNLOAD_DELAY": 0.05}, start=base)
         items = {item["key"]: item for item in here.kept()}
         said = "".join(one.said() for one in started)
         async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
@@ -62,35 +60,3 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
     assert (counts.open, counts.failed, counts.excluded) == (0, 1, 1)
     assert counts.reasons == {"failed:spider: KeyError": 1, "excluded:retried": 1}
     assert [(visit.url, reason) for visit, reason in failed] == [(f"{base}broken", "spider: KeyError")]
-
-
-def test_a_project_made_by_startproject_runs_with_one_setting(site: Site, tmp_path: Path) -> None:
-    """A CrawlSpider as `scrapy genspider -t crawl` makes it, with its rules, in three processes."""
-    tree = site.plant(30, site.take(1))
-    with project(tmp_path) as here:
-        made = here.run([sys.executable, "-m", "scrapy", "startproject", "books"], tmp_path)
-        made.end()
-        folder = tmp_path / "books"
-        domain = tree.hosts[0].partition(":")[0]
-        here.run([sys.executable, "-m", "scrapy", "genspider", "-t", "crawl", "shelf", domain], folder).end()
-        spider = folder / "books" / "spiders" / "shelf.py"
-        text = spider.read_text().replace(f"https://{domain}", tree.url(0)).replace('allow=r"Items/"', 'allow=r"/p/"')
-        spider.write_text(text.replace("item = {}", 'item = {"key": response.url}'))
-        assert tree.url(0) in text
-        settings = folder / "books" / "settings.py"
-        more = {
-            "KEPT": str(tmp_path / "kept"),
-            "ITEM_PIPELINES": {"tests.scrapy.keeping.Keeping": 1},
-            "DOWNLOAD_DELAY": 0,
-        }
-        settings.write_text(
-            settings.read_text() + "".join(f"\n{name} = {value!r}" for name, value in more.items()) + "\n"
-        )
-        here.run([sys.executable, "-m", "scrapy", "crawl", "shelf"], folder).end()
-        expected = here.keys()
-        assert set(expected) == tree.walk()
-        (tmp_path / "kept").unlink()
-        settings.write_text(settings.read_text() + 'SCHEDULER = "shoal.scrapy.Scheduler"\n')
-        for one in [here.run([sys.executable, "-m", "scrapy", "crawl", "shelf"], folder) for _ in range(3)]:
-            one.end()
-        assert here.keys() == expected

@@ -84,10 +84,11 @@ def test_start_urls_are_taken_while_the_spider_is_busy(site: Site, store: Server
     one.kill()
 
 
-def test_a_spider_written_for_scrapy_redis_runs_unchanged_in_two_processes(
-    site: Site, store: Server, here: Project
+def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
+    oldest: str, site: Site, store: Server, here: Project
 ) -> None:
     needs_scrapy_redis()
+    here.scrapy = oldest
     tree = site.plant(40, site.take(2))
     started = [here.start("written_for_scrapy_redis") for _ in range(2)]
     for one in started:

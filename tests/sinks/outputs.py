@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -22,8 +22,9 @@ from typing import Any, get_type_hints
 import duckdb
 import pytest
 
-from shoal.model.record import Record
-from shoal.sinks import Key
+from shoal.model.record import Item, Record
+from shoal.sinks import Key, takes
+from shoal.sinks.contract import Stored
 from tests.sinks.databases import Database
 
 
@@ -31,11 +32,14 @@ from tests.sinks.databases import Database
 class Output:
     """A technology: the name a user types, and how its rows are read. `keeps_refused`: a refused row may be seen.
 
+    `item_reader` reads the rows of items: of the same file, or of the table beside that of pages.
+
     `nul` is what becomes of a NUL. `service` is the fixture of the server it needs, `server` that server.
     """
 
     name: str
     reader: Callable[[Any], list[dict[str, Any]]]
+    item_reader: Callable[[Any], list[dict[str, Any]]]
     keeps_refused: bool
     nul: str = "\0"
     service: str = ""
@@ -55,6 +59,20 @@ class Output:
     def keys(self, folder: Path) -> Counter[Key]:
         return Counter((row["crawl"], row["url"]) for row in self.read(folder))
 
+    def read_items(self, folder: Path) -> list[dict[str, Any]]:
+        if self.server is None:
+            return self.item_reader(folder / self.name)
+        return self.item_reader((self.server, f"{self.table(folder)}_items"))
+
+    def item_keys(self, folder: Path) -> Counter[Key]:
+        rows = self.read_items(folder)
+        return Counter((row["crawl"], f"{row['url']}#{row['spider']}/{row['number']}") for row in rows)
+
+    @property
+    def has_pages_too(self) -> bool:
+        """Whether a crawl with a spider has its pages in this output as well."""
+        return self.server is not None or Record in takes(self.name, spider=True)
+
 
 def read_sqlite(path: Path) -> list[dict[str, Any]]:
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -66,6 +84,13 @@ def read_sqlite(path: Path) -> list[dict[str, Any]]:
         assert row["robots_ignored"] in (0, 1)
         row["robots_ignored"] = bool(row["robots_ignored"])
     return rows
+
+
+def read_sqlite_items(path: Path) -> list[dict[str, Any]]:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = [dict(row) for row in connection.execute("SELECT * FROM items")]
+    return [row | {"data": json.loads(row["data"])} for row in rows]
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
@@ -104,7 +129,33 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def read_csv_items(path: Path) -> list[dict[str, Any]]:
+    csv.field_size_limit(1 << 30)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    for row in rows:
+        for name, value in row.items():
+            assert value[:1] not in tuple("=+-@\t\r\n"), "no cell is a formula"
+            if re.match(r"'+[=+\-@\t\r\n＝＋－＠]", value):
+                row[name] = value[1:]
+        row["number"], row["data"] = int(row["number"]), json.loads(row["data"])
+        row["fetched_at"] = row["fetched_at"] or None
+    return rows
+
+
+def read_parquet_items(path: Path) -> list[dict[str, Any]]:
+    rows = _parquet(path)
+    return [row | {"data": json.loads(row["data"])} for row in rows]
+
+
 def read_parquet(path: Path) -> list[dict[str, Any]]:
+    rows = _parquet(path)
+    for row in rows:
+        row["redirects"] = [[hop["url"], hop["status"]] for hop in row["redirects"]]
+    return rows
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
     """By DuckDB: the other opinion on what Arrow wrote."""
     if not list(path.glob("*.parquet")):
         return []
@@ -114,7 +165,6 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
         names = [column[0] for column in found.description]
         rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     for row in rows:
-        row["redirects"] = [[hop["url"], hop["status"]] for hop in row["redirects"]]
         at = row["fetched_at"]
         row["fetched_at"] = shown(at and datetime.datetime.fromtimestamp(at / 1000, datetime.UTC))
     return rows
@@ -145,23 +195,37 @@ def read_mariadb(place: tuple[Database, str]) -> list[dict[str, Any]]:
     return rows
 
 
+def read_mariadb_items(place: tuple[Database, str]) -> list[dict[str, Any]]:
+    server, table = place
+    pairs = ", ".join(f"'{name}', {name}" for name in Item.__struct_fields__)
+    lines = server.sql(f"SELECT JSON_OBJECT({pairs}) FROM {table}").split(b"\n")  # noqa: S608
+    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line]
+    for row in rows:
+        row["data"] = json.loads(row["data"])
+        at = row["fetched_at"]
+        row["fetched_at"] = shown(at and datetime.datetime.fromisoformat(at).replace(tzinfo=datetime.UTC))
+    return rows
+
+
 def shown(at: datetime.datetime | None) -> str | None:
     return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # A new technology joins the contract here.
 FILES = (
-    Output("pages.db", read_sqlite, keeps_refused=True),
-    Output("pages.jsonl", read_jsonl, keeps_refused=False),
-    Output("pages.jsonl.gz", read_jsonl_gz, keeps_refused=False),
-    Output("pages.jsonl.zst", read_jsonl_zst, keeps_refused=False),
-    Output("pages.csv", read_csv, keeps_refused=False),
-    Output("pages.parquet", read_parquet, keeps_refused=False),
+    Output("pages.db", read_sqlite, read_sqlite_items, keeps_refused=True),
+    Output("pages.jsonl", read_jsonl, read_jsonl, keeps_refused=False),
+    Output("pages.jsonl.gz", read_jsonl_gz, read_jsonl_gz, keeps_refused=False),
+    Output("pages.jsonl.zst", read_jsonl_zst, read_jsonl_zst, keeps_refused=False),
+    Output("pages.csv", read_csv, read_csv_items, keeps_refused=False),
+    Output("pages.parquet", read_parquet, read_parquet_items, keeps_refused=False),
 )
 OUTPUTS = (
     *FILES,
-    Output("postgresql", read_postgresql, keeps_refused=True, nul="\ufffd", service="postgresql_server"),
-    Output("mysql", read_mariadb, keeps_refused=True, service="mariadb_server"),
+    Output(
+        "postgresql", read_postgresql, read_postgresql, keeps_refused=True, nul="\ufffd", service="postgresql_server"
+    ),
+    Output("mysql", read_mariadb, read_mariadb_items, keeps_refused=True, service="mariadb_server"),
 )
 
 
@@ -183,7 +247,7 @@ class Store:
         return self.acknowledge(receipt)
 
 
-def receipt_of(name: str, records: list[Record]) -> bytes:
+def receipt_of(name: str, records: Sequence[Stored]) -> bytes:
     return json.dumps([name, [record.key for record in records]]).encode()
 
 
@@ -199,6 +263,17 @@ def page(number: int, **more: Any) -> Record:
         "fetched_at": 1700000000.5,
     } | more
     return Record(crawl="crawl", url=f"https://site.example/{number}", **values)
+
+
+def item(page: int, number: int = 1, data: dict[str, Any] | None = None, **more: Any) -> Item:
+    values: dict[str, Any] = {"spider": "books", "fetched_at": 1700000000.5} | more
+    data = {"title": f"Book {page}/{number}", "price": 9.5, "tags": ["a", "b"]} if data is None else data
+    return Item(crawl="crawl", url=f"https://site.example/{page}", number=number, data=data, **values)
+
+
+def items_of(page: int) -> list[Item]:
+    """None, one or two of a page."""
+    return [item(page, number) for number in range(1, page % 3 + 1)]
 
 
 def urls(numbers: Any) -> set[Key]:

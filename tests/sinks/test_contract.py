@@ -49,7 +49,7 @@ async def test_every_field_of_a_record_is_kept(output: Output, tmp_path: Path) -
         language="en", canonical="https://a.example/c", content_type="text/html", charset="utf-8", bytes=7, depth=3,
         found="seed", links=9, robots="noindex", redirects=(("https://b.example/", 301), ("https://c.example/", 0)),
         etag='"e"', last_modified="Mon", fetched_at=1700000000.123, response_seconds=0.25, bytes_received=5,
-        address="192.0.2.1", http_version="2", attempt=2, robots_ignored=True, worker="w",
+        address="192.0.2.1", http_version="2", attempt=2, robots_ignored=True, worker="w", spider="s", file="f",
     )  # fmt: skip
     blank = msgspec.structs.asdict(Record(crawl="", url=""))
     assert [name for name, value in msgspec.structs.asdict(record).items() if value == blank[name]] == []
@@ -128,9 +128,10 @@ async def test_what_was_there_before_stays(output: Output, tmp_path: Path) -> No
 class Fleet:
     """Hands numbers out to writers, and is their store. A number that was not acknowledged is handed out again."""
 
-    def __init__(self, output: Output, folder: Path, numbers: range, batch: int) -> None:
+    def __init__(self, output: Output, folder: Path, numbers: range, batch: int, spider: str = "") -> None:
         self.output, self.folder, self.batch = output, folder, batch
         self.numbers = numbers
+        self.spider = [spider] if spider else []
         self.store = Store()
         self.random = random.Random(1)
         self.workers = 0
@@ -143,7 +144,7 @@ class Fleet:
         self.workers += 1
         name = f"worker{self.workers}"
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.sinks.writer", self.output.uri(self.folder), name,
+            sys.executable, "-m", "tests.sinks.writer", self.output.uri(self.folder), name, *self.spider,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdin
@@ -171,7 +172,7 @@ class Fleet:
         assert code in (0, -signal.SIGKILL)
 
     async def gather(self) -> None:
-        await gather(self.output.uri(self.folder), live=(), replay=self.store.replay)
+        await gather(self.output.uri(self.folder), live=(), replay=self.store.replay, spider=bool(self.spider))
 
 
 @pytest.mark.slow

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from shoal.model.page import Page
+from shoal.model.record import Capture
 from shoal.sinks import gather, open_sink
+from shoal.sinks.contract import Stored
 from tests.sinks.databases import Database
-from tests.sinks.outputs import Store, page
+from tests.sinks.outputs import Store, item, page
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/results.md"
 RECORDS = [page(1), page(2), page(3, status=0, error="timeout")]
@@ -26,13 +29,13 @@ def statements(section: str) -> list[str]:
     return [one.strip() for block in blocks for one in block.split(";") if one.strip()]
 
 
-async def filled(uri: str) -> None:
-    sink = open_sink(uri, worker="worker")
+async def filled(uri: str, records: Sequence[Stored] = RECORDS, *, spider: bool = False) -> None:
+    sink = open_sink(uri, worker="worker", spider=spider)
     await sink.open()
-    await sink.write(RECORDS, b"receipt")
+    await sink.write(records, b"receipt")
     await sink.settle(())
     await sink.close()
-    await gather(uri, live=(), replay=Store().replay)
+    await gather(uri, live=(), replay=Store().replay, spider=spider)
 
 
 def by_sqlite(statement: str) -> list[tuple[object, ...]]:
@@ -83,3 +86,35 @@ async def test_the_queries_on_servers_are_right(
     with pytest.raises(subprocess.CalledProcessError):
         server.sql(index)
     await filled(server.uri())
+
+
+async def test_the_queries_on_items_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    records: list[Stored] = [page(1, spider="books"), item(1), item(1, 2)]
+    for output in ("pages.db", "items.jsonl", "items.parquet"):
+        await filled(output, records, spider=True)
+    listed, view, lines, columns = statements("Items of spiders")
+    url = "https://site.example/1"
+    assert by_sqlite(listed) == [(url, "Book 1/1", 9.5), (url, "Book 1/2", 9.5)]
+    by_sqlite(view)
+    assert by_sqlite("SELECT title FROM books ORDER BY title") == [("Book 1/1",), ("Book 1/2",)]
+    for query in (lines, columns):
+        assert sorted(by_duckdb(query)) == [("Book 1/1",), ("Book 1/2",)]
+
+
+async def test_the_archive_is_read_as_the_guide_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = Page(url="https://site.example/1", status=200, headers=(("content-type", "text/html"),), body=b"<p>one")
+    await filled("warc:archive", [Capture(crawl="crawl", page=answer)])
+    (program,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text().split("\n## Archives\n")[1], re.S)
+    exec(compile(program, "guide", "exec"), {})  # noqa: S102 - it is what the page says
+    assert capsys.readouterr().out == "https://site.example/1 6\n"
+
+
+async def test_the_query_for_bodies_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    await filled("pages.db", [page(1), page(2, content_type="application/pdf; v=1", file="/files/ab/cd/abcd.pdf")])
+    (query,) = statements("Bodies and downloads")
+    assert by_sqlite(query) == [("/files/ab/cd/abcd.pdf", "https://site.example/2")]

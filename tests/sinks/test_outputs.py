@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import SinkRefused
-from shoal.sinks import KINDS, Kind, Place, check_output, has_parts, is_local, open_sink
+from shoal.model.record import Capture, Item, Record
+from shoal.sinks import KINDS, Kind, Place, check_output, has_parts, is_local, open_sink, takes
 from shoal.sinks.packing import ZSTD_MODULE
-from shoal.sinks.row import COLUMNS
-from shoal.sinks.sqlite import DEFINITIONS
+from shoal.sinks.row import COLUMNS, ITEM_COLUMNS
+from shoal.sinks.sqlite import DEFINITIONS, ITEM_DEFINITIONS
 
 RESULTS = Path(__file__).parents[2] / "docs/reference/results.md"
 
@@ -54,6 +55,7 @@ def test_an_output_has_one_full_spelling(
         ("postgresql://u:p@h/db", "postgresql://u:p@h/db?table=pages"),
         ("Postgres://u@h:1/db?table=a.b&sslmode=require", "postgresql://u@h:1/db?table=a.b&sslmode=require"),
         ("mariadb://u:p%40@[::1]:3307/a%20b?table=books", "mysql://u:p%40@[::1]:3307/a%20b?table=books"),
+        ("mysql://u@h/db?table_per_spider", "mysql://u@h/db?table=pages&table_per_spider=yes"),
         ("mysql:///db?socket=/run/mysqld/mysqld.sock", "mysql:///db?table=pages&socket=%2Frun%2Fmysqld%2Fmysqld.sock"),
     ],
 )
@@ -90,6 +92,25 @@ def test_what_waits_to_be_gathered_is_told(tmp_path: Path) -> None:
     (tmp_path / "pages.csv.parts").mkdir()
     assert has_parts(str(tmp_path / "pages.csv"))
     assert not has_parts("mysql://u@h/db")
+
+
+@pytest.mark.parametrize(
+    ("uri", "without", "with_spider"),
+    [
+        ("pages.db", (Record, Item), (Record, Item)),
+        ("postgresql://u@h/db", (Record, Item), (Record, Item)),
+        ("mysql://u@h/db?table_per_spider", (Record, Item), (Record, Item)),
+        ("pages.jsonl.gz", (Record,), (Item,)),
+        ("pages.csv", (Record,), (Item,)),
+        ("pages.parquet", (Record,), (Item,)),
+        ("warc:archive", (Capture,), (Capture,)),
+    ],
+)
+def test_an_output_says_which_records_it_takes(
+    uri: str, without: tuple[type, ...], with_spider: tuple[type, ...]
+) -> None:
+    assert takes(uri, spider=False) == without
+    assert takes(uri, spider=True) == with_spider
 
 
 def test_a_link_and_extra_slashes_lead_to_the_same_spelling(tmp_path: Path) -> None:
@@ -129,6 +150,7 @@ def test_a_link_and_extra_slashes_lead_to_the_same_spelling(tmp_path: Path) -> N
         ("mysql://name:secret@host/db?table=a'b", "has a table whose name is not letters, digits and _; "),
         ("mysql://name:secret@host/db?table=a.b", "has a table whose name is not letters, digits and _; "),
         ("postgresql:db", "'postgresql:db' names no database; "),
+        ("mysql://name:secret@host/db?table_per_spider=no", "has an option table_per_spider with a value; leave the"),
     ],
 )
 def test_what_no_sink_takes_is_refused_in_one_sentence(
@@ -144,16 +166,27 @@ def test_what_no_sink_takes_is_refused_in_one_sentence(
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.scheme)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.place is not Place.CALLER], ids=lambda kind: kind.scheme
+)
 def test_every_technology_of_the_table_can_be_opened(tmp_path: Path, kind: Kind) -> None:
-    where = "//127.0.0.1/pages" if kind.place is Place.SERVER else tmp_path / "pages"
+    where = tmp_path / "pages" if kind.place in (Place.FILE, Place.FOLDER) else "//127.0.0.1/0/pages"
+    if kind.place is Place.SERVER or kind.scheme == "kafka":
+        where = "//127.0.0.1/pages"
     assert open_sink(f"{kind.scheme}:{where}", worker="worker") is not None
 
 
-def test_the_documentation_names_every_column_and_its_type() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+)( or NULL)?[^|]*\|", RESULTS.read_text(), re.M)
-    assert [name for name, _, _ in rows] == list(COLUMNS)
+@pytest.mark.parametrize(
+    ("section", "columns", "definitions"),
+    [("Columns", COLUMNS, DEFINITIONS), ("Items", ITEM_COLUMNS, ITEM_DEFINITIONS)],
+)
+def test_the_documentation_names_every_column_and_its_type(
+    section: str, columns: tuple[str, ...], definitions: dict[str, str]
+) -> None:
+    text = RESULTS.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+)( or NULL)?[^|]*\|", text, re.M)
+    assert [name for name, _, _ in rows] == list(columns)
     for name, kind, null in rows:
-        definition = DEFINITIONS[name]
+        definition = definitions[name]
         assert definition.split()[0] == kind, name
         assert ("NOT NULL" in definition) == (not null), name

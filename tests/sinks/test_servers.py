@@ -16,10 +16,11 @@ import trustme
 
 from shoal.errors import SinkRefused
 from shoal.sinks import Sink, open_sink, server
+from shoal.sinks.contract import Stored
 from tests.proxy import proxy
 from tests.servers import free_port
 from tests.sinks.databases import PASSWORD, Database, mariadb, postgresql
-from tests.sinks.outputs import mounted, page, read_mariadb, read_postgresql
+from tests.sinks.outputs import item, mounted, page, read_mariadb, read_postgresql
 from tests.sinks.test_contract import fill
 
 
@@ -103,7 +104,7 @@ async def test_a_column_that_an_older_table_lacks_is_added_by_many_at_once(datab
 )
 async def test_a_table_of_somebody_else_is_refused(database: Database, table: str, definition: str) -> None:
     database.sql(f"CREATE TABLE {table} ({definition})")
-    assert "has a table of this name that is not Shoal's; choose another by ?table=NAME." in await refusal(
+    assert f"has a table {table} that is not Shoal's; choose another by ?table=NAME." in await refusal(
         database.uri(table=table)
     )
 
@@ -146,6 +147,40 @@ async def test_workers_that_write_the_same_rows_never_lock_each_other_out(databa
 
     await asyncio.gather(*(work(f"worker{number}") for number in range(6)))
     assert len(rows(database, table)) == 300
+    assert b"deadlock" not in log.read_bytes()[before:].lower()
+
+
+@pytest.mark.parametrize("more", ["", "&table_per_spider"])
+async def test_workers_that_replace_the_same_items_leave_those_of_one_visit(
+    database: Database, table: str, more: str
+) -> None:
+    log = database.folder / "log"
+    before = log.stat().st_size
+    chance = random.Random(1)
+
+    async def work(name: str) -> None:
+        async with opened(database.uri(table=table) + more) as sink:
+            for turn in range(10):
+                records: list[Stored] = []
+                for number in chance.sample(range(100), 60):
+                    count = chance.randrange(5)
+                    data = {"visit": f"{name}/{turn}", "count": count}
+                    records += [page(number, spider="books"), *(item(number, n + 1, data) for n in range(count))]
+                await sink.write(records, b"")
+
+    await asyncio.gather(*(work(f"worker{number}") for number in range(6)))
+    columns = "visit, count" if more else "JSON_VALUE(data, '$.visit'), JSON_VALUE(data, '$.count')"
+    if database.scheme == "postgresql" and not more:
+        columns = "data->>'visit', data->>'count'"
+    name = f"{table}_items{'_books' if more else ''}"
+    visits: dict[str, list[tuple[str, str, str]]] = {}
+    for line in database.sql(f"SELECT CONCAT_WS(' ', url, number, {columns}) FROM {name}").decode().splitlines():  # noqa: S608
+        url, number, visit, count = line.split()
+        visits.setdefault(url, []).append((number, visit, count))
+    assert len(visits) > 50
+    for found in visits.values():
+        assert len({visit for _, visit, _ in found}) == 1, "the items of one visit"
+        assert sorted(number for number, _, _ in found) == [str(n + 1) for n in range(int(float(found[0][2])))]
     assert b"deadlock" not in log.read_bytes()[before:].lower()
 
 
@@ -315,6 +350,9 @@ def test_a_batch_of_large_pages_is_several_statements() -> None:
     records = [page(number, text="x" * length) for number, length in enumerate(lengths)]
     groups = [[int(record.url[-1]) for record in group] for group in server.statements(records)]
     assert groups == [[0], [1], [2, 3, 4]]
+    items = [item(number, data={"text": "x" * 3_000_000}) for number in range(3)]
+    groups = [[int(record.url[-1]) for record in group] for group in server.statements([*records, *items])]
+    assert groups == [[0, 0], [1, 1], [2, 2, 3], [4]], "a page is with its items"
     assert list(server.statements([])) == []
 
 

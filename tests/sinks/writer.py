@@ -1,5 +1,7 @@
 """A worker without a web: leases numbers from whoever started it, writes their pages, acknowledges, settles.
 
+With a third word, the name of a spider, it writes the items of pages too.
+
 On stdout one JSON list a line: ["lease"] is answered by a list of numbers (none: the end), ["acknowledge", receipt] by
 the refused keys.
 """
@@ -12,7 +14,8 @@ import sys
 from typing import Any
 
 from shoal.sinks import open_sink
-from tests.sinks.outputs import page, receipt_of
+from shoal.sinks.contract import Stored
+from tests.sinks.outputs import items_of, page, receipt_of
 
 
 def ask(*question: Any) -> Any:
@@ -21,13 +24,15 @@ def ask(*question: Any) -> Any:
     return json.loads(line) if line else sys.exit(0)
 
 
-async def main(uri: str, worker: str) -> None:
-    sink = open_sink(uri, worker=worker)
+async def main(uri: str, worker: str, spider: str = "") -> None:
+    sink = open_sink(uri, worker=worker, spider=bool(spider))
     await sink.open()
     batch = 0
     while numbers := ask("lease"):
         batch += 1
-        records = [page(number, worker=worker) for number in numbers]
+        records: list[Stored] = [page(number, worker=worker, spider=spider) for number in numbers]
+        if spider:
+            records += [item for number in numbers for item in items_of(number)]
         receipt = receipt_of(f"{worker} {batch}", records)
         await sink.write(records, receipt)
         refused = ask("acknowledge", receipt.decode())

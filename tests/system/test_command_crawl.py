@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +16,7 @@ import pytest
 from tests.servers import alive, wait_until
 from tests.site.answers import Answer, page, robots
 from tests.site.site import Site, serving
-from tests.system.commanding import LOCAL, Shell, command_line
+from tests.system.commanding import LOCAL, ROOT, Shell, command_line
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +218,56 @@ def test_secrets_are_in_no_command_line_and_in_no_message(site: Site, shell: She
     shown = shell.run("show", "secret", "--json")
     assert "s3cret" not in shown.out
     assert '"X-Key": "***"' in shown.out
+
+
+def test_flags_become_rules_of_the_crawl(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page())
+    flags = ("--sitemaps", "--priority", "4", "--files", "kept", "--file-types", "image/,Application/PDF",
+             "--file-types", "x/")  # fmt: skip
+    rules = []
+    for name, typed in (("plain", ()), ("ruled", flags)):
+        ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", name, *typed)
+        assert ran.code == 0, ran.err
+        told = shell.counts(name)
+        rules.append({**told["policy"], **told["limits"]})
+    wanted = {
+        "sitemaps": True, "priority": 4, "files": f"file:{shell.folder}/kept",
+        "file_types": ["image/", "application/pdf", "x/"],
+    }  # fmt: skip
+    assert {field: rules[1][field] for field in wanted} == wanted
+    assert {field for field in rules[0] if rules[0][field] != rules[1][field]} == set(wanted)
+
+
+def test_shells_complete_commands_flags_and_files(shell: Shell) -> None:
+    def completed(*words: str) -> list[str]:
+        shell.environ = {"_SHOAL_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("shoal", *words)),
+                         "COMP_CWORD": str(len(words))}  # fmt: skip
+        return shell.run().out.split()
+
+    assert completed("cra") == ["plain,crawl", "plain,crawls"]
+    assert {"plain,--max-pages", "plain,--max-depth"} <= set(completed("crawl", "--max-"))
+    assert completed("crawl", "--scope", "d") == ["plain,domain"]
+    assert completed("crawl", "--seeds", "x") == ["file,x"]
+    assert completed("crawl", "--folder", "x") == ["dir,x"]
+    shell.environ = {}
+    for name in ("bash", "zsh", "fish"):
+        ran = shell.run("completion", name)
+        assert ran.code == 0, ran.err
+        assert f"_SHOAL_COMPLETE={name}_complete" in ran.out
+    ran = shell.run("completion", "csh")
+    assert ran.code == 2
+    assert "'csh' is not one of" in ran.err
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed: apt install bash")
+def test_bash_takes_what_is_printed(shell: Shell) -> None:
+    (shell.folder / "bin").mkdir()
+    run = shell.folder / "bin/shoal"
+    run.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m shoal "$@"\n')
+    run.chmod(0o755)
+    script = shell.run("completion", "bash").out
+    asked = script + '\nCOMP_WORDS=(shoal exp); COMP_CWORD=1; _shoal_completion shoal; echo "got ${COMPREPLY[*]}"\n'
+    path = f"{shell.folder / 'bin'}:{os.environ['PATH']}"
+    ran = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, env={**os.environ, "PATH": path})
+    assert ran.stdout.splitlines()[-1] == "got export", ran

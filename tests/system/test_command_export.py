@@ -1,9 +1,11 @@
-"""`shoal export`: what a crawl wrote to SQLite, as JSON lines and CSV."""
+"""`shoal export`: what a crawl wrote to one output, in another one."""
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -12,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from shoal.model.record import Record
+from shoal.model.record import Item, Record
+from shoal.sinks import open_sink
 from shoal.sinks.sqlite import DEFINITIONS
 from tests.site.answers import page
 from tests.site.site import Site, serving
@@ -152,6 +155,46 @@ def test_a_reader_that_has_had_enough_is_no_defect(shell: Shell) -> None:
     ran = shell.start(program=("-c", program)).end()
     assert ran.code == 1
     assert ran.err == ""
+
+
+def test_any_output_goes_into_any_other(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", "/gone", title="=1"))
+    site.at(host, "/a", page())
+    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", "--out", "own.db", "--out", "own.jsonl")
+    assert ran.code == 0, ran.err
+    way = ["own.db", "a.parquet", "b.csv.gz", "c.jsonl.zst", "d.sqlite", "e.csv", "f.jsonl.gz", "g.db", "h.jsonl"]
+    for source, target in itertools.pairwise(way):
+        ran = shell.run("export", "--from", source, "--to", target)
+        assert ran.code == 0, ran.err
+        assert (ran.out, ran.err) == ("", "Exported 3 rows.\n")
+    assert shell.rows("g.db") == shell.rows("own.db")
+    assert sorted((shell.folder / "h.jsonl").open()) == sorted((shell.folder / "own.jsonl").open())
+    # A database has one row of a key, whatever is exported into it and how often.
+    assert shell.run("export", "--from", "h.jsonl", "--to", "g.db").code == 0
+    assert shell.rows("g.db") == shell.rows("own.db")
+    ran = shell.run("export", "--from", "own.jsonl", "--to", "a.parquet")
+    assert ran.code == 2
+    assert "a.parquet exists already: name another one" in ran.err
+
+
+def test_items_of_a_database_are_exported_when_they_are_asked_for(shell: Shell) -> None:
+    item = Item(crawl="c", url="http://h/", spider="s", number=1, fetched_at=1.5, data={"price": 3})
+
+    async def write() -> None:
+        sink = open_sink(str(shell.folder / "pages.db"), worker="w", spider=True)
+        await sink.open()
+        await sink.write([Record(crawl="c", url="http://h/", spider="s"), item], b"")
+        await sink.close()
+
+    asyncio.run(write())
+    assert [json.loads(line)["url"] for line in shell.run("export", "--to", "-").out.splitlines()] == ["http://h/"]
+    assert shell.run("export", "--to", "items.csv", "--items").code == 0
+    ran = shell.run("export", "--from", "items.csv", "--to", "-")
+    assert json.loads(ran.out) == {
+        "crawl": "c", "url": "http://h/", "spider": "s", "number": 1, "fetched_at": "1970-01-01T00:00:01.500Z",
+        "data": {"price": 3},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "README.md",
     *(f"docs/guides/{name}.md" for name in (
-        "quickstart", "resuming", "several-machines", "responsible-crawling", "first-crawler",
+        "quickstart", "resuming", "several-machines", "responsible-crawling", "first-crawler", "spiders",
     )),
 ]  # fmt: skip
 # What is no block of commands, and commands that cannot be run here, with the reason.
@@ -38,6 +38,9 @@ NOT_RUN = {
     ("docs/guides/quickstart.md", "sh"),
     # Compared with the example itself by tests/unit/test_reference.py.
     ("docs/guides/first-crawler.md", "python"),
+    # Lines out of programs that the page shows whole, or that tests/system/test_python.py runs.
+    ("docs/guides/spiders.md", "python"),
+    ("docs/guides/spiders.md", "toml"),
 }
 SITE = {
     "index.html": '<title>Home</title> <a href="a.html">A</a> <a href="b.html">B</a>',
@@ -313,3 +316,13 @@ def test_a_page_that_says_something_else_is_noticed() -> None:
     assert re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=True), said)
     assert not re.fullmatch(pattern(["  stored    3 pages, 1.3 kB received"], loose=False), said)
     assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), said)
+
+
+@pytest.mark.slow
+def test_the_guide_to_spiders_prints_what_it_says(reader: Reader) -> None:
+    (reader.folder / "here/examples").mkdir()
+    for name in ("books.py", "books_in_python.py"):
+        # Where a page names the port of its site, the spider of this run names another.
+        text = (ROOT / "examples" / name).read_text()
+        (reader.folder / "here/examples" / name).write_text(reader.here(text))
+    reader.follow("docs/guides/spiders.md")

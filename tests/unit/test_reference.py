@@ -47,10 +47,10 @@ parts it begins with. A call answers with a status first:
 
 
 def section(name: str) -> str:
-    """What docs/reference/frontier.md says under a heading."""
-    text = (DOCS / "reference/frontier.md").read_text()
+    """What the reference of the Python API says under a heading."""
+    text = "".join((DOCS / f"reference/{page}.md").read_text() for page in ("frontier", "python"))
     found = re.search(rf"^(##+) {name}$(.*?)(?=^##+ |\Z)", text, re.M | re.S)
-    assert found, f"docs/reference/frontier.md has no heading {name}"
+    assert found, f"docs/reference/frontier.md and python.md have no heading {name}"
     return found[2]
 
 
@@ -75,6 +75,10 @@ def test_every_public_method_is_in_the_reference_with_its_parameters(name: str) 
 @pytest.mark.parametrize("name", VALUES)
 def test_every_field_of_a_value_is_in_the_reference(name: str) -> None:
     value = VALUES[name]
+    if inspect.isfunction(value):
+        for parameter in inspect.signature(value).parameters:
+            assert re.search(rf"`{parameter}`", section(name)), parameter
+        return
     fields: set[str] = set(value.__struct_fields__) if issubclass(value, msgspec.Struct) else set()
     if issubclass(value, enum.Enum):
         fields |= {member.value for member in value}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.settings import FIELDS, SECTIONS, FrontierSettings, Settings, StoreSettings, load, masked
+from shoal.settings import FIELDS, SECTIONS, TABLES, FrontierSettings, Settings, StoreSettings, load, masked
 
 SECRET = "hunter2"
 
@@ -240,7 +240,7 @@ def test_settings_are_frozen() -> None:
 
 
 def test_every_setting_says_in_one_line_what_it_means() -> None:
-    assert {section.section for section in SECTIONS} == set(Settings.__struct_fields__)
+    assert {section.section for section in SECTIONS} | set(TABLES) == set(Settings.__struct_fields__)
     for field in FIELDS.values():
         assert field.description.endswith("."), field.key
         assert "\n" not in field.description, field.key
@@ -250,3 +250,15 @@ def test_every_setting_says_in_one_line_what_it_means() -> None:
 def test_the_processs_own_environment_is_read_when_none_is_given(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_STORE_NAMESPACE", "own")
     assert load().settings.store.namespace == "own"
+
+
+def test_tables_of_own_names_are_read_and_never_shown(write) -> None:
+    write('[outputs]\nmain = "postgresql://u:hush@db/x"\n[spiders]\nbooks = "books.py:Books"\n')
+    settings = load(environ={}).settings
+    assert settings.outputs == {"main": "postgresql://u:hush@db/x"}
+    assert settings.spiders == {"books": "books.py:Books"}
+    assert "hush" not in repr(settings)
+    write("[outputs]\nmain = 3\n")
+    assert refusal() == "outputs.main in shoal.toml must be text between quotes."
+    write('[tokens]\n"a b" = "x"\n')
+    assert refusal().startswith("[tokens] has the name 'a b' in shoal.toml: use ")

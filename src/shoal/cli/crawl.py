@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from shoal.cli.completion import files
+from shoal.cli.crawl_file import from_file
+from shoal.cli.log import on_log
 from shoal.cli.options import check_networks, on_store, parse_size, settings_of, store_flags
-from shoal.errors import InvalidInput, InvalidLimit
+from shoal.errors import InvalidLimit
 from shoal.model.crawl import Limits
 from shoal.model.policy import DEFAULT_USER_AGENT, Policy
 
@@ -26,10 +29,27 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 
 @click.command("crawl", short_help="Crawl from URLs until nothing is left, or go on with a crawl.")
 @click.argument("urls", metavar="[URL]...", nargs=-1)
-@click.option("--seeds", metavar="FILE|-", help="File with more URLs, one a line; - is standard input.")
+@click.option(
+    "-f", "--file", metavar="FILE", is_eager=True, expose_value=False, callback=from_file, shell_complete=files,
+    help="TOML file with these flags as keys, as in delay = 2; what is typed goes first.",
+)  # fmt: skip
+@click.option(
+    "--seeds", metavar="FILE|-", shell_complete=files, help="File with more URLs, one a line; - is standard input."
+)
 @click.option("--workers", metavar="N", type=click.IntRange(1, 1000), help="Worker processes.  [default: cores]")
-@click.option("--out", metavar="URI", multiple=True, help="Output: pages.db, pages.jsonl ...  [default: pages.db]")
+@click.option(
+    "--out", metavar="URI", multiple=True, shell_complete=files,
+    help="Output: pages.db, pages.jsonl ...  [default: pages.db]",
+)  # fmt: skip
+@click.option("--files", metavar="URI", help="Keep the bodies of what is fetched there, in a folder or a bucket.")
+@click.option("--file-types", metavar="TYPE", multiple=True, help="Keep only those of this type, as image/.")
 @click.option("--name", help="Name of the crawl; the same name goes on with it.  [default: host and time]")
+@click.option("--again", is_flag=True, help="Visit the pages of a finished crawl again; ask only for what has changed.")
+@click.option(
+    "--priority", metavar="N", type=click.IntRange(-10, 10), default=0, show_default=True,
+    help="Of crawls that share a store, those with a higher one go first.",
+)  # fmt: skip
+@click.option("--spider", metavar="FILE.py:CLASS", default="", help="Read pages by your own spider.")
 @click.option(
     "--scope", type=click.Choice(["host", "domain", "prefix", "any"]), default="host", show_default=True,
     help="How far from the URLs to go.",
@@ -37,6 +57,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 @click.option("--allow", metavar="RE", multiple=True, help="Visit only URLs that match one of these.")
 @click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these.")
 @click.option("--no-follow", is_flag=True, help="Visit the given URLs alone.")
+@click.option("--sitemaps", is_flag=True, help="Visit what the sitemaps of each host list, too.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after this many pages.")
 @click.option("--max-pages-per-host", metavar="N", type=click.IntRange(1), help="Pages of one host at most.")
 @click.option("--max-depth", metavar="N", type=click.IntRange(0), help="Links away from the URLs at most.")
@@ -63,23 +84,33 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 @on_store
 @click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be asked.")
 @click.option("--ignore-robots", is_flag=True, help="Do not ask for robots.txt: for your own sites.")
+@on_log
 @click.pass_context
 def command(ctx: click.Context, /, **typed: Any) -> int:
     """Crawl from URLs until nothing is left.
 
     Pages go to pages.db in the current folder, unless --out says otherwise. Ctrl-C pauses the crawl, and the same
-    --name goes on with it.
+    --name goes on with it. With --again the pages of a finished crawl are visited again, and what is new.
     """
     # What loads the store comes late, so that `shoal crawl --help` does without it.
     from shoal.cli.running import Job, run
-    from shoal.control import check, read_seeds, seed_url
+    from shoal.cli.spiders import choose
+    from shoal.control import check, seed_url
+    from shoal.control.seeds import FIRST, Seeds
     from shoal.sinks import check_output
+    from shoal.worker.spiders import first_visits
 
     seeds = [seed_url(url) for url in typed["urls"]]
+    rest = None
     if typed["seeds"]:
-        seeds += _read(typed["seeds"], read_seeds)
+        rest = Seeds(typed["seeds"])
+        seeds += (first := rest.first())
+        if len(first) < FIRST:
+            rest = None
     name = typed["name"]
-    if not seeds and name is None:
+    if typed["again"] and name is None:
+        raise click.UsageError("Say with --name which crawl is to be visited --again.")
+    if not seeds and name is None and not typed["spider"]:
         raise click.UsageError("Give a URL, --seeds with a file of them, or the --name of a crawl to go on with.")
     count = typed["workers"] or cores()
     flags = store_flags(typed["store"], typed["folder"]) | {
@@ -89,18 +120,25 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
         "fetch.bandwidth": typed["bandwidth"] and max(1, typed["bandwidth"] // count),
     }
     settings = settings_of(flags)
+    spiders = choose([typed["spider"]] if typed["spider"] else [], settings)
+    spider = next(iter(spiders.references)) if typed["spider"] else ""
+    visits = asyncio.run(first_visits(spiders.classes[spider])) if spider and not seeds else []
     limits = Limits(
         delay_seconds=typed["delay"], places=typed["per_host"], max_pages=typed["max_pages"] or 0,
-        max_pages_per_host=typed["max_pages_per_host"] or 0, max_depth=typed["max_depth"],
+        max_pages_per_host=typed["max_pages_per_host"] or 0, max_depth=typed["max_depth"], priority=typed["priority"],
+        spider=spider,
     )  # fmt: skip
     policy = Policy(
         seeds=tuple(seeds[:1000]), reach=typed["scope"], allow=typed["allow"], deny=typed["deny"],
         follow=not typed["no_follow"], max_bytes=typed["max_bytes"] or 0, timeout_seconds=typed["timeout"],
         user_agent=typed["user_agent"], headers=_headers(typed["header"]), cookie=typed["cookie"], auth=typed["auth"],
-        ignore_robots=typed["ignore_robots"], by_address=typed["by_address"],
+        ignore_robots=typed["ignore_robots"], by_address=typed["by_address"], sitemaps=typed["sitemaps"],
+        files=_files(typed["files"]), file_types=_file_types(typed["file_types"]),
         # Who wants no delay does not want one that follows from slow answers either.
         delay_factor=1.0 if typed["delay"] else 0.0,
-        outputs=tuple(check_output(uri) for uri in typed["out"] or ("pages.db",)),
+        outputs=tuple(
+            uri if uri in settings.outputs else check_output(uri) for uri in typed["out"] or ("pages.db",)
+        ),
     )  # fmt: skip
     limits.check()
     check(policy)
@@ -108,8 +146,9 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     return run(
         Job(
             settings=settings, flags={key: value for key, value in flags.items() if value is not None},
-            workers=count, name=name or _named(seeds[0]), chosen=name is not None, seeds=seeds, limits=limits,
-            policy=policy, given=_given(ctx),
+            workers=count, name=name or _named(seeds[0] if seeds else visits[0].url), chosen=name is not None,
+            seeds=seeds, limits=limits,
+            policy=policy, given=_given(ctx), rest=rest, again=typed["again"], spiders=spiders, visits=visits,
             nameless=not re.search(r"https?://|@", policy.user_agent),
         )
     )  # fmt: skip
@@ -121,20 +160,21 @@ def flag_of(field: str) -> str:
 
 
 def _given(ctx: click.Context) -> frozenset[str]:
-    typed = {name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
-    return frozenset(FIELDS.get(name, name) for name in typed)
+    said = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+    return frozenset(FIELDS.get(name, name) for name in ctx.params if ctx.get_parameter_source(name) in said)
 
 
-def _read(source: str, read: Any) -> list[str]:
-    if source == "-":
-        return list(read(sys.stdin, "standard input"))
-    try:
-        with Path(source).open(encoding="utf-8") as file:
-            return list(read(file, source))
-    except OSError as error:
-        raise InvalidInput(f"The file of seeds {source} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"The file of seeds {source} is not UTF-8 text: {error.reason}.") from None
+def _files(uri: str | None) -> str:
+    if uri is None:
+        return ""
+    from shoal.sinks.files import check_files
+
+    return str(check_files(uri))
+
+
+def _file_types(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each may have several, with commas between them."""
+    return tuple(one.strip().lower() for text in texts for one in text.split(",") if one.strip())
 
 
 def _headers(lines: tuple[str, ...]) -> dict[str, str]:

@@ -15,6 +15,11 @@ from shoal.settings import Settings
 @on_store
 def command(store: str | None, folder: str | None) -> None:
     """List the crawls of a store: state, pages stored, URLs to go, when it began, name."""
+    from shoal.cli import remote
+
+    if client := remote.client_of(store):
+        remote.crawls(client)
+        return
     asyncio.run(_list(existing(store, folder)))
 
 

@@ -1,7 +1,8 @@
-"""`shoal export`: the rows of an SQLite output as JSON lines or CSV."""
+"""`shoal export`: the rows of one output in another one."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from pathlib import Path
@@ -9,50 +10,81 @@ from typing import Any
 
 import click
 
-_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+from shoal.cli.completion import files
+from shoal.errors import InvalidInput
 
 
-@click.command("export", short_help="Write pages of an SQLite output as JSON lines or CSV.")
-@click.option("--from", "source", metavar="FILE", default="pages.db", show_default=True, help="SQLite output to read.")
-@click.option("--to", "target", metavar="FILE|-", required=True, help="pages.jsonl or pages.csv; csv:- for stdout.")
+@click.command("export", short_help="Write the pages of an output into another one.")
+@click.option(
+    "--from", "source", metavar="URI", default="pages.db", show_default=True, shell_complete=files,
+    help="Output to read: a database, JSON lines, CSV or Parquet.",
+)  # fmt: skip
+@click.option(
+    "--to", "target", metavar="URI|-", required=True, shell_complete=files,
+    help="Any output, as for --out of `shoal crawl`; csv:- for CSV on stdout.",
+)  # fmt: skip
 @click.option("--crawl", metavar="NAME", help="Only pages of this crawl.")
+@click.option("--items", is_flag=True, help="Of a database: what a spider found, instead of the pages.")
 @click.option("--force", is_flag=True, help="Overwrite a file that exists.")
-def command(source: str, target: str, crawl: str | None, force: bool) -> None:
-    """Write the pages of an SQLite output as JSON lines or CSV, also while a crawl runs.
+def command(source: str, target: str, crawl: str | None, items: bool, force: bool) -> None:
+    """Write the pages of an output into another one, also while a crawl runs.
 
-    - is standard output. Cells that a spreadsheet would take for a formula get an apostrophe before them.
+    - is standard output, as JSON lines. A database is added to: a page that it has is overwritten. In CSV, cells that
+    a spreadsheet would take for a formula get an apostrophe before them.
     """
-    from shoal.cli.terminal import say
-    from shoal.control.export import Pages, lines_of
+    from shoal.cli.terminal import say, warn
+    from shoal.control.export import into_lines, into_output
     from shoal.control.whole_file import whole_file
 
     kind, name = _target(target)
-    path = Path(source.removeprefix("sqlite:"))
-    if name != "-" and path.exists() and Path(name).exists() and path.samefile(name):
-        raise click.UsageError("--from and --to are the same file.")
-    with contextlib.closing(Pages(path)) as pages:
-        if crawl is not None:
-            pages.check(crawl)
+    source = _source(source, name)
+    if kind == "":
+        hear = lambda text: warn(text) if text else None  # noqa: E731
+        count = asyncio.run(into_output(source, name, hear, crawl=crawl, items=items))
+    else:
         output: Any = whole_file(name, force=force)
         if name == "-":
             output = contextlib.nullcontext(sys.stdout.buffer)
-        head, line = lines_of(kind)
-        count = 0
         with output as file:
-            file.write(head)
-            for row in pages.rows(crawl):
-                file.write(line(row))
-                count += 1
-            file.flush()
+            count = asyncio.run(into_lines(source, kind, file, name, crawl=crawl, items=items))
     say(f"Exported {count:,} row{'' if count == 1 else 's'}.")
 
 
+def _source(text: str, target: str) -> str:
+    """What to read, if it is there. A file of no known ending is one of SQLite."""
+    from shoal.errors import SinkRefused
+    from shoal.sinks import is_local
+
+    try:
+        if not is_local(text):
+            return text
+    except SinkRefused:
+        if not Path(text).is_file():
+            raise
+        text = f"sqlite:{text}"
+    named = text if Path(text).exists() else text.partition(":")[2] or text
+    path = Path(named)
+    if not path.exists():
+        raise InvalidInput(f"There is no file {named} to export; name the output of a crawl.")
+    there = Path(target) if Path(target).exists() else Path(target.partition(":")[2] or target)
+    if target != "-" and there.exists() and path.samefile(there):
+        raise click.UsageError("--from and --to are the same file.")
+    return text
+
+
 def _target(text: str) -> tuple[str, str]:
-    """Kind and path: by a scheme before the path as for --out, or by the ending; - is JSON lines."""
+    """jsonl or csv and the path of the file, - for standard output; '' and the URI for what a sink has to write."""
+    from shoal.sinks import KINDS, Place
+
     scheme, colon, rest = text.partition(":")
-    if colon and scheme in ("jsonl", "csv") and rest:
+    if text == "-":
+        return "jsonl", "-"
+    if colon and rest and scheme in ("jsonl", "csv"):
         return scheme, rest
-    kind = "jsonl" if text == "-" else _ENDINGS.get(Path(text).suffix.lower())
-    if kind is None:
-        raise click.UsageError(f"--to {text!r} is of no known kind: name a .jsonl or .csv file, or write csv:{text}.")
-    return kind, text
+    for kind in KINDS:
+        if kind.endings and text.lower().rstrip("/").endswith(kind.endings):
+            return (kind.scheme if kind.scheme in ("jsonl", "csv") else ""), text
+        if colon and scheme.lower() in (kind.scheme, kind.alias):
+            return "", text
+    known = ", ".join(kind.endings[0] if kind.endings else f"{kind.scheme}://" for kind in KINDS if kind.place in Place)
+    raise click.UsageError(f"--to {text!r} is of no known kind: {known} are, or write csv:{text}.")

@@ -17,6 +17,11 @@ from shoal.settings import Settings, masked
 @on_store
 def command(crawl: str, retry: bool, most: int, store: str | None, folder: str | None) -> None:
     """List the URLs of a crawl that failed: reason and URL with a tab between them."""
+    from shoal.cli import remote
+
+    if client := remote.client_of(store):
+        remote.failed(client, crawl, retry, most)
+        return
     given = {"store.url": masked(store or ""), "store.folder": folder or ""}
     flags = {key: value for key, value in given.items() if value}
     asyncio.run(_failed(existing(store, folder), crawl, retry, most, flags))

@@ -20,6 +20,11 @@ def command(host: str, delay: float | None, block: bool, unblock: bool, store: s
     """Say what the store knows of HOST, or change what holds for it."""
     if block and unblock:
         raise click.UsageError("--block and --unblock contradict each other.")
+    from shoal.cli import remote
+
+    if client := remote.client_of(store):
+        remote.host(client, host, delay, block, unblock)
+        return
     asyncio.run(_host(existing(store, folder), host, delay, block, unblock))
 
 

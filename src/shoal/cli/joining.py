@@ -3,45 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
+from functools import partial
 
 from shoal import control
 from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
+from shoal.cli.progress import Progress
 from shoal.cli.signals import Interrupted, Signals
+from shoal.cli.spiders import Chosen
 from shoal.cli.terminal import say, warn
-from shoal.cli.workplace import Workplace, orders
-from shoal.fleet import Event, Supervisor, take_back
+from shoal.errors import StoreHeld, StoreUnavailable
+from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
 from shoal.settings import Settings
 
 
-def run(settings: Settings, workers: int) -> int:
-    return asyncio.run(_run(settings, workers))
+def run(settings: Settings, workers: int, spiders: Chosen) -> int:
+    return asyncio.run(_run(settings, workers, spiders))
 
 
-async def _run(settings: Settings, workers: int) -> int:
+async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
     place = Workplace(settings)
     supervisor = Supervisor(
         flags=orders(settings), workers=workers, folder=place.folder, name=os.environ.get("WORKER_ID", ""),
-        on_event=_hear,
+        on_event=_hear, spiders=spiders.references, plain=spiders.plain,
     )  # fmt: skip
     signals = Signals(supervisor)
+    opening = Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble"))
     try:
-        async with await signals.race(Frontier.from_settings(settings, on_warning=warn)) as frontier:
+        async with await signals.race(opening) as frontier:
             await control.check_joining(frontier, platform.node())
             await take_back(frontier, place.folder)
             await supervisor.start(frontier)
-            say(f"{workers} workers of {supervisor.name} work on {frontier.shards.store.shown}. Ctrl-C ends them.")
-            try:
-                await signals.race(supervisor.wait())
-            except Interrupted:
-                say("Ending: open requests may end. Another Ctrl-C ends at once; nothing is lost either way.")
-                await supervisor.stop(settings.worker.grace_seconds)
+            where = frontier.shards.store.shown
+            text = f"{workers} workers of {supervisor.name} work on {where}. Ctrl-C ends them."
+            say(text, event="workers.begin", workers=workers, machine=supervisor.name, store=where)
+            with Progress(supervisor, where=where) as progress:
+                telling = asyncio.create_task(_tell(progress, frontier))
+                try:
+                    await signals.race(supervisor.wait())
+                except Interrupted:
+                    progress.state = "ending"
+                    say("Ending: open requests may end. Another Ctrl-C ends at once; nothing is lost either way.")
+                    await supervisor.stop(settings.worker.grace_seconds)
+                finally:
+                    telling.cancel()
+                    await asyncio.gather(telling, return_exceptions=True)
+            if signals.came.is_set():
                 total = supervisor.total()
-                say(f"{total.pages:,} pages were stored, {total.requests:,} requests made.")
+                text = f"{total.pages:,} pages were stored, {total.requests:,} requests made."
+                say(text, event="workers.end", pages=total.pages, requests=total.requests, bytes=total.bytes)
                 return FINISHED
-            warn("All workers have ended.")
+            warn("All workers have ended.", event="workers.end")
             return FAILED
     except Interrupted:
         return INTERRUPTED
@@ -50,6 +65,14 @@ async def _run(settings: Settings, workers: int) -> int:
         place.close()
 
 
+async def _tell(progress: Progress, frontier: Frontier) -> None:
+    while True:
+        # A store that does not answer is what the workers tell of.
+        with contextlib.suppress(StoreUnavailable, StoreHeld):
+            await progress.look(frontier)
+        await asyncio.sleep(1.0)
+
+
 def _hear(event: Event) -> None:
     if event.kind not in ("report", "idle"):
-        say(event.text)
+        say(event.text, event=f"worker.{event.kind}", worker=event.worker)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from shoal.cli.completion import folders
 from shoal.cli.terminal import warn
 from shoal.errors import StoreRefused
 from shoal.settings import Settings, load
@@ -30,8 +31,9 @@ def parse_size(text: str) -> int:
 def on_store(command: Command) -> Command:
     """--store and --folder."""
     command = click.option(
-        "--folder", metavar="DIR", help="Folder of the embedded store.  [default: .shoal]", type=str
-    )(command)
+        "--folder", metavar="DIR", help="Folder of the embedded store.  [default: .shoal]", type=str,
+        shell_complete=folders,
+    )(command)  # fmt: skip
     return click.option(
         "--store", metavar="URL", help="Valkey or Redis to use, as redis://host:6379/0, instead of the embedded one."
     )(command)
@@ -43,7 +45,7 @@ def store_flags(store: str | None, folder: str | None) -> dict[str, Any]:
 
 def settings_of(flags: dict[str, Any]) -> Settings:
     """All settings, with a warning for each variable that is not one."""
-    environ = {name: value for name, value in os.environ.items() if name != "SHOAL_DEBUG"}
+    environ = {name: value for name, value in os.environ.items() if name not in ("SHOAL_DEBUG", "SHOAL_LOG")}
     loaded = load(flags=flags, environ=environ)
     for text in loaded.warnings:
         warn(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import click
 from shoal.cli.options import parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shoal.control.planning import Plan
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -43,9 +46,20 @@ def parse_count(text: str) -> int:
 @click.option(
     "--workers", metavar="N", type=click.IntRange(1, 10**6), help="Worker processes.  [default: as many as help]"
 )
+@click.option(
+    "--nodes", metavar="N", type=click.IntRange(1, 1024), default=1, show_default=True,
+    help="Servers that the store has, more than one as a cluster.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def command(
-    pages: int, hosts: int, delay: float, response: float, page_size: int, workers: int | None, as_json: bool
+    pages: int,
+    hosts: int,
+    delay: float,
+    response: float,
+    page_size: int,
+    workers: int | None,
+    nodes: int,
+    as_json: bool,
 ) -> None:
     """Reckon what a crawl would take: time, workers, memory of the store, bandwidth, and what limits it.
 
@@ -61,13 +75,15 @@ def command(
             raise click.UsageError(f"{flag} is not a number.")
     if hosts > pages:
         raise click.UsageError(f"--hosts {hosts:,} are more than --pages {pages:,}.")
-    made = plan(pages=pages, hosts=hosts, delay=delay, response=response, page_bytes=page_size, workers=workers)
+    made = plan(
+        pages=pages, hosts=hosts, delay=delay, response=response, page_bytes=page_size, workers=workers, nodes=nodes
+    )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(made)).decode())
     else:
         for word, text in _rows(made):
             click.echo(f"{word:<10}{text}")
-    if advice := _advice(made):
+    for advice in _advice(made):
         warn(advice)
 
 
@@ -80,28 +96,48 @@ def _rows(made: Plan) -> list[tuple[str, str]]:
     limits = {
         "politeness": f"politeness: {_many(made.hosts, 'host')}, one request to each every {period:g} s",
         "workers": f"workers: {made.workers_useful:,} would go as fast as the rest allows",
-        "store": f"the store: one server does {rate(made.pages_a_second)}",
+        "store": f"the store: {_many(made.nodes, 'server')} of it, {rate(made.node_pages_a_second)} each",
     }
+    cores = f"{made.cpu_cores:,.0f}" if made.cpu_cores >= 10 else f"{made.cpu_cores:.2g}"
+    share = f", {size(made.node_bytes_most)} on each of {made.nodes} nodes" if made.nodes > 1 else ""
     return [
         ("pages", f"{made.pages:,} of {_many(made.hosts, 'host')}, {size(made.bytes_total)} to receive"),
         ("time", f"{long} at {rate(made.pages_a_second)}"),
         ("limit", limits[made.limit]),
         ("workers", f"{made.workers:,}, each up to {rate(made.worker_pages_a_second)}"),
-        ("CPU", f"{made.cpu_cores:.2g} cores busy, {made.cpu_core_days:,.1f} days of one core in all"),
-        ("store", f"{size(made.store_bytes_end)} at the end, {size(made.store_bytes_most)} if every URL waits at once"),
+        ("CPU", f"{cores} cores busy, {made.cpu_core_days:,.1f} days of one core in all"),
+        (
+            "store",
+            f"{size(made.store_bytes_end)} at the end, {size(made.store_bytes_most)} if every URL waits at once{share}",
+        ),
         ("network", f"{size(made.bytes_a_second)}/s, {made.bytes_a_second * 8 / 1e6:,.1f} Mbit/s"),
     ]
 
 
-def _advice(made: Plan) -> str:
+def _advice(made: Plan) -> Iterator[str]:
+    from shoal.cli.terminal import size
+    from shoal.control.planning import NODE_BYTES, SHARDS
+
     if made.limit == "politeness":
-        return (
+        yield (
             f"More than {_many(made.workers_useful, 'worker')} cannot help, nor can more machines: hosts are asked as "
             "often as they may be; more hosts would help, or a shorter --delay where the servers are yours."
         )
     if made.limit == "store":
-        return "More workers cannot help, the store is the limit: use a cluster, whose servers share the hosts."
-    return ""
+        yield (
+            f"More than {_many(made.workers_useful, 'worker')} cannot help, the store is the limit: a cluster would, "
+            f"of up to {made.nodes_useful:,} nodes (--nodes), which share the hosts."
+        )
+    if made.nodes > SHARDS:
+        yield (
+            f"A store has {SHARDS} shards unless `store.shards` says otherwise when it is made, and a node without one "
+            f"does nothing: set it to {made.nodes:,} or a multiple."
+        )
+    if made.node_bytes_most > NODE_BYTES:
+        yield (
+            f"One server of the store may have to hold {size(made.node_bytes_most)}: with --nodes "
+            f"{math.ceil(made.store_bytes_most / NODE_BYTES):,} each has no more than {size(NODE_BYTES)}."
+        )
 
 
 def _many(count: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from shoal.cli.terminal import warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
@@ -22,6 +23,9 @@ COMMANDS = {
     "demo": "Crawl a small site that ships with Shoal.",
     "crawl": "Crawl from URLs until nothing is left, or go on with a crawl.",
     "worker": "Work for the crawls of a store until a signal.",
+    "serve": "Answer the HTTP API for the crawls of a store.",
+    "submit": "Hand a crawl to the workers of a store, and print its id.",
+    "listen": "Take crawl requests from Redis, Kafka or AMQP.",
     "crawls": "List the crawls of a store.",
     "show": "Say how far a crawl is.",
     "pause": "Pause a crawl; nothing of it is lost.",
@@ -31,9 +35,10 @@ COMMANDS = {
     "hosts": "Say what is known of a host; set its delay, block it.",
     "plan": "Reckon what a crawl would take: days, workers, memory.",
     "doctor": "Check the store and this machine.",
-    "export": "Write pages of an SQLite output as JSON lines or CSV.",
+    "export": "Write the pages of an output into another one.",
     "dump": "Write all crawls of a store to a file.",
     "load": "Read what `shoal dump` wrote into an empty store.",
+    "completion": "Print what lets a shell complete commands and flags.",
 }
 
 
@@ -46,6 +51,11 @@ class Program(click.Group):
             return None
         command: click.Command = import_module(f"shoal.cli.{cmd_name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Without an import of every command: somebody waits with a finger on the key."""
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from shoal.cli.options import existing, on_store
 from shoal.settings import Settings
+
+if TYPE_CHECKING:
+    from shoal.control import Description
 
 
 @click.command("show", short_help="Say how far a crawl is.")
@@ -17,24 +21,35 @@ from shoal.settings import Settings
 @on_store
 def command(crawl: str, as_json: bool, store: str | None, folder: str | None) -> None:
     """Say how far a crawl is, what failed and what was left out, and why."""
+    from shoal.cli import remote
+
+    if client := remote.client_of(store):
+        remote.show(client, crawl, as_json)
+        return
     asyncio.run(_show(existing(store, folder), crawl, as_json))
 
 
 async def _show(settings: Settings, name: str, as_json: bool) -> None:
-    import msgspec
-
-    from shoal.cli.terminal import size, visible, warn
+    from shoal.cli.terminal import warn
     from shoal.control import describe
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
-        told = await describe(frontier, await frontier.crawls.get(name))
+        tell(await describe(frontier, await frontier.crawls.get(name)), as_json)
+
+
+def tell(told: Description, as_json: bool) -> None:
+    import msgspec
+
+    from shoal.cli.terminal import size, visible
+
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
         return
     counts = told.counts
     rows = [
         ("crawl", told.id), ("state", f"{told.state} ({told.why})" if told.why not in ("", told.state) else told.state),
+        *(("state", text) for text in told.waiting),
         ("began", _moment(told.created_at)), ("ended", _moment(told.ended_at)), ("stored", f"{counts.stored:,} pages"),
         ("received", size(told.bytes)),
         ("to go", f"{counts.waiting:,} waiting, {counts.leased:,} open, {counts.later:,} later"),

@@ -1,15 +1,13 @@
-"""How a crawl is going and how it ended, in lines for people."""
+"""How a crawl ended, in lines for people."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
-import time
 from collections.abc import Mapping
 
 from shoal.cli.terminal import duration, say, size
 from shoal.control import describe
-from shoal.fleet import Supervisor
 from shoal.fleet.totals import causes
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl
@@ -22,30 +20,6 @@ _TELLING_SECONDS = 3.0
 _TYPED = {"store.url": "--store", "store.folder": "--folder", "fetch.proxy": "--proxy"}
 
 
-class Progress:
-    """A line now and then: how far, how fast, and what is in the way."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._began_mono = self.said_mono = time.monotonic()
-        self._stored: int | None = None
-
-    def line(self, counts: Counts) -> str:
-        now = time.monotonic()
-        total = self._supervisor.total()
-        parts = [f"{counts.stored:,} pages"]
-        if self._stored is not None:
-            parts.append(f"{rate((counts.stored - self._stored) / (now - self.said_mono))}")
-        parts += [size(total.bytes), f"{counts.open:,} to go", f"{total.open_hosts:,} hosts open"]
-        if counts.failed:
-            parts.append(f"{counts.failed:,} failed")
-        if total.retries:
-            parts.append(f"{total.retries:,} retries")
-        self._stored, self.said_mono = counts.stored, now
-        line = f"{duration(now - self._began_mono):>12}  {', '.join(parts)}"
-        return f"{line}. {total.trouble}" if total.trouble else line
-
-
 async def show(
     frontier: Frontier, crawl: Crawl, policy: Policy, *, total: Report | None = None, seconds: float = 0.0
 ) -> Counts:
@@ -53,25 +27,31 @@ async def show(
     told = await describe(frontier, crawl)
     counts = told.counts
     ended = f" ({crawl.why})" if crawl.why and crawl.why != crawl.state.value else ""
-    say(f"Crawl {crawl.id} is {crawl.state.value}{ended}.")
-    say(f"  stored    {counts.stored:,} page{'' if counts.stored == 1 else 's'}, {size(told.bytes)} received")
+    lines = [f"Crawl {crawl.id} is {crawl.state.value}{ended}."]
+    lines.append(f"  stored    {counts.stored:,} page{'' if counts.stored == 1 else 's'}, {size(told.bytes)} received")
     for word, number, reasons in (
         ("failed", counts.failed, told.failed), ("excluded", counts.excluded, told.excluded),
     ):  # fmt: skip
         if number:
-            say(f"  {word:<8}  {number:,}: {_listed(reasons)}")
+            lines.append(f"  {word:<8}  {number:,}: {_listed(reasons)}")
     if counts.open:
-        say(f"  to go     {counts.open:,}")
+        lines.append(f"  to go     {counts.open:,}")
     if total is not None and seconds:
-        say(f"  time      {duration(seconds)}, {rate(total.pages / seconds)}")
+        lines.append(f"  time      {duration(seconds)}, {rate(total.pages / seconds)}")
         # Of a short run most is the start of the processes, which says nothing.
         if seconds >= _TELLING_SECONDS and (shares := causes(total)):
             first, *rest = [f"{name} {share:.0%}" for name, share in shares if share >= 0.01]
-            say(f"  limit     {first} of the workers' time" + (f"; {', '.join(rest)}" if rest else ""))
+            lines.append(f"  limit     {first} of the workers' time" + (f"; {', '.join(rest)}" if rest else ""))
     for output in policy.outputs:
-        say(f"  output    {masked(output)}")
+        lines.append(f"  output    {masked(output)}")
         if counts.stored and (hint := look(output, crawl.id)):
-            say(f"  look      {hint}")
+            lines.append(f"  look      {hint}")
+    say(
+        "\n".join(lines), event="crawl.end", crawl=crawl.id, state=crawl.state.value, why=crawl.why,
+        seconds=round(seconds, 3) or None, pages=counts.stored, bytes=told.bytes, open=counts.open,
+        failed=counts.failed, excluded=counts.excluded, failed_by_reason=told.failed, excluded_by_reason=told.excluded,
+        outputs=[masked(output) for output in policy.outputs],
+    )  # fmt: skip
     return counts
 
 

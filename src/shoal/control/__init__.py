@@ -1,7 +1,8 @@
 """What a person does to crawls, the same from the command line and from an API."""
 
-from shoal.control.begin import Begun, How, begin, check, read_seeds, seed_url
-from shoal.control.describe import Description, describe
+from shoal.control.begin import Begun, How, begin, check, seed_url
+from shoal.control.describe import Description, describe, waiting_for
+from shoal.control.gathering import gather_outputs, is_gathered
 from shoal.control.places import check_joining, check_places, pause_interrupted
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "check_joining",
     "check_places",
     "describe",
+    "gather_outputs",
+    "is_gathered",
     "pause_interrupted",
-    "read_seeds",
     "seed_url",
+    "waiting_for",
 ]

@@ -7,13 +7,14 @@ frontier was filled by them; what somebody asks for differently later is named, 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
+from shoal.control.again import reopen
 from shoal.control.places import check_machine
-from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidUrl, UnknownCrawl
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import ranges
 from shoal.model.crawl import Crawl, Limits, State
@@ -33,6 +34,7 @@ _MOST_IN_POLICY = 1000
 class How(StrEnum):
     NEW = "new"
     RESUMED = "resumed"
+    AGAIN = "again"
     FINISHED = "finished"
 
 
@@ -62,13 +64,19 @@ async def begin(
     limits: Limits,
     policy: Policy,
     given: Collection[str] = (),
+    again: bool = False,
+    named: Mapping[str, str] | None = None,
+    visits: Sequence[Visit] = (),
 ) -> Begun:
     """Make the crawl `name` with these seeds, or go on with the one that is there.
 
+    `visits` are seeds with more to them than their URLs: where a spider starts.
+    With `again`, one that is finished is opened for another pass over its pages: feed it with `again.revisits`.
+    `named` are outputs by their names, to read which pages it has.
     `given` are the fields of `limits` and `policy` that somebody asked for; the others are defaults.
     """
     ranges.crawl_id(name)
-    urls = list(dict.fromkeys(seed_url(seed) for seed in seeds))
+    urls = list(dict.fromkeys([*(visit.url for visit in visits), *(seed_url(seed) for seed in seeds)]))
     policy = msgspec.structs.replace(policy, seeds=tuple(urls[:_MOST_IN_POLICY]))
     limits.check()
     check(policy)
@@ -87,13 +95,16 @@ async def begin(
         how = How.RESUMED
     kept = Policy.of(crawl.spec)
     differs = _differing(given, crawl.limits, kept, limits, policy) if how is How.RESUMED else ()
-    if crawl.state is State.FINISHED:
+    if crawl.state is State.FINISHED and not again:
         return Begun(crawl=crawl, policy=kept, how=How.FINISHED, differs=differs)
-    if not crawl.state.open:
+    if not crawl.state.open and crawl.state is not State.FINISHED:
         raise CrawlEnded(f"Crawl {name!r} is {crawl.state.value} for good; choose another name.")
     check_machine(name, kept, policy.machine)
+    if crawl.state is State.FINISHED:
+        crawl, how = await reopen(frontier, crawl, kept, named=named or {}), How.AGAIN
     # Those of the first start too: whoever began it may have been killed before they were added.
-    added = await frontier.add(name, [Visit(url=url, found="seed") for url in dict.fromkeys([*kept.seeds, *urls])])
+    plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*kept.seeds, *urls])]
+    added = await frontier.add(name, [*visits, *plain])
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)
     return Begun(crawl=crawl, policy=kept, how=how, seeds_added=added.new, differs=differs)
@@ -110,19 +121,6 @@ def check(policy: Policy) -> None:
         deny=policy.deny,
         deny_extensions=policy.deny_extensions,
     )
-
-
-def read_seeds(lines: Iterable[str], source: str) -> list[str]:
-    """URLs out of a file, one a line; empty lines and those that begin with # are left out."""
-    found = []
-    for number, line in enumerate(lines, 1):
-        text = line.strip().removeprefix("\ufeff")
-        if text and not text.startswith("#"):
-            try:
-                found.append(seed_url(text))
-            except InvalidUrl as error:
-                raise InvalidUrl(f"Line {number} of {source}: {error}") from None
-    return found
 
 
 def _differing(

@@ -15,7 +15,10 @@ _HIDDEN = "***"
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are seconds since 1970, 0 = not yet. `failed` and `excluded` count by reason, the most frequent first."""
+    """Times are seconds since 1970, 0 = not yet. `failed` and `excluded` count by reason, the most frequent first.
+
+    `waiting` says what the crawl waits for that no worker has.
+    """
 
     id: str
     state: str
@@ -28,6 +31,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     limits: Limits
     policy: dict[str, Any]
+    waiting: tuple[str, ...] = ()
 
 
 async def describe(frontier: Frontier, crawl: Crawl) -> Description:
@@ -45,7 +49,22 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         bytes=tally.get("bytes", 0),
         limits=crawl.limits,
         policy=_without_secrets(Policy.of(crawl.spec)),
+        waiting=await waiting_for(frontier, crawl),
     )
+
+
+async def waiting_for(frontier: Frontier, crawl: Crawl) -> tuple[str, ...]:
+    """What a crawl waits for that no worker has: its spider, or one that its spider sends pages to."""
+    if not crawl.limits.spider or not crawl.state.open:
+        return ()
+    have = {spider for worker in await frontier.workers.alive() for spider in worker.info.get("spiders", ())}
+    parts = [crawl, *[await frontier.crawls.known(name) for name in await frontier.crawls.branches(crawl.id)]]
+    missing = []
+    for part in parts:
+        # A part that has nothing to do needs nobody.
+        if part.limits.spider not in have and (await frontier.crawls.count(part.id)).waiting:
+            missing.append(f"waiting: no worker has spider {part.limits.spider}")
+    return tuple(missing)
 
 
 def _by_reason(counts: Counts, prefix: str) -> dict[str, int]:
@@ -55,7 +74,7 @@ def _by_reason(counts: Counts, prefix: str) -> dict[str, int]:
 
 def _without_secrets(policy: Policy) -> dict[str, Any]:
     shown = policy.spec()
-    for name in ("cookie", "auth"):
+    for name in ("cookie", "auth", "notify"):
         shown[name] = _HIDDEN if shown[name] else ""
     # Any header may be a key to something.
     shown["headers"] = dict.fromkeys(shown["headers"], _HIDDEN)

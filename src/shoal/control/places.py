@@ -10,7 +10,8 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import State
 from shoal.model.policy import Policy
 from shoal.settings import masked
-from shoal.sinks import is_local
+from shoal.sinks import is_local, is_name
+from shoal.sinks.files import are_local
 
 
 async def check_places(frontier: Frontier, policy: Policy) -> None:
@@ -18,7 +19,7 @@ async def check_places(frontier: Frontier, policy: Policy) -> None:
 
     A policy without a machine is one of an embedded store, which other machines cannot reach.
     """
-    files = [output for output in policy.outputs if is_local(output)]
+    files = _files(policy)
     if not files or not policy.machine:
         return
     for worker in await frontier.workers.alive():
@@ -31,7 +32,7 @@ async def check_places(frontier: Frontier, policy: Policy) -> None:
 
 def check_machine(crawl: str, policy: Policy, machine: str) -> None:
     """Refuse to go on with a crawl here whose outputs are files of another machine."""
-    files = [output for output in policy.outputs if is_local(output)]
+    files = _files(policy)
     if files and policy.machine not in ("", machine):
         raise SinkRefused(
             f"Crawl {crawl!r} writes {masked(files[0])}, a file of machine {policy.machine}; go on with it there."
@@ -43,12 +44,18 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
     async for crawl in frontier.crawls.all():
         if crawl.state is State.RUNNING:
             policy = Policy.of(crawl.spec)
-            files = [output for output in policy.outputs if is_local(output)]
+            files = _files(policy)
             if files and policy.machine not in ("", machine):
                 raise SinkRefused(
                     f"Crawl {crawl.id!r} writes {masked(files[0])}, a file of another machine, which a worker here "
                     "cannot write; wait for its end, or pause it with `shoal pause`."
                 )
+
+
+def _files(policy: Policy) -> list[str]:
+    """What a crawl writes into files of one machine. What a name stands for, its workers know."""
+    files = [output for output in policy.outputs if not is_name(output) and is_local(output)]
+    return [*files, policy.files] if policy.files and are_local(policy.files) else files
 
 
 async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:

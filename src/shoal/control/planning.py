@@ -1,6 +1,7 @@
 """What a crawl will take, reckoned from a few numbers: time, workers, memory, bandwidth, and what limits it.
 
 Pure arithmetic on measured figures, all of them at the top. It assumes that pages are spread evenly over the hosts.
+tests/system/test_plan_simulation.py plays the same crawls on the real frontier and compares.
 """
 
 from __future__ import annotations
@@ -10,27 +11,38 @@ import math
 import msgspec
 
 from shoal.politeness.delay import delay_seconds
-from shoal.settings import WorkerSettings
+from shoal.settings import FrontierSettings, StoreSettings, WorkerSettings
 
-# Rounded, since pages differ: half of `crawl, 2 processes: pages`, and `crawl, 1 process: CPU`.
+# Rounded, since pages differ: half of `crawl, 2 processes: pages`, and `crawl, 1 process: CPU`, of pages of this size.
 WORKER_PAGES_A_SECOND = 400.0
 PAGE_CPU_SECONDS = 0.0016
+PAGE_BYTES = 40_000
 
 # Figures of docs/reference/benchmarks.md, by their names there.
 SEEN_BYTES = 8.38  # a seen URL
 WAITING_BYTES = 51.7  # a waiting URL with dedup, 200 hosts
 HOST_WAITING_BYTES = 341.8 - WAITING_BYTES  # a host with one waiting URL, without that URL
 HOST_DONE_BYTES = 162.5 - SEEN_BYTES  # a host after its only visit, without that URL
-STORE_PAGE_SECONDS = 55.9e-6  # server CPU at 5,000,000: added, leased and acknowledged, one new link a page
+STORE_PAGE_SECONDS = 23.8e-6  # server CPU of a page: leased, one new link, acknowledged
+STORE_LEASE_SECONDS = 143.1e-6  # server CPU of a lease
+STORE_BATCH_SECONDS = 1161e-6  # server CPU of a batch: its three calls, lease, add and acknowledge
+
+# Where the store is the limit, workers wait for it, and what they ask for gathers: about what one call may take.
+_BATCH_PAGES = 64
+_VISITS_AT_MOST = 64
+# A server with more is slow to start, and to rewrite its file it may need as much again.
+NODE_BYTES = 64 * 10**9
 
 POLITENESS, WORKERS, STORE = "politeness", "workers", "store"
+SHARDS = StoreSettings().shards
 _DAY_SECONDS = 86400.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`workers_useful` is how many reach the other limits: more of them change nothing.
+    """`workers_useful` and `nodes_useful` are how many reach the other limits: more of them change nothing.
 
-    `store_bytes_end` is the store when everything was visited, `store_bytes_most` when every URL waits at once.
+    `store_bytes_end` is the store when everything was visited, `store_bytes_most` when every URL waits at once; both
+    are of all nodes together.
     """
 
     pages: int
@@ -45,30 +57,57 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     workers_useful: int
     worker_pages_a_second: float
+    visits_a_lease: int
     cpu_cores: float
     cpu_core_days: float
+    nodes: int
+    nodes_useful: int
+    node_pages_a_second: float
     store_bytes_end: int
     store_bytes_most: int
+    node_bytes_most: int
     bytes_a_second: float
     bytes_total: int
 
 
-def plan(*, pages: int, hosts: int, delay: float, response: float, page_bytes: int, workers: int | None = None) -> Plan:
+def plan(
+    *,
+    pages: int,
+    hosts: int,
+    delay: float,
+    response: float,
+    page_bytes: int,
+    workers: int | None = None,
+    nodes: int = 1,
+) -> Plan:
     # As a crawl has it: a slow server is given as long as it took, unless no delay is wanted at all.
     gap = delay_seconds(configured=delay, response_seconds=response, factor=1.0 if delay else 0.0)
     polite = hosts / (gap + response)
-    served = 1 / STORE_PAGE_SECONDS
-    # A worker process asks so many hosts at once and has one core.
-    one = min(WORKER_PAGES_A_SECOND, 1 / PAGE_CPU_SECONDS, WorkerSettings().hosts / response)
-    useful = max(1, math.ceil(min(polite, served) / one))
+    visits = _visits_a_lease(gap, response)
+    node = 1 / (STORE_PAGE_SECONDS + STORE_LEASE_SECONDS / visits + STORE_BATCH_SECONDS / _BATCH_PAGES)
+    # A lease has its place in the worker also in the gaps between its visits.
+    place_seconds = response + gap * (visits - 1) / visits
+    # A large page takes longer to read; that small ones are read faster is not relied on.
+    heavy = max(1.0, page_bytes / PAGE_BYTES)
+    one = min(WORKER_PAGES_A_SECOND / heavy, WorkerSettings().hosts / place_seconds)
+    useful = max(1, math.ceil(min(polite, nodes * node) / one))
     count = useful if workers is None else workers
-    rate, limit = min((polite, POLITENESS), (served, STORE), (count * one, WORKERS), key=lambda bound: bound[0])
+    rate, limit = min((polite, POLITENESS), (nodes * node, STORE), (count * one, WORKERS), key=lambda bound: bound[0])
+    asked_for = polite if workers is None else min(polite, workers * one)
+    most = round(pages * WAITING_BYTES + hosts * HOST_WAITING_BYTES)
     return Plan(
         pages=pages, hosts=hosts, delay_seconds=gap, response_seconds=response, page_bytes=page_bytes,
         seconds=pages / rate, days=pages / rate / _DAY_SECONDS, pages_a_second=rate, limit=limit,
-        workers=count, workers_useful=useful, worker_pages_a_second=one,
-        cpu_cores=rate * PAGE_CPU_SECONDS, cpu_core_days=pages * PAGE_CPU_SECONDS / _DAY_SECONDS,
-        store_bytes_end=round(pages * SEEN_BYTES + hosts * HOST_DONE_BYTES),
-        store_bytes_most=round(pages * WAITING_BYTES + hosts * HOST_WAITING_BYTES),
-        bytes_a_second=rate * page_bytes, bytes_total=pages * page_bytes,
+        workers=count, workers_useful=useful, worker_pages_a_second=one, visits_a_lease=visits,
+        cpu_cores=rate * PAGE_CPU_SECONDS * heavy, cpu_core_days=pages * PAGE_CPU_SECONDS * heavy / _DAY_SECONDS,
+        nodes=nodes, nodes_useful=max(1, math.ceil(asked_for / node)), node_pages_a_second=node,
+        store_bytes_end=round(pages * SEEN_BYTES + hosts * HOST_DONE_BYTES), store_bytes_most=most,
+        node_bytes_most=math.ceil(most / nodes), bytes_a_second=rate * page_bytes, bytes_total=pages * page_bytes,
     )  # fmt: skip
+
+
+def _visits_a_lease(gap: float, response: float) -> int:
+    """As many as fit into a batch's time, as lease.lua has it, in whole milliseconds."""
+    pace_ms = round(gap * 1000) + round(response * 1000)
+    fitting = math.floor(FrontierSettings().batch_seconds * 1000 / pace_ms) if pace_ms else _VISITS_AT_MOST
+    return max(1, min(_VISITS_AT_MOST, fitting))

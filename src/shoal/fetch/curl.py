@@ -18,6 +18,7 @@ import msgspec
 import pycurl  # type: ignore[import-untyped]
 
 from shoal.errors import FetchError, InvalidInput
+from shoal.fetch import ftp
 from shoal.fetch.bandwidth import Bucket
 from shoal.fetch.faults import fetch_error
 from shoal.fetch.guard import Guard
@@ -38,7 +39,10 @@ _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # without it (macOS) only what is sh
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask. `cut` returns a body that is over the limit as far as the limit, instead of failing (robots.txt)."""
+    """What to ask. `cut` returns a body that is over the limit as far as the limit, instead of failing (robots.txt).
+
+    FTP is spoken with `ftp` alone: a redirect or a link must not lead a crawl of the web there.
+    """
 
     url: str
     method: str = "GET"
@@ -47,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 30.0
     body_bytes: int = 10_000_000
     cut: bool = False
+    ftp: bool = False
 
 
 class Fetcher:
@@ -66,7 +71,10 @@ class Fetcher:
 
     async def fetch(self, request: Request) -> Page:
         """The whole answer, whatever its status; FetchError names why there is none."""
-        url, origin = self._target(request.url)
+        url, origin = self._target(request.url, request.ftp)
+        is_ftp = origin.scheme == "ftp"
+        if is_ftp:
+            ftp.check(request.url, request.method, request.body, self._settings.proxy)
         headers = self._header_lines(request.headers)
         if self._bucket is not None:
             # Again after each sleep: what others received meanwhile is debt too.
@@ -80,11 +88,14 @@ class Fetcher:
             seconds -= looked_up
         self._names.check(origin)
         transfer = self._idle.pop() if self._idle else Transfer(self._settings, self._guard, self._trust)
-        plain = request.method == "GET" and not request.body
+        plain = request.method == "GET" and not request.body and not is_ftp
         whole = False
         try:
             transfer.prepare(url, headers, seconds, request.body_bytes, request.cut)
             transfer.aim(origin, _must_connect(origin, started))
+            if is_ftp:
+                status = await self._ftp(request, url, origin, transfer, started + request.timeout_seconds)
+                return _page(request.url, transfer, started_at, looked_up, status, ftp.headers_of(url, status))
             if not plain:
                 _set_method(transfer.curl, request)
             try:
@@ -102,7 +113,8 @@ class Fetcher:
             if transfer.opened >= 0:
                 origin.socket = transfer.opened
             whole = True
-            return _page(request.url, transfer, started_at, looked_up)
+            status = transfer.curl.getinfo(pycurl.RESPONSE_CODE)
+            return _page(request.url, transfer, started_at, looked_up, status, transfer.read_head())
         finally:
             if self._bucket is not None:
                 self._bucket.spend(_received(transfer.curl))
@@ -113,9 +125,31 @@ class Fetcher:
             else:
                 transfer.close()
 
+    async def _ftp(self, request: Request, url: str, origin: Origin, transfer: Transfer, ends_mono: float) -> int:
+        """Fetch a file or list a directory; what came of it as a status of HTTP."""
+        curl = transfer.curl
+        facts = url.endswith("/") and origin.facts
+        if facts:
+            curl.setopt(pycurl.CUSTOMREQUEST, "MLSD")
+        try:
+            await self._multi.perform(curl)
+        except pycurl.error as error:
+            code = error.args[0]
+            if facts and not transfer.trouble and ftp.knows_no_facts(code, curl):
+                origin.facts = transfer.asked = False
+                curl.unsetopt(pycurl.CUSTOMREQUEST)
+                curl.setopt(pycurl.TIMEOUT_MS, max(1, int((ends_mono - time.monotonic()) * 1000)))
+                return await self._ftp(request, url, origin, transfer, ends_mono)
+            if transfer.cut and transfer.trouble == "cut":
+                return 200
+            if not transfer.trouble and transfer.refused is None and (status := ftp.status_of(code, curl)):
+                return status
+            raise self._failure(request.url, origin, transfer, error) from None
+        return 200
+
     async def address(self, url: str) -> str:
         """The address of a URL's host, the same one whatever order they are answered in. FetchError as for `fetch`."""
-        _, origin = self._target(url)
+        _, origin = self._target(url, True)
         if time.monotonic() >= origin.expires_mono:
             await self._names.look_up(origin, CONNECT_SECONDS)
         self._names.check(origin)
@@ -130,7 +164,7 @@ class Fetcher:
         while self._idle:
             self._idle.pop().close()
 
-    def _target(self, url: str) -> tuple[str, Origin]:
+    def _target(self, url: str, with_ftp: bool) -> tuple[str, Origin]:
         """The URL as libcurl gets it, and its origin."""
         plain = _PLAIN.fullmatch(url)
         try:
@@ -139,7 +173,8 @@ class Fetcher:
                 if origin.plain:
                     return url, origin
             parsed = ada_url.URL(url)
-            if parsed.protocol[:-1] in SCHEMES:
+            scheme = parsed.protocol[:-1]
+            if scheme in SCHEMES or (with_ftp and scheme == "ftp"):
                 return parsed.href, self._names.origin(parsed.origin)
             why = "only http and https are"
         except ValueError:
@@ -211,7 +246,9 @@ def _set_method(curl: pycurl.Curl, request: Request) -> None:
     curl.setopt(pycurl.CUSTOMREQUEST, request.method)
 
 
-def _page(url: str, transfer: Transfer, started_at: float, looked_up: float) -> Page:
+def _page(
+    url: str, transfer: Transfer, started_at: float, looked_up: float, status: int, headers: tuple[tuple[str, str], ...]
+) -> Page:
     info = transfer.curl.getinfo
     fresh = info(pycurl.NUM_CONNECTS) > 0
     timings = Timings(
@@ -223,8 +260,8 @@ def _page(url: str, transfer: Transfer, started_at: float, looked_up: float) -> 
     )
     return Page(
         url=url,
-        status=info(pycurl.RESPONSE_CODE),
-        headers=transfer.read_head(),
+        status=status,
+        headers=headers,
         body=b"".join(transfer.body),
         address=info(pycurl.PRIMARY_IP) or "",
         http_version=transfer.http_version(),

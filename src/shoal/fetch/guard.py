@@ -60,6 +60,7 @@ _DAEMONS = frozenset(
     )
 )  # fmt: skip
 _PORTS = _BROWSERS | _DAEMONS
+_FTP_PORTS = _PORTS - {21}
 
 
 def networks_of(text: str) -> tuple[_Network, ...]:
@@ -97,9 +98,9 @@ class Guard:
         # Hosts are asked again and again; looking into all networks takes 20 us.
         self._judge = functools.lru_cache(maxsize=10_000)(self._judge_address)
 
-    def refuses(self, address: str, port: int) -> str:
+    def refuses(self, address: str, port: int, *, ftp: bool = False) -> str:
         """'' when the address may be dialled, else the reason in a word or two."""
-        if port in _PORTS:
+        if port in (_FTP_PORTS if ftp else _PORTS):
             return "port"
         return self._judge(address)
 

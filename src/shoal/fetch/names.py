@@ -30,6 +30,7 @@ Resolver = Callable[[str], Awaitable[Sequence[str]]]
 KEEP_SECONDS = 300.0
 KEEP_ORIGINS = 20_000
 LOOKUPS_AT_ONCE = 128
+_PORTS = {"http": 80, "https": 443, "ftp": 21}
 
 
 class Origin:
@@ -39,6 +40,7 @@ class Origin:
         "addresses",
         "dead_mono",
         "expires_mono",
+        "facts",
         "host",
         "literal",
         "lookup",
@@ -57,7 +59,9 @@ class Origin:
         self.plain = parsed.origin == prefix
         self.scheme = parsed.protocol[:-1]
         self.host = parsed.hostname
-        self.port = int(parsed.port or (443 if self.scheme == "https" else 80))
+        self.port = int(parsed.port or _PORTS[self.scheme])
+        # Whether an FTP server lists its directories by MLSD: it does until it says no.
+        self.facts = True
         self.literal = _is_literal(self.host)
         self.addresses: tuple[str, ...] = (self.host.strip("[]"),) if self.literal else ()
         self.expires_mono = float("inf") if self.literal else 0.0
@@ -108,7 +112,7 @@ class Names:
     def check(self, origin: Origin) -> None:
         """Raise FetchError if any address of the origin is refused: one that may be dialled does not excuse another."""
         for address in origin.addresses:
-            if reason := self._guard.refuses(address, origin.port):
+            if reason := self._guard.refuses(address, origin.port, ftp=origin.scheme == "ftp"):
                 origin.forget()
                 raise forbidden(origin.prefix, address, origin.port, reason)
 

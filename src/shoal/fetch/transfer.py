@@ -72,6 +72,7 @@ class Transfer:
         "body",
         "curl",
         "cut",
+        "ftp",
         "head",
         "headers",
         "left",
@@ -95,7 +96,7 @@ class Transfer:
     def _set_up(self, settings: FetchSettings, trust: tuple[str, str]) -> None:
         curl = self.curl
         for option, value in (
-            (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
+            (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS | pycurl.PROTO_FTP),
             (pycurl.FOLLOWLOCATION, 0),
             (pycurl.NOSIGNAL, 1),
             (pycurl.NETRC, pycurl.NETRC_IGNORED),
@@ -107,6 +108,9 @@ class Transfer:
             (pycurl.HTTP09_ALLOWED, 0),
             # The URL is spelled as the frontier knows it.
             (pycurl.PATH_AS_IS, 1),
+            # Where an FTP server says that its data is, only the port counts. One step to a folder, not one a segment.
+            (pycurl.FTP_SKIP_PASV_IP, 1),
+            (pycurl.FTP_FILEMETHOD, pycurl.FTPMETHOD_SINGLECWD),
             (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),
             (pycurl.SSL_VERIFYPEER, 1),
             (pycurl.SSL_VERIFYHOST, 2),
@@ -160,6 +164,7 @@ class Transfer:
     def aim(self, origin: Origin, fresh: bool) -> None:
         """Give libcurl the addresses that were judged, so that it looks nothing up itself."""
         curl = self.curl
+        self.ftp = origin.scheme == "ftp"
         if fresh != self._fresh:
             curl.setopt(pycurl.FRESH_CONNECT, int(fresh))
             self._fresh = fresh
@@ -183,6 +188,7 @@ class Transfer:
         self.body: list[bytes] = []
         self.left = 0
         self.cut = False
+        self.ftp = False
         self.trouble = ""
         self.refused: tuple[str, int, str] | None = None
 
@@ -191,7 +197,7 @@ class Transfer:
         family, kind, protocol, where = peer
         if self.refused is None and family in (socket.AF_INET, socket.AF_INET6):
             address, port = where[0], where[1]
-            if reason := self._guard.refuses(address, port):
+            if reason := self._guard.refuses(address, port, ftp=self.ftp):
                 self.refused = (address, port, reason)
             else:
                 try:
@@ -220,6 +226,9 @@ class Transfer:
         return answer
 
     def _take_head(self, line: bytes) -> int | None:
+        if self.ftp:
+            # Replies of the control connection: libcurl understands them, nobody else has to.
+            return None
         if self.whole_head:
             # After a whole head comes another one, when the last was a 1xx or a proxy's, or a trailer.
             if self.body or line[:5] != b"HTTP/":

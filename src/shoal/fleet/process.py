@@ -12,7 +12,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,14 @@ class Process:
     def alive_seconds(self) -> float:
         return time.monotonic() - self.started_mono
 
-    def order(self, settings: dict[str, Any]) -> None:
+    def order(self, settings: dict[str, Any], spiders: Mapping[str, str], *, plain: bool = True) -> None:
         """What to do, as its first line of stdin."""
         stdin = self._child.stdin
         if stdin is not None and not stdin.is_closing():
-            stdin.write(Orders(name=self.name, settings=settings, blame=str(self.trace.blame)).line())
+            orders = Orders(
+                name=self.name, settings=settings, blame=str(self.trace.blame), spiders=dict(spiders), plain=plain
+            )  # fmt: skip
+            stdin.write(orders.line())
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)

@@ -60,10 +60,15 @@ class Supervisor:
         folder: Path,
         name: str = "",
         on_event: Callable[[Event], None],
+        spiders: Mapping[str, str] | None = None,
+        plain: bool = True,
         program: Sequence[str] = PROGRAM,
     ) -> None:
+        """`spiders` are names and references that workers load; `plain`: they serve crawls without a spider, too."""
         self.name = _unique(name)
         self._flags = dict(flags)
+        self._spiders = dict(spiders or {})
+        self._plain = plain
         self._count = ranges.whole("workers", workers, 1, 1000)
         self._folder = folder
         self._on_event = on_event
@@ -85,9 +90,14 @@ class Supervisor:
     def pids(self) -> list[int]:
         return [process.pid for process in self._running.values()]
 
+    @property
+    def reports(self) -> list[Report]:
+        """The last report of each process that runs."""
+        return [process.report for process in self._running.values() if process.report is not None]
+
     def total(self) -> Report:
         """The sum of all reports, also those of processes that have ended."""
-        return self._totals.of(process.report for process in self._running.values() if process.report is not None)
+        return self._totals.of(self.reports)
 
     async def warm(self) -> None:
         """Start the processes, without orders."""
@@ -136,7 +146,7 @@ class Supervisor:
         """One place: a process, and another one when that has crashed."""
         pause_seconds, false_starts = _FIRST_PAUSE_SECONDS, 0
         while True:
-            process.order(self._flags)
+            process.order(self._flags, self._spiders, plain=self._plain)
             code = await process.wait()
             await self._over(process, code, frontier)
             if self._stopping.is_set():

@@ -13,7 +13,7 @@ from shoal.frontier.shards import Shards
 from shoal.model.visit import Added, Visit
 from shoal.store import Argument
 from shoal.urls.canonical import canonical
-from shoal.urls.fingerprint import fingerprint, host_bits, shard_of
+from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 
 MOST_A_CALL = 250
 _WIDEST = 2**53
@@ -82,6 +82,9 @@ class Admission:
                 if visit.host:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
                 packed = entry.pack(target, visit)
+                if visit.found == "revisit" and isinstance(number := visit.meta.get("pass"), int):
+                    # Known by its URL for ever, and by this once in each pass over the crawl.
+                    body = pass_mark(number)
             known = hosts.get(target.host)
             if known is None:
                 bits = host_bits(target.host)

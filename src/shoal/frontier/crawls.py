@@ -2,10 +2,14 @@
 
 A change is written at home first, then brought to the shards that have a copy. Whoever dies in between leaves shards
 behind; `repair` brings them up, and any worker may call it at any time.
+
+What a crawl's spider sends to another spider waits in a branch: a crawl of its own, `<crawl>:<spider>`, that is
+counted, changed and finished together with the crawl it belongs to.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 from collections.abc import AsyncIterator, Iterable
@@ -18,23 +22,15 @@ from shoal.frontier import entry
 from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
+from shoal.frontier.specification import copy_fields, crawl_of, limits_of, packed
 from shoal.model import ranges
 from shoal.model.crawl import STATES, Counts, Crawl, Limits, State
 from shoal.model.visit import Visit
 from shoal.urls.canonical import canonical
-from shoal.urls.fingerprint import fingerprint, host_bits, shard_of
+from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 
-MAX_SPEC_BYTES = 1_000_000
-_TALLY_NAME = re.compile(r"[a-z_]{1,32}\Z")
-
-
-class _Spec(msgspec.Struct):
-    limits: Limits
-    spec: dict[str, Any] = {}
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Spec).decode
+_TALLY_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
+_BRANCH = "branch:"
 
 
 class Crawls:
@@ -58,19 +54,19 @@ class Crawls:
             raise InvalidLimit(f"limits are {limits!r}: they must be Limits.")
         limits.check()
         try:
-            return await self._create(crawl_id, limits, _packed(limits, spec or {}))
+            return await self._create(crawl_id, limits, packed(limits, spec or {}))
         except CrawlExists:
             if exist_ok:
                 return await self.get(crawl_id)
             raise
 
-    async def restore(self, crawl_id: str, packed: bytes) -> Crawl:
-        """A crawl out of a dump: `packed` is its specification as its home shard had it, empty if it was deleted."""
-        return await self._create(ranges.crawl_id(crawl_id), _decode(packed).limits if packed else Limits(), packed)
+    async def restore(self, crawl_id: str, data: bytes) -> Crawl:
+        """A crawl out of a dump: `data` is its specification as its home shard had it, empty if it was deleted."""
+        return await self._create(ranges.crawl_id(crawl_id), limits_of(data) if data else Limits(), data)
 
-    async def _create(self, crawl_id: str, limits: Limits, packed: bytes) -> Crawl:
+    async def _create(self, crawl_id: str, limits: Limits, data: bytes) -> Crawl:
         home = self._shards.home(crawl_id)
-        args = (crawl_id, secrets.token_hex(8), limits.max_pages, packed)
+        args = (crawl_id, secrets.token_hex(8), limits.max_pages, data)
         reply = await self._shards.call("create", home, args, replicated=True)
         if reply[0] == Status.EXISTS:
             state = STATES[reply[1].decode()].value
@@ -99,29 +95,61 @@ class Crawls:
                 if crawl.state is not State.DELETED:
                     yield crawl
 
+    async def branch(self, crawl_id: str, spider: str) -> str:
+        """The id under which a crawl goes on with another spider; made when it is first asked for."""
+        crawl = await self.known(crawl_id)
+        if ranges.spider(spider) == crawl.limits.spider:
+            return crawl_id
+        name = f"{crawl_id}:{spider}"
+        if name not in self._by_id:
+            limits = msgspec.structs.replace(crawl.limits, spider=spider)
+            # Known to its crawl before there is anything in it: who looks whether all has ended sees it.
+            await self.tally(crawl_id, **{_BRANCH + spider: 1})
+            made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True)
+            state = (await self.get(crawl_id)).state
+            if state is not State.RUNNING and made.state is State.RUNNING:
+                await self._change(name, state)
+        return name
+
+    async def branches(self, crawl_id: str) -> list[str]:
+        """The ids of a crawl's branches."""
+        if not (await self.known(crawl_id)).limits.spider:
+            return []
+        found = []
+        for name in await self.tally(crawl_id):
+            if name.startswith(_BRANCH):
+                # One that is about to be made has nothing in it yet.
+                with contextlib.suppress(UnknownCrawl):
+                    found.append((await self.known(f"{crawl_id}:{name.removeprefix(_BRANCH)}")).id)
+        return found
+
     async def pause(self, crawl_id: str) -> Crawl:
         """No further visit is leased; what is leased may end."""
-        return await self._change(crawl_id, State.PAUSED)
+        return await self._change_all(crawl_id, State.PAUSED)
 
     async def resume(self, crawl_id: str) -> Crawl:
-        return await self._change(crawl_id, State.RUNNING)
+        return await self._change_all(crawl_id, State.RUNNING)
 
     async def stop(self, crawl_id: str, why: str = "stopped") -> Crawl:
         """What waits ends as excluded; what is leased may end; nothing more is admitted."""
-        return await self._change(crawl_id, State.STOPPED, why=why)
+        return await self._change_all(crawl_id, State.STOPPED, why=why)
 
     async def expire(self, crawl_id: str, at_seconds: float) -> Crawl:
         """End the crawl at this moment of the store's clock (seconds since 1970); 0 takes that back."""
         crawl = await self.get(crawl_id)
         limits = msgspec.structs.replace(crawl.limits, expires_at=at_seconds)
         limits.check()
-        return await self._change(crawl_id, crawl.state, spec=_packed(limits, crawl.spec))
+        for branch in await self.branches(crawl_id):
+            await self.expire(branch, at_seconds)
+        return await self._change(crawl_id, crawl.state, spec=packed(limits, crawl.spec))
 
     async def delete(self, crawl_id: str) -> None:
         """Free everything an ended crawl held. Its id stays taken."""
         crawl = await self.get(crawl_id)
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
+        for branch in await self.branches(crawl_id):
+            await self.delete(branch)
         if crawl.state is State.EXPIRED:
             crawl = await self._at_home(crawl_id, State.EXPIRED, "expired", b"")
         await self._bring(crawl, crawl.why)
@@ -137,10 +165,9 @@ class Crawls:
 
     async def count(self, crawl_id: str) -> Counts:
         """How far the crawl is, summed over all shards."""
-        crawl = await self.known(crawl_id)
         totals = [0] * 7
         reasons: dict[str, int] = {}
-        for reply in (await self._count(crawl)).values():
+        for reply in await self._count_all(crawl_id):
             for i in range(7):
                 totals[i] += reply[3 + i]
             for name, number in zip(reply[10::2], reply[11::2], strict=True):
@@ -153,11 +180,10 @@ class Crawls:
         """True exactly when nothing is waiting, leased or due later in any shard.
 
         What has ended is read from all shards before what was admitted is: a visit that ends in between has admitted
-        its links before, so the sums cannot meet too early.
+        its links before, so the sums cannot meet too early. So it is with branches, which are looked up each time.
         """
-        crawl = await self.known(crawl_id)
-        ended = sum(sum(reply[7:10]) for reply in (await self._count(crawl)).values())
-        admitted = sum(reply[3] for reply in (await self._count(crawl)).values())
+        ended = sum(sum(reply[7:10]) for reply in await self._count_all(crawl_id))
+        admitted = sum(reply[3] for reply in await self._count_all(crawl_id))
         return bool(admitted == ended)
 
     async def finish(self, crawl_id: str) -> bool:
@@ -166,17 +192,20 @@ class Crawls:
             return False
         if not (await self.get(crawl_id)).state.open:
             return True
-        crawl = await self._at_home(crawl_id, State.FINISHED, "finished", b"")
-        replies = await self._bring(crawl, "finished", mode="x")
+        replies = []
+        for name in await self._family(crawl_id):
+            with contextlib.suppress(CrawlEnded):
+                crawl = await self._at_home(name, State.FINISHED, "finished", b"")
+                replies += await self._bring(crawl, "finished", mode="x")
         if all(reply[0] == Status.OK for reply in replies):
             return True
         # A visit came in between the look and the closing: shards that had closed open again.
-        await self._change(crawl_id, State.RUNNING)
+        await self._change_all(crawl_id, State.RUNNING)
         return False
 
     async def end(self, crawl: Crawl, why: str) -> None:
         """Finish a crawl that has reached a limit: what still waits is excluded by it."""
-        await self._change(crawl.id, State.FINISHED, why=why)
+        await self._change_all(crawl.id, State.FINISHED, why=why)
 
     async def retry(self, crawl_id: str) -> int:
         """Admit every failed visit again; a finished crawl runs again. Returns how many."""
@@ -194,6 +223,8 @@ class Crawls:
                     break
                 total += reply[1]
                 more, until = reply[2:4]
+        for branch in await self.branches(crawl_id):
+            total += await self.retry(branch)
         return total
 
     async def failed(self, crawl_id: str, most: int = 100) -> list[tuple[Visit, str]]:
@@ -204,8 +235,8 @@ class Crawls:
             if len(found) >= most:
                 break
             key = f"{prefix}failed:{crawl.key}"
-            for packed in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
-                head, _, entry_bytes = packed.partition(b"\n")
+            for line in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
+                head, _, entry_bytes = line.partition(b"\n")
                 found.append(_failed(head, entry_bytes, crawl_id))
             index = f"{prefix}fi:{crawl.key}"
             flat = await self._shards.store.command("HGETALL", index, key=index)
@@ -215,17 +246,23 @@ class Crawls:
                 key = f"{prefix}fq:{crawl.key}:{int(number)}"
                 for entry_bytes in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
                     found.append(_failed(head, entry_bytes, crawl_id))
+        for branch in await self.branches(crawl_id):
+            found += await self.failed(branch, most - len(found)) if len(found) < most else []
         return found
 
-    async def forget(self, crawl_id: str, urls: Iterable[str]) -> int:
-        """These URLs may be visited again when they are added again. Returns how many were known."""
+    async def forget(self, crawl_id: str, urls: Iterable[str], *, passed: int = 0) -> int:
+        """These URLs may be visited again when they are added again. Returns how many were known.
+
+        With `passed`, only that they were visited again in the pass of that number.
+        """
         crawl = await self.known(crawl_id)
+        body = pass_mark(passed) if passed else b""
         by_shard: dict[int, list[int]] = {}
         for url in urls:
             target = canonical(url)
             bits = host_bits(target.host)
             shard = shard_of(bits, self._shards.count)
-            by_shard.setdefault(shard, []).append(fingerprint(bits, target.url, self._shards.seed))
+            by_shard.setdefault(shard, []).append(fingerprint(bits, target.url, self._shards.seed, body=body))
         known = 0
         for shard, marks in by_shard.items():
             for start in range(0, len(marks), 250):
@@ -241,7 +278,7 @@ class Crawls:
         args: list[str | int] = [ranges.crawl_id(crawl_id)]
         for name, count in counts.items():
             if not _TALLY_NAME.match(name):
-                raise InvalidLimit(f"{name!r:.80} cannot be counted by: use 1 to 32 lower-case letters and _.")
+                raise InvalidLimit(f"{name!r:.80} cannot be counted by: use 1 to 80 letters, digits and _ . : -.")
             args += [name, ranges.whole(name, count, 0, ranges.WIDEST)]
         reply = await self._shards.call("tally", self._shards.home(crawl_id), args)
         if reply[0] == Status.UNKNOWN:
@@ -268,6 +305,17 @@ class Crawls:
     def drop_cache(self, crawl_id: str) -> None:
         if crawl := self._by_id.get(crawl_id):
             self._forget(crawl)
+
+    async def _family(self, crawl_id: str) -> list[str]:
+        return [crawl_id, *await self.branches(crawl_id)]
+
+    async def _change_all(self, crawl_id: str, state: State, *, why: str = "") -> Crawl:
+        crawl = await self._change(crawl_id, state, why=why)
+        for branch in await self.branches(crawl_id):
+            # A branch may have ended before the others, by a limit.
+            with contextlib.suppress(CrawlEnded):
+                await self._change(branch, state, why=why)
+        return crawl
 
     async def _change(self, crawl_id: str, state: State, *, why: str = "", spec: bytes = b"") -> Crawl:
         crawl = await self._at_home(crawl_id, state, why, spec)
@@ -300,9 +348,14 @@ class Crawls:
             raise _unknown(crawl_id or key)
         try:
             fields = {name.decode(): value for name, value in zip(reply[2::2], reply[3::2], strict=True)}
-            return _crawl(fields, reply[1])
+            return crawl_of(fields, reply[1])
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
             raise StoreCorrupt(f"The record of crawl {crawl_id or key} in the store is not Shoal's: {error}.") from None
+
+    async def _count_all(self, crawl_id: str) -> list[list[Any]]:
+        """One reply of each shard that knows the crawl, or a branch of it."""
+        names = await self._family(crawl_id)
+        return [reply for name in names for reply in (await self._count(await self.known(name))).values()]
 
     async def _count(self, crawl: Crawl) -> dict[int, list[Any]]:
         replies = await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (crawl.key,)))
@@ -318,47 +371,8 @@ class Crawls:
         self._by_key.pop(crawl.key, None)
 
 
-def _packed(limits: Limits, spec: dict[str, Any]) -> bytes:
-    try:
-        packed = _encode(_Spec(limits, spec))
-        _decode(packed)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"A crawl's specification cannot be stored: {error}.") from None
-    if len(packed) > MAX_SPEC_BYTES:
-        raise InvalidInput(f"A crawl's specification has {len(packed)} bytes: it may have {MAX_SPEC_BYTES}.")
-    return packed
-
-
 def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:
     return (crawl.key, crawl.version, crawl.state.code, why, mode, *copy_fields(crawl))
-
-
-def copy_fields(crawl: Crawl) -> list[str | int]:
-    """A crawl's limits as its copies have them; the names are those of lua/shared/crawls.lua."""
-    limits = crawl.limits
-    fields: list[str | int] = [
-        "id", crawl.id, "sp", limits.spider, "pr", limits.priority, "ord", limits.order[0],
-        "d", round(limits.delay_seconds * 1000), "n", limits.places, "ph", limits.max_pages_per_host,
-        "exp", round(limits.expires_at * 1000), "life", round(limits.dedup_seconds * 1000),
-    ]  # fmt: skip
-    if limits.max_depth is not None:
-        fields += ["md", limits.max_depth]
-    if limits.max_pages:
-        fields += ["mp", 1]
-    return fields
-
-
-def _crawl(fields: dict[str, bytes], now_ms: int) -> Crawl:
-    spec = _decode(fields["spec"]) if fields.get("spec") else _Spec(Limits())
-    state = STATES[fields["st"].decode()]
-    expires = spec.limits.expires_at
-    if state.open and expires and expires * 1000 <= now_ms:
-        state = State.EXPIRED
-    return Crawl(
-        id=fields["id"].decode(), key=fields["key"].decode(), state=state, version=int(fields["v"]),
-        limits=spec.limits, created_at=int(fields["created"]) / 1000,
-        ended_at=int(fields.get("ended", 0)) / 1000, why=fields.get("why", b"").decode(), spec=spec.spec,
-    )  # fmt: skip
 
 
 def _failed(head: bytes, entry_bytes: bytes, crawl_id: str) -> tuple[Visit, str]:

@@ -92,6 +92,12 @@ class Hosts:
         """Ask it again, and forget its failures and back-off."""
         return await self._set(host, x="", reset=1)
 
+    async def waiting(self, spider: str = "") -> tuple[int, int]:
+        """How many hosts wait for somebody to ask them, for all crawls of a spider: at once, and after a pause."""
+        calls = dict.fromkeys(range(self._shards.count), (spider,))
+        replies = (await self._shards.call_all("waiting", calls)).values()
+        return sum(reply[2] for reply in replies), sum(reply[3] for reply in replies)
+
     def name(self, host: str) -> str:
         """The host's one spelling."""
         if not isinstance(host, str) or not host or not _FOREIGN.isdisjoint(host):

@@ -178,11 +178,12 @@ class Leasing:
         self._watch.note(shard, reply[1], called)
         trusted = terms.trusted_until(called)
         leases = []
-        for i in range(4, len(reply), 6):
-            token, host_bytes, delay_ms, epoch, robots, flat = reply[i : i + 6]
+        for i in range(4, len(reply), 7):
+            token, host_bytes, delay_ms, epoch, robots, ahead_ms, flat = reply[i : i + 7]
             lease = Lease(
-                token.decode(), shard, host_bytes.decode(), delay_ms / 1000, epoch, trusted, (), robots_version=robots
-            )
+                token.decode(), shard, host_bytes.decode(), delay_ms / 1000, epoch, trusted, (), robots_version=robots,
+                ahead_seconds=ahead_ms / 1000,
+            )  # fmt: skip
             numbered = ((n // 3 + 1, *flat[n : n + 3]) for n in range(0, len(flat), 3))
             made = await self._visits(lease, numbered)
             if made:
@@ -211,7 +212,7 @@ class Leasing:
             for index, flat in zip(indexes, replies[shard][2:], strict=True):
                 if flat != Status.LOST:
                     old = leases[index]
-                    numbered = ((int(flat[i]), *flat[i + 1 : i + 4]) for i in range(1, len(flat), 4))
+                    numbered = ((int(flat[i]), *flat[i + 1 : i + 4]) for i in range(2, len(flat), 4))
                     fresh = tuple(await self._visits(old, numbered))
                     known = max([_known(old), *(visit.number for visit in fresh)])
                     renewed[index] = msgspec.structs.replace(
@@ -220,6 +221,7 @@ class Leasing:
                         visits=fresh,
                         known=known,
                         robots_version=int(flat[0]),
+                        ahead_seconds=int(flat[1]) / 1000,
                     )
         return renewed
 

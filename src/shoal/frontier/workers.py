@@ -36,9 +36,12 @@ class Workers:
         self._worker = worker
 
     async def beat(self, info: dict[str, Any]) -> list[str]:
-        """This worker lives now. Returns the names of all that live, sorted."""
-        reply = await self._shards.call("beat", STORE, (self._worker, _packed(info)))
-        return sorted(name.decode(errors="replace") for name in reply[1:])
+        """This worker lives now. Returns the names of all that live and share the shards, sorted.
+
+        One that says `owns: False` of itself is heard of and shares none: it leases visits of its own kind only.
+        """
+        await self._shards.call("beat", STORE, (self._worker, _packed(info)))
+        return [worker.name for worker in await self.alive() if worker.info.get("owns", True)]
 
     async def alive(self) -> list[Worker]:
         """Every worker heard of in the last 30 seconds, by name."""

@@ -4,13 +4,15 @@ from shoal.model.crawl import Counts, Crawl, Limits, State
 from shoal.model.lease import Lease
 from shoal.model.page import Page, Timings
 from shoal.model.policy import Policy
-from shoal.model.record import Record
+from shoal.model.record import Capture, Item, Record
 from shoal.model.visit import Added, Outcome, Visit
 
 __all__ = [
     "Added",
+    "Capture",
     "Counts",
     "Crawl",
+    "Item",
     "Lease",
     "Limits",
     "Outcome",

@@ -12,6 +12,8 @@ class Lease(msgspec.Struct, frozen=True):
 
     The holder trusts the lease until `trusted_until_mono` on its own clock (`shoal.frontier.mono`), and aborts then
     what is still open. After it, somebody else may be asking the host.
+
+    `ahead_seconds`: how long `visits` and all that wait for the host take at its pace; 0 when that is not known.
     """
 
     token: str
@@ -23,3 +25,4 @@ class Lease(msgspec.Struct, frozen=True):
     visits: tuple[Visit, ...]
     known: int = 0
     robots_version: int = 0
+    ahead_seconds: float = 0.0

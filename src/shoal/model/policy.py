@@ -11,6 +11,11 @@ from shoal.model.ranges import WIDEST, number, whole
 
 DEFAULT_USER_AGENT = "Shoal/0.1"
 LINK_KINDS = ("a", "area", "iframe", "frame", "next", "canonical", "alternate")
+# Parameters that name a visitor or a campaign, and never what is shown. A * at the end stands for any ending.
+DROPPED_PARAMETERS = (
+    "utm_*", "fbclid", "gclid", "dclid", "msclkid", "yclid", "mc_cid", "mc_eid", "_ga", "_gl",
+    "phpsessid", "jsessionid", "aspsessionid*", "cfid", "cftoken",
+)  # fmt: skip
 _MAX_SEEDS = 1000
 _FOREIGN = frozenset(' :()<>@,;\\"/[]?={}')
 
@@ -20,7 +25,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `seeds` are the first thousand: they say what the scope is and whom `cookie` and `auth` are for.
     With `by_address`, all names of one address are one host to politeness: for servers that many sites share.
-    `outputs` are URIs with absolute paths; `machine` is where those that are files belong.
+    `traps` refuses URLs that only endless sites make; `drop_parameters` are taken out of every link.
+    `outputs` are URIs with absolute paths, `files` is where bodies are kept whose content type begins with one of
+    `file_types` (all of them when there are none); `machine` is where those that are files belong.
+    `parent` is the crawl whose spider sent its links here, for another spider; records carry that crawl's name.
+    An output may also be the name of one in `[outputs]` of the workers' settings.
+    `app` is whose crawl it is, `attributes` what they want to have back with it, `notify` the URL that is told its end.
     """
 
     seeds: tuple[str, ...] = ()
@@ -41,8 +51,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     auth: str = ""
     ignore_robots: bool = False
     by_address: bool = False
+    sitemaps: bool = False
+    traps: bool = True
+    drop_parameters: tuple[str, ...] = DROPPED_PARAMETERS
     outputs: tuple[str, ...] = ()
+    files: str = ""
+    file_types: tuple[str, ...] = ()
     machine: str = ""
+    parent: str = ""
+    app: str = ""
+    attributes: dict[str, Any] = {}
+    notify: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be meant. Patterns and the scope are checked where they are compiled."""

@@ -1,15 +1,23 @@
-"""A record: what goes to a sink, one for each URL of a crawl that was stored or failed."""
+"""A record: what goes to a sink. The row of a page, an item that a spider found on it, or the answer itself.
+
+Each has a key that is the same whoever made it and however often: sinks keep one of a key.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+from shoal.model.page import Page
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The row of one page. Its key is the same whoever fetched the page and however often: sinks keep one of a key.
+    """The row of one page, for each URL of a crawl that was stored or failed.
 
     `error` is '' for a page, else the reason of its failure; `status` is 0 when no answer came.
     A record with status 304 confirms the row of its key: what that row says of the page still holds.
+    `spider` is who read it, '' for Shoal itself; `file` is where the body is kept, if it is.
     `redirects` is the chain that led here: each URL with the status that sent us on ("refresh" hops have status 0).
     """
 
@@ -40,7 +48,46 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     robots_ignored: bool = False
     worker: str = ""
+    spider: str = ""
+    file: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
         return (self.crawl, self.url)
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """What a spider yielded on the page `url`, the `number`th there, counted from 1. `data` is plain: it fits in JSON.
+
+    When a page is visited again its items are replaced: those with higher numbers than the new ones are gone.
+    """
+
+    crawl: str
+    url: str
+    spider: str
+    number: int
+    fetched_at: float
+    data: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        # No URL of a visit has a fragment, so this is nobody else's key.
+        return (self.crawl, f"{self.url}#{self.spider}/{self.number}")
+
+
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer as it came, whatever its status, and what it answers: for outputs that archive."""
+
+    crawl: str
+    page: Page
+    method: str = "GET"
+    request_headers: tuple[tuple[str, str], ...] = ()
+    request_body: bytes = b""
+
+    @property
+    def url(self) -> str:
+        return self.page.url
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.crawl, self.page.url)

@@ -119,6 +119,11 @@ def parse(
     )
 
 
+def markup_of(body: bytes, content_type: str) -> bytes:
+    """A page in UTF-8, as a tree can be made of it."""
+    return tame(in_utf8(body, charset(body, content_type)))[0]
+
+
 def tree_of(markup: bytes) -> LexborHTMLParser:
     """The tree of UTF-8 markup; what is not UTF-8 in it reads as U+FFFD. Scripts do not run, so noscript is markup."""
     return LexborHTMLParser(markup, options=_NO_EVENTS)

@@ -15,14 +15,17 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from shoal.errors import ShoalError, StoreCorrupt, StoreHeld, StoreUnavailable
+from shoal.errors import InvalidUrl, ShoalError, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
+from shoal.scrapy.guests import Guests, is_guest
 from shoal.scrapy.identity import Identity
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.place import SLOT, Place
 from shoal.scrapy.robots import Robots
+from shoal.scrapy.transfers import Transfers
+from shoal.urls.canonical import canonical
 from shoal.worker.keeper import LeaseKeeper
 
 log = logging.getLogger("shoal.scrapy")
@@ -32,12 +35,15 @@ _SPACING_SECONDS = 0.05
 _WAIT_SECONDS = 1.0
 # Items that take longer than this to be stored do not keep the host from being asked.
 _PIPELINE_SECONDS = 0.2
+# What Scrapy has not asked for so long, because it is full of requests that wait for files, is for others to make.
+_FULL_SECONDS = 0.3
 
 
 class Feed:
     def __init__(
         self, frontier: Frontier, tag: str, identity: Identity, outbox: Outbox, robots: Robots | None,
-        keeper: LeaseKeeper, settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
+        keeper: LeaseKeeper, guests: Guests, engine: Any, settings: BaseSettings, *, several: bool,
+        wake: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._frontier = frontier
         self._tag = tag
@@ -45,6 +51,10 @@ class Feed:
         self._outbox = outbox
         self._robots = robots
         self._keeper = keeper
+        self._guests = guests
+        self._engine = engine
+        self._transfers = Transfers(engine.downloader, self._admit, self._give_up)
+        self._full_mono = 0.0
         self._wake = wake
         self._most = settings.getint("CONCURRENT_REQUESTS") or 100
         self._several = several
@@ -75,6 +85,9 @@ class Feed:
                 soonest = min(soonest, wait)
                 continue
             visit = place.queue[0]
+            if is_guest(visit):
+                self._serve(place)
+                continue
             if self._robots is not None and not self._robots.knows(place, visit.url):
                 place.learning = True
                 self._spawn(self._learn(place, visit.url, self._robots))
@@ -110,14 +123,16 @@ class Feed:
         place = self._open[request][0]
         place.request = None
         latency = request.meta.get("download_latency")
+        broken = self._transfers.broke_off(request)
         place.finish(
-            success=is_success(place.status) if place.status else False,
+            success=None if broken else is_success(place.status) if place.status else False,
             response_seconds=latency if isinstance(latency, float) else None,
         )
         if not place.status:
             self._faults[request] = "no answer"
         self.stir()
         if place.queue:
+            self._serve(place)
             self._wake(place.gap_seconds)
 
     def fault(self, request: Request | None, reason: str) -> None:
@@ -138,8 +153,46 @@ class Feed:
         if place.request is request:
             # It never reached the downloader: a middleware had the answer, or would not ask.
             place.request = None
-        self._outbox.end(place, self._outcome(request, visit))
+            self._serve(place)
+        outcome = self._outcome(request, visit)
+        if self._transfers.broke_off(request):
+            # Neither stored nor failed: it waits again when the store has seen that the lease is over.
+            place.open.pop(visit.number, None)
+        else:
+            self._outbox.end(place, visit.stored() if is_guest(visit) else outcome)
         self.stir()
+
+    async def _admit(self, request: Request) -> bool:
+        """Let a request through that has a place; one that did not come from here waits for its host's turn."""
+        if request in self._open or any(place.request is request for place in self._places.values()):
+            return False
+        try:
+            canonical(request.url)
+        except InvalidUrl:
+            return False
+        await self._guests.turn(request)
+        return True
+
+    def _serve(self, place: Place) -> None:
+        """Let a guest go whose turn it is: Scrapy has asked for it already."""
+        while place.queue and is_guest(place.queue[0]):
+            wait = place.free_in_seconds
+            if wait > 0 or not place.trusted:
+                if place.resting:
+                    asyncio.get_running_loop().call_later(wait, self._serve, place)
+                return
+            visit = place.queue.popleft()
+            request = self._guests.call(visit)
+            if request is None:
+                self._outbox.end(place, visit.excluded("nobody waits for it"))
+            else:
+                place.start(request)
+                self._open[request] = (place, visit)
+
+    def _give_up(self, request: Request) -> None:
+        place, visit = self._open.pop(request)
+        place.request = None
+        place.open.pop(visit.number, None)
 
     def _outcome(self, request: Request, visit: Visit) -> Outcome:
         reason = self._faults.pop(request, "")
@@ -157,8 +210,24 @@ class Feed:
                 log.error("%s Trying again.", error)
                 await asyncio.sleep(1.0)
 
+    async def watch(self, lease_seconds: float) -> None:
+        """Break off what is under way when its lease is over: somebody else may ask the host a moment later."""
+        # A lease is trusted until a tenth of it is left, or five seconds.
+        every = min(lease_seconds / 40, 1.0)
+        while True:
+            await asyncio.sleep(every)
+            for place in self._places.values():
+                if place.request is not None and not place.trusted:
+                    # All of it, also when the store comes back now: the keeper renews it no more.
+                    place.lost = True
+                    self._transfers.break_off(place.request)
+
     async def _turn(self) -> None:
         await self._tidy()
+        spiders = [self._tag, self._guests.tag] if self._guests.begun else [self._tag]
+        if self._stuck:
+            await self._give_back()
+            spiders = [self._guests.tag]
         busy = sum(1 for place in self._places.values() if not place.spent and not place.resting)
         room = min(self._most - busy, 4 * self._most - len(self._places))
         if room <= 0 or self._outbox.full:
@@ -174,14 +243,15 @@ class Feed:
         leases = await self._frontier.lease(
             hosts=room,
             visits=_VISITS,
-            spiders=[self._tag],
-            wait_seconds=0.0 if self.idle and not self.hungry else _WAIT_SECONDS,
+            spiders=spiders,
+            wait_seconds=0.0 if self.idle and not self.hungry else self._wait_seconds,
         )
         # Asked without waiting first, so that the end of a crawl is seen at once.
         self.hungry = not leases
         for lease in leases:
             place = self._places[lease.token] = Place(lease)
             self._keeper.keep(place)
+            self._serve(place)
             if self._robots is None and self._several and lease.host not in self._opened:
                 self._opened.add(lease.host)
                 self._spawn(self._open_places(lease.host))
@@ -201,6 +271,7 @@ class Feed:
                 self._keep_only(place)
         finally:
             place.learning = False
+            self._serve(place)
             self.stir()
         self._wake(max(0.0, place.gap_seconds))
 
@@ -221,6 +292,29 @@ class Feed:
                 await self._frontier.release(
                     [place.claim], keep=list(place.open.values()), finished_ago_seconds=place.finished_ago_seconds
                 )
+
+    @property
+    def _wait_seconds(self) -> float:
+        """How long to wait for something to happen before looking again."""
+        return _FULL_SECONDS if len(self._guests) else _WAIT_SECONDS
+
+    @property
+    def _stuck(self) -> bool:
+        """Scrapy takes nothing more until guests have had their turn: no host may be kept from them, of any process."""
+        if not len(self._guests) or not self._engine.needs_backout():
+            self._full_mono = 0.0
+            return False
+        self._full_mono = self._full_mono or mono()
+        return mono() - self._full_mono > _FULL_SECONDS
+
+    async def _give_back(self) -> None:
+        for place in list(self._places.values()):
+            if place.queue and place.request is None and not place.learning and not is_guest(place.queue[0]):
+                kept = self._kept(place)
+                place.queue.clear()
+                place.released = True
+                await self._frontier.release([place.claim], keep=kept, finished_ago_seconds=place.finished_ago_seconds)
+                self._keep_only(place)
 
     def _kept(self, place: Place) -> list[Visit]:
         """Of a place's visits those that Scrapy has, or that have ended and are on their way to the store."""
@@ -254,7 +348,7 @@ class Feed:
     async def _pause(self) -> None:
         self._changed.clear()
         try:
-            async with asyncio.timeout(_WAIT_SECONDS):
+            async with asyncio.timeout(self._wait_seconds):
                 await self._changed.wait()
         except TimeoutError:
             pass

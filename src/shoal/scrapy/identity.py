@@ -36,7 +36,9 @@ class Identity:
         self._started: Counter[bytes] = Counter()
         # Fifo and Lifo queues have one priority.
         self.flat = False
-        self.recent = Recent()
+        self._recent = Recent()
+        # The same as pages spell them: most links are repeats, and need not be taken apart again to see that.
+        self._spelled = Recent()
 
     def visit(self, request: Request, *, pushed: bytes = b"") -> tuple[Visit, bool] | None:
         """The visit that stands for a request, and whether it is to be made even if the crawl has made it before.
@@ -44,8 +46,11 @@ class Identity:
         None when this process has added it already. `pushed` names the message a start URL came in, so that it is the
         same visit when it is added twice.
         """
-        url = canonical(canonicalize_url(request.url)).url
         method, body = request.method, request.body
+        plain = method == "GET" and not body and not request.dont_filter and self._fingerprint is None
+        if plain and request.url in self._spelled:
+            return None
+        url = canonical(canonicalize_url(request.url)).url
         force, salt = bool(request.dont_filter), b""
         if force and pushed:
             salt = pushed
@@ -60,7 +65,9 @@ class Identity:
         elif self._fingerprint is not None and not force:
             target = canonical(url)
             url, method, body = f"{target.scheme}://{target.host}/{self._fingerprint(request).hex()}", "GET", b""
-        if not force and not body and method == "GET" and url in self.recent:
+        if not force and not body and method == "GET" and url in self._recent:
+            if plain:
+                self._spelled.add(request.url)
             return None
         packed = codec.pack(request, self._spider, known=(url, method, body), jar=self._cookies.of(request))
         if len(packed) + len(body) > _MOST_BYTES:
@@ -78,7 +85,12 @@ class Identity:
     def added(self, visit: Visit) -> None:
         """It is in the store: whoever yields it again need not ask."""
         if visit.method == "GET" and not visit.body:
-            self.recent.add(visit.url)
+            self._recent.add(visit.url)
+
+    def forget(self) -> None:
+        """The store may have lost what it was told last."""
+        self._recent.clear()
+        self._spelled.clear()
 
     def request(self, visit: Visit) -> Request:
         data: Any = visit.meta.get(_CARRIED)

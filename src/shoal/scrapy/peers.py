@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.frontier import Frontier
 from shoal.frontier.workers import Worker
+from shoal.scrapy import guests
 
 _KIND = "scrapy"
 
@@ -22,7 +23,7 @@ class Peers:
         self._reaped: set[str] = set()
         self._info: dict[str, Any] = {
             "kind": _KIND, "name": name, "since": since, "pid": os.getpid(), "machine": _machine(),
-            "started": _started(os.getpid()),
+            "started": _started(os.getpid()), "owns": False,
         }  # fmt: skip
 
     async def beat(self) -> list[Worker]:
@@ -35,6 +36,7 @@ class Peers:
             if self._died(worker):
                 if worker.name not in self._reaped:
                     await self._frontier.reap(worker.name)
+                    await guests.clear(self._frontier, worker.name)
                     self._reaped.add(worker.name)
             elif worker.info.get("name") == self._info["name"]:
                 others.append(worker)

@@ -6,6 +6,7 @@ those of Shoal's own workers. A robots.txt that cannot be reached means "not now
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import random
@@ -27,6 +28,7 @@ from shoal.politeness.answer import MAX_HOPS, Copy, Meaning, settle, standing, v
 from shoal.politeness.backoff import Failure, Fault, failure_of, pause_seconds
 from shoal.politeness.robots import DISALLOW_ALL, MAX_BYTES, Rules, check_token
 from shoal.scrapy.place import SLOT, Place
+from shoal.scrapy.transfers import BrokenOff
 from shoal.urls.canonical import Target, canonical
 
 log = logging.getLogger("shoal.scrapy")
@@ -54,6 +56,7 @@ class Robots:
             # No robots.txt can name such an agent: the rules for all robots place.
             self._token = "scrapy"  # noqa: S105 - a product token
         self._rules: OrderedDict[str, tuple[int, Rules]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[Any]] = {}
 
     @classmethod
     def take_over(cls, frontier: Frontier, crawler: Crawler) -> Robots | None:
@@ -79,6 +82,9 @@ class Robots:
         answer = await self._find(target, place)
         if answer is None:
             return True
+        if answer is Fault.ABORTED:
+            # The lease is over, which says nothing of the host.
+            return False
         failure = failure_of(answer) or Failure.BROKEN
         failures = (await self._frontier.hosts.get(target.host)).failures + 1
         pause = pause_seconds(failure, failures, jitter=random.random())
@@ -93,11 +99,15 @@ class Robots:
             target = canonical(request.url)
         except InvalidUrl:
             return None
-        known = self._rules.get(origin(target))
-        if known is None:
-            # One that did not come from the frontier, such as a media pipeline's.
-            await self._find(target, None)
-            known = self._rules.get(origin(target))
+        site = origin(target)
+        if site not in self._rules:
+            # One that did not come from the frontier, such as a media pipeline's; many of them ask once.
+            asking = self._asking.get(site)
+            if asking is None:
+                asking = self._asking[site] = asyncio.ensure_future(self._find(target, None))
+                asking.add_done_callback(lambda _: self._asking.pop(site, None))
+            await asyncio.shield(asking)
+        known = self._rules.get(site)
         return _Parser(known[1] if known else DISALLOW_ALL)
 
     async def _find(self, target: Target, place: Place | None) -> int | Fault | None:
@@ -113,6 +123,8 @@ class Robots:
             self._remember(site, version, holds.rules)
             return None
         answer, body = await self._fetch(target, place)
+        if answer is Fault.ABORTED:
+            return answer
         meaning = verdict(answer if isinstance(answer, int) else None, hops=MAX_HOPS)
         now = store_seconds + mono() - called
         if meaning is Meaning.UNREACHABLE:
@@ -152,14 +164,21 @@ class Robots:
             )  # fmt: skip
             stats = self._crawler.stats
             stats.inc_value("robotstxt/request_count")
+            if place is not None:
+                place.start(request)
             try:
                 response = await self._download(request)
+            except BrokenOff:
+                return Fault.ABORTED, b""
             except Exception as error:
                 log.debug("robots.txt of %s: %s", target.host, error)
                 stats.inc_value(f"robotstxt/exception_count/{type(error)}")
                 if place is not None:
                     place.finish(success=False, response_seconds=None)
                 return Fault.TIMED_OUT, b""
+            finally:
+                if place is not None:
+                    place.request = None
             if place is not None:
                 place.finish(success=None, response_seconds=request.meta.get("download_latency"))
             stats.inc_value("robotstxt/response_count")

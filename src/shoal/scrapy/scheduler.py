@@ -31,6 +31,7 @@ from shoal.scrapy import crawl, names
 from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.dupefilter import judge
 from shoal.scrapy.feed import Feed
+from shoal.scrapy.guests import Guests
 from shoal.scrapy.identity import Identity
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
@@ -114,15 +115,17 @@ class Scheduler(BaseScheduler):
         )
         self._keeper.start()
         robots = Robots.take_over(frontier, self._crawler)
+        self._guests = Guests(frontier, joined.limits)
         self._feed = Feed(
-            frontier, crawl.tag_of(name), self._identity, self._outbox, robots, self._keeper, settings,
-            several=joined.limits.places > 1, wake=self.wake,
+            frontier, crawl.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests,
+            self._crawler.engine, settings, several=joined.limits.places > 1, wake=self.wake,
         )  # fmt: skip
         self._watch_engine()
         opened = self.df.open() if self._judge.asked else None
         if opened is not None:
             await opened
-        work = [self._outbox.run(), self._feed.run(), self._look()]
+        lease_seconds = self._session.settings.frontier.lease_seconds
+        work = [self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._look()]
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
             from shoal.scrapy.drain import Drain
@@ -211,6 +214,7 @@ class Scheduler(BaseScheduler):
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._outbox.empty()
                 await self._feed.close()
+                await self._guests.close()
                 if reason == "finished" and not self._settings.getbool("SCHEDULER_PERSIST"):
                     await self.frontier.crawls.finish(self.crawl_id)
                 await self.frontier.workers.leave()
@@ -252,6 +256,7 @@ class Scheduler(BaseScheduler):
                 if mono() - beaten > _BEAT_SECONDS:
                     beaten = mono()
                     await self._peers.beat()
+                    await self._guests.look()
                     state = (await self.frontier.crawls.get(self.crawl_id)).state
                     self._ended = self._ended or state in (State.STOPPED, State.EXPIRED, State.DELETED)
                     self._waiting = (await self.frontier.crawls.count(self.crawl_id)).waiting
@@ -263,9 +268,8 @@ class Scheduler(BaseScheduler):
     async def _look_if_finished(self) -> bool:
         """Whether there was reason to look: this process has nothing to do."""
         if self.frontier.epochs != self._epochs:
-            # The store may have forgotten what it was told last.
             self._epochs = self.frontier.epochs
-            self._identity.recent.clear()
+            self._identity.forget()
         if not (self._feed.idle and self._feed.hungry and not len(self._outbox)):
             self._finished_mono = 0.0
             return False

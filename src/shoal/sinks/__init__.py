@@ -17,28 +17,43 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from shoal.errors import SinkRefused
+from shoal.model.record import Capture, Item, Record
 from shoal.settings import masked
 from shoal.sinks.contract import Key, Sink
 from shoal.sinks.packing import ZSTD_MODULE, packed
 from shoal.sinks.part import folder_of
 from shoal.sinks.server import address_of
 
-__all__ = ["Key", "Sink", "check_output", "gather", "has_parts", "is_local", "open_sink"]
+__all__ = ["Key", "Sink", "check_output", "gather", "has_parts", "is_local", "is_name", "open_sink", "takes"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 
 
 class Place(enum.Enum):
-    """What an output is: a file or a folder of this machine, or a table of a server."""
+    """What an output is: a file or a folder of this machine, a table or a stream of a server, or a running program."""
 
     FILE = "file"
     FOLDER = "folder"
     SERVER = "server"
+    STREAM = "stream"
+    CALLER = "caller"
+
+
+class Holds(enum.Enum):
+    """What a technology keeps of a crawl."""
+
+    TABLES = "pages and items, in tables of their own"
+    LINES = "the items of a spider, or the pages where there is none"
+    ANSWERS = "captures"
 
 
 class Kind(NamedTuple):
     """One technology: its scheme, the endings that mean it without one, its module and its class.
 
-    `parts` says that workers write parts which somebody has to gather. `driver` is the package that the module needs
-    beyond what Shoal brings, `extra` the extra of Shoal that installs it, `alias` another spelling of the scheme.
+    The class takes the path or address, `worker`, `on_trouble` and `spider`, whether the crawl has one. `holds` says
+    which records it keeps; it passes over others. `parts` says that workers write parts which somebody has to gather:
+    `gather` of the module takes `live`, `replay` and `spider`. `driver` is the package that the module needs beyond
+    what Shoal brings, `extra` the extra of Shoal that installs it, `alias` another spelling of the scheme.
     """
 
     scheme: str
@@ -46,6 +61,7 @@ class Kind(NamedTuple):
     module: str
     sink: str
     parts: bool
+    holds: Holds = Holds.LINES
     place: Place = Place.FILE
     driver: str = ""
     extra: str = ""
@@ -53,21 +69,31 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("sqlite", (".db", ".sqlite", ".sqlite3"), "shoal.sinks.sqlite", "SqliteSink", parts=False),
+    Kind("sqlite", (".db", ".sqlite", ".sqlite3"), "shoal.sinks.sqlite", "SqliteSink", parts=False, holds=Holds.TABLES),
     Kind("jsonl", packed(".jsonl", ".ndjson"), "shoal.sinks.jsonl", "JsonLinesSink", parts=True),
     Kind("csv", packed(".csv"), "shoal.sinks.csv", "CsvSink", parts=True),
     Kind(
         "parquet", (".parquet",), "shoal.sinks.parquet", "ParquetSink", parts=True,
         place=Place.FOLDER, driver="pyarrow", extra="parquet",
     ),
+    Kind("warc", (), "shoal.sinks.warc", "WarcSink", parts=True, holds=Holds.ANSWERS, place=Place.FOLDER),
     Kind(
-        "postgresql", (), "shoal.sinks.postgresql", "PostgresqlSink", parts=False,
+        "postgresql", (), "shoal.sinks.postgresql", "PostgresqlSink", parts=False, holds=Holds.TABLES,
         place=Place.SERVER, driver="asyncpg", extra="postgresql", alias="postgres",
     ),
     Kind(
-        "mysql", (), "shoal.sinks.mysql", "MysqlSink", parts=False,
+        "mysql", (), "shoal.sinks.mysql", "MysqlSink", parts=False, holds=Holds.TABLES,
         place=Place.SERVER, driver="asyncmy", extra="mysql", alias="mariadb",
     ),
+    Kind("redis", (), "shoal.sinks.redis", "RedisSink", parts=False, place=Place.STREAM),
+    Kind("rediss", (), "shoal.sinks.redis", "RedisSink", parts=False, place=Place.STREAM),
+    Kind(
+        "kafka", (), "shoal.sinks.kafka", "KafkaSink", parts=False,
+        place=Place.STREAM, driver="confluent_kafka", extra="kafka",
+    ),
+    Kind("amqp", (), "shoal.sinks.amqp", "AmqpSink", parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp"),
+    Kind("amqps", (), "shoal.sinks.amqp", "AmqpSink", parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp"),
+    Kind("caller", (), "shoal.sinks.caller", "CallerSink", parts=False, place=Place.CALLER),
 )  # fmt: skip
 
 
@@ -124,9 +150,14 @@ def _check_path(kind: Kind, path: Path) -> None:
         raise SinkRefused(f"The output {path} cannot be read and written by this user.")
 
 
+def is_name(output: str) -> bool:
+    """Whether an output is written as its name in the workers' settings."""
+    return _NAME.match(output) is not None
+
+
 def is_local(uri: str) -> bool:
     """Whether this output is a file of this machine, so that workers of other machines cannot write it."""
-    return _parsed(uri)[0].place is not Place.SERVER
+    return _parsed(uri)[0].place in (Place.FILE, Place.FOLDER)
 
 
 def has_parts(uri: str) -> bool:
@@ -135,18 +166,30 @@ def has_parts(uri: str) -> bool:
     return kind.parts and folder_of(Path(where)).exists()
 
 
-def open_sink(uri: str, *, worker: str, on_trouble: Callable[[str], None] | None = None) -> Sink:
-    """One worker's sink for this output, to be opened by its `open`.
+def takes(uri: str, *, spider: bool) -> tuple[type, ...]:
+    """The types of records that this output keeps of a crawl with or without a spider; it passes over others."""
+    holds = _parsed(uri)[0].holds
+    if holds is Holds.TABLES:
+        return (Record, Item)
+    if holds is Holds.ANSWERS:
+        return (Capture,)
+    return (Item,) if spider else (Record,)
+
+
+def open_sink(uri: str, *, worker: str, on_trouble: Callable[[str], None] | None = None, spider: bool = False) -> Sink:
+    """One worker's sink for this output of a crawl with or without a spider, to be opened by its `open`.
 
     `on_trouble` is told in one sentence what the output waits for, about once a minute, and '' when it works again.
     """
     kind, where = _parsed(uri)
     _check_driver(kind, where)
     make = getattr(importlib.import_module(kind.module), kind.sink)
-    return cast(Sink, make(where, worker=worker, on_trouble=on_trouble or (lambda sentence: None)))
+    return cast(Sink, make(where, worker=worker, on_trouble=on_trouble or (lambda sentence: None), spider=spider))
 
 
-async def gather(uri: str, *, live: Collection[str], replay: Callable[[bytes], Awaitable[Collection[Key]]]) -> None:
+async def gather(
+    uri: str, *, live: Collection[str], replay: Callable[[bytes], Awaitable[Collection[Key]]], spider: bool = False
+) -> None:
     """Make visible what is finished. `live` are the workers that still write; nothing is to be done for databases.
 
     `replay` shows the receipt of a batch whose worker died to the store, and returns the keys that were refused.
@@ -154,7 +197,7 @@ async def gather(uri: str, *, live: Collection[str], replay: Callable[[bytes], A
     kind, path = _parsed(uri)
     if kind.parts:
         _check_driver(kind, path)
-        await importlib.import_module(kind.module).gather(path, live=live, replay=replay)
+        await importlib.import_module(kind.module).gather(path, live=live, replay=replay, spider=spider)
 
 
 def _parsed(uri: str) -> tuple[Kind, Path | str]:
@@ -172,14 +215,21 @@ def _parsed(uri: str) -> tuple[Kind, Path | str]:
         kind = next((kind for kind in KINDS if scheme in (kind.scheme, kind.alias)), None)
     if kind is None or not path:
         endings = ", ".join(ending for kind in KINDS for ending in kind.endings)
-        schemes = " or ".join(f"{kind.scheme}:" for kind in KINDS if kind.place is not Place.SERVER)
-        servers = " or ".join(f"{kind.scheme}://" for kind in KINDS if kind.place is Place.SERVER)
+        local = (Place.FILE, Place.FOLDER)
+        schemes = " or ".join(f"{kind.scheme}:" for kind in KINDS if kind.place in local)
+        servers = " or ".join(f"{kind.scheme}://" for kind in KINDS if kind.place in (Place.SERVER, Place.STREAM))
         raise SinkRefused(
             f"No output takes {shown}; name a file that ends in {endings}, put {schemes} before it, or give an address "
             f"that begins with {servers}."
         )
+    if kind.place is Place.CALLER:
+        return kind, uri
     if kind.place is Place.SERVER:
         return kind, address_of(uri, kind.scheme).uri
+    if kind.place is Place.STREAM:
+        from shoal.sinks.stream import stream_of
+
+        return kind, stream_of(uri).uri
     if re.match(r"//[^/]", path):
         raise SinkRefused(f"The output {shown} names a server where a file is meant; write {kind.scheme}:PATH.")
     try:

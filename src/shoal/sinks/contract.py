@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from shoal.model.record import Record
+from shoal.model.record import Capture, Item, Record
 
 Key = tuple[str, str]
+Stored = Record | Item | Capture
 
 
 class Sink(Protocol):
@@ -28,7 +29,7 @@ class Sink(Protocol):
     async def open(self) -> None:
         """Connect, make what is missing. SinkRefused in one sentence when this output can never work as it is."""
 
-    async def write(self, records: Sequence[Record], receipt: bytes) -> None:
+    async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         """Keep a batch: one record of a key, the last one. Cancelling it leaves a sink that can write on.
 
         Raises SinkUnavailable when it cannot be done now, SinkRefused when it never will.

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import msgspec
 
-from shoal.model.record import Record
+from shoal.model.record import Item
+from shoal.sinks import gathering
 from shoal.sinks.contract import Key
-from shoal.sinks.gathering import gather
-from shoal.sinks.row import moment
+from shoal.sinks.gathering import Replay
+from shoal.sinks.row import Row, data_text, moment
 from shoal.sinks.writing import PartsSink
-
-__all__ = ["JsonLinesSink", "gather"]
 
 _ENCODER = msgspec.json.Encoder()
 
 
 class JsonLinesSink(PartsSink):
-    def _encoded(self, records: Sequence[Record]) -> dict[Key, bytes]:
-        return {record.key: _line(record) for record in records}
+    def _encoded(self, records: Sequence[Row]) -> dict[Key, bytes]:
+        return {record.key: json_line(record) for record in records}
 
 
-def _line(record: Record) -> bytes:
+async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
+    await gathering.gather(output, live=live, replay=replay)
+
+
+def json_line(record: Row) -> bytes:
+    """UnicodeEncodeError for text that needs `encodable`."""
+    if isinstance(record, Item):
+        raw = msgspec.Raw(data_text(record.data).encode())
+        return _ENCODER.encode(msgspec.structs.replace(record, fetched_at=moment(record), data=raw)) + b"\n"
     shown = msgspec.structs.replace(record, error=record.error or None, fetched_at=moment(record))
     return _ENCODER.encode(shown) + b"\n"

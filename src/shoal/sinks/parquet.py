@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Record
+from shoal.model.record import Item, Record
 from shoal.sinks import gathering
 from shoal.sinks.contract import Key
 from shoal.sinks.gathering import Gatherer, Replay
-from shoal.sinks.part import OpenPart, Piece, flush, scan, sync_folder
-from shoal.sinks.row import COLUMNS, last_of_each
+from shoal.sinks.part import OpenPart, Piece, flush, is_refused, scan, sync_folder
+from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, Row, data_text, last_of_each
 from shoal.sinks.writing import PartsSink
 
 # Larger files are read faster; these are what a reader waits for at most, and what a worker converts at once.
@@ -42,7 +42,12 @@ _HINTS = get_type_hints(Record)
 SCHEMA = pa.schema(
     [pa.field(name, _SPECIAL.get(name) or _TYPES[_HINTS[name]], name in ("error", "fetched_at")) for name in COLUMNS]
 )
+_ITEM_TYPES = {"number": pa.int64(), "fetched_at": _SPECIAL["fetched_at"]}
+ITEM_SCHEMA = pa.schema(
+    [pa.field(name, _ITEM_TYPES.get(name, pa.string()), name == "fetched_at") for name in ITEM_COLUMNS]
+)
 _ERROR, _REDIRECTS, _FETCHED_AT = (COLUMNS.index(name) for name in ("error", "redirects", "fetched_at"))
+_ITEM_FETCHED_AT, _DATA = ITEM_COLUMNS.index("fetched_at"), ITEM_COLUMNS.index("data")
 
 
 class ParquetSink(PartsSink):
@@ -55,15 +60,18 @@ class ParquetSink(PartsSink):
             self._path.mkdir(exist_ok=True)
         except FileExistsError:
             raise SinkRefused(f"The output {self._path} is a file; a folder of this name is needed.") from None
+        found = next(self._path.glob("*.parquet"), None)
+        if found is not None and _has_items(found) is not (self._holds is Item):
+            raise SinkRefused(f"The output {self._path} has files of other columns; name another folder.")
         with (self._path / f".{os.getpid()}.tmp").open("wb"):
             pass
         (self._path / f".{os.getpid()}.tmp").unlink()
 
-    def _encoded(self, records: Sequence[Record]) -> dict[Key, bytes]:
+    def _encoded(self, records: Sequence[Row]) -> dict[Key, bytes]:
         """A batch is one piece: its length is given to its first key, and refused rows are left out when it is read."""
         rows = last_of_each(records)
         lines = dict.fromkeys((record.key for record in rows), b"")
-        lines[rows[0].key] = _batch(rows)
+        lines[rows[0].key] = _item_batch(rows) if self._holds is Item else _batch(rows)
         return lines
 
     def _finish(self, part: OpenPart) -> None:
@@ -86,7 +94,7 @@ class _ParquetGatherer(Gatherer):
                 left.unlink(missing_ok=True)
 
 
-async def gather(output: Path, *, live: Collection[str], replay: Replay) -> None:
+async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
     await gathering.gather(output, live=live, replay=replay, gatherer=_ParquetGatherer)
 
 
@@ -113,6 +121,13 @@ def convert(part: Path, output: Path) -> None:
         new.unlink(missing_ok=True)
 
 
+def _has_items(file: Path) -> bool:
+    try:
+        return ITEM_COLUMNS[-1] in pq.read_schema(file).names
+    except pa.ArrowInvalid as error:
+        raise SinkRefused(f"The output {file.parent} has a file {file.name} that is no Parquet file.") from error
+
+
 def _groups(part: Path, pieces: Collection[Piece]) -> Iterator[pa.Table]:
     """What a part shows, in tables of the size of a row group."""
     waiting: list[pa.RecordBatch] = []
@@ -124,7 +139,7 @@ def _groups(part: Path, pieces: Collection[Piece]) -> Iterator[pa.Table]:
                 for batch in stream:
                     refused = set(piece.refused or ())
                     if refused:
-                        kept = [(crawl, url) not in refused for crawl, url, _ in piece.batch.lines]
+                        kept = [not is_refused((crawl, url), refused) for crawl, url, _ in piece.batch.lines]
                         batch = batch.filter(pa.array(kept))
                     if batch.num_rows:
                         waiting.append(batch)
@@ -136,14 +151,25 @@ def _groups(part: Path, pieces: Collection[Piece]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _batch(records: Sequence[Record]) -> bytes:
+def _batch(records: Sequence[Row]) -> bytes:
     columns = [list(column) for column in zip(*map(msgspec.structs.astuple, records), strict=True)]
     columns[_ERROR] = [error or None for error in columns[_ERROR]]
     columns[_FETCHED_AT] = [int(at * 1000) if at else None for at in columns[_FETCHED_AT]]
     columns[_REDIRECTS] = [[{"url": url, "status": status} for url, status in hops] for hops in columns[_REDIRECTS]]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return _stream(columns, SCHEMA)
+
+
+def _item_batch(items: Sequence[Row]) -> bytes:
+    columns = [list(column) for column in zip(*map(msgspec.structs.astuple, items), strict=True)]
+    columns[_ITEM_FETCHED_AT] = [int(at * 1000) if at else None for at in columns[_ITEM_FETCHED_AT]]
+    columns[_DATA] = [data_text(data) for data in columns[_DATA]]
+    return _stream(columns, ITEM_SCHEMA)
+
+
+def _stream(columns: Sequence[Sequence[object]], schema: pa.Schema) -> bytes:
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     target = pa.BufferOutputStream()
-    with pa.ipc.new_stream(target, SCHEMA) as stream:
-        stream.write_batch(pa.record_batch(arrays, schema=SCHEMA))
+    with pa.ipc.new_stream(target, schema) as stream:
+        stream.write_batch(pa.record_batch(arrays, schema=schema))
     encoded: bytes = target.getvalue().to_pybytes()
     return encoded

@@ -6,7 +6,7 @@
 A part is a row of entries. An entry is a line `checksum JSON`; lines of records follow the entry of their batch:
 
     batch    the receipt, the key and length of every line, and a checksum of the lines
-    settled  the keys of a batch that were refused
+    settled  the keys of a batch that were refused; a page's key stands for its items, too
 
 What a crash or a full disk leaves at the end is no entry, or one whose lines do not match, and does not count. One
 write and one fdatasync keep a batch with its receipt. What follows a batch was written after that: only a batch that
@@ -118,13 +118,19 @@ def visible(piece: Piece) -> Iterator[tuple[int, int]]:
     refused = set(piece.refused or ())
     start = end = piece.start
     for crawl, url, length in piece.batch.lines:
-        if (crawl, url) in refused:
+        if refused and is_refused((crawl, url), refused):
             if end > start:
                 yield start, end - start
             start = end + length
         end += length
     if end > start:
         yield start, end - start
+
+
+def is_refused(key: Key, refused: Collection[Key]) -> bool:
+    """Items go with their page: what is before `#` in an item's key is its page, and no URL of a visit has one."""
+    crawl, url = key
+    return key in refused or (crawl, url.partition("#")[0]) in refused
 
 
 def chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:

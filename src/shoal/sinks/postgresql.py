@@ -1,23 +1,26 @@
-"""PostgreSQL: a table with one row of a key, written by any number of workers at once.
+"""PostgreSQL: tables with one row of a key, written by any number of workers at once.
 
 One statement stores a batch: `INSERT ... SELECT FROM unnest(arrays) ON CONFLICT`, which measures faster than COPY into
 a temporary table. (asyncpg's `executemany` costs this process less, but hangs when it is cancelled.) The key is `id`, a
-hash of crawl and URL: an index of PostgreSQL cannot hold a long URL.
+hash of crawl and URL: an index of PostgreSQL cannot hold a long URL. That of items is `id`, of crawl, URL and spider,
+and `number`.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, get_type_hints
 
 import asyncpg
 import msgspec
 
-from shoal.model.record import Record
+from shoal.model.record import Item, Record
+from shoal.sinks.fields import MOST_COLUMNS, Kind, spread
 from shoal.sinks.patience import Hindrance
-from shoal.sinks.row import COLUMNS, REPLACEMENT, digest, encodable
-from shoal.sinks.server import CONNECT_SECONDS, QUIET_SECONDS, ServerSink
+from shoal.sinks.row import COLUMNS, REPLACEMENT, data_text, digest
+from shoal.sinks.server import CONNECT_SECONDS, QUIET_SECONDS, ServerSink, Table, item_id
 
 _TYPES = {
     str: "TEXT NOT NULL DEFAULT ''",
@@ -33,7 +36,19 @@ _SPECIAL = {
     "robots_ignored": "BOOLEAN NOT NULL DEFAULT false",
 }
 _HINTS = get_type_hints(Record)
-DEFINITIONS = {"id": "BYTEA PRIMARY KEY"} | {name: _SPECIAL.get(name) or _TYPES[_HINTS[name]] for name in COLUMNS}
+DEFINITIONS = {"id": "BYTEA"} | {name: _SPECIAL.get(name) or _TYPES[_HINTS[name]] for name in COLUMNS}
+ITEM_DEFINITIONS = {
+    "id": "BYTEA",
+    "crawl": "TEXT NOT NULL",
+    "url": "TEXT NOT NULL",
+    "spider": "TEXT NOT NULL",
+    "number": "BIGINT",
+    "fetched_at": "TIMESTAMPTZ",
+    "data": "JSONB NOT NULL DEFAULT '{}'",
+}
+SPIDER_DEFINITIONS = {name if name != "data" else "extra": told for name, told in ITEM_DEFINITIONS.items()}
+FIELDS = {Kind.TEXT: "text", Kind.NUMBER: "double precision", Kind.BOOLEAN: "boolean", Kind.JSON: "jsonb"}
+_KINDS = {told: kind for kind, told in FIELDS.items()}
 
 # Of 304 rows: what the row says of the page still holds; only when it was asked, and the newer validators, change.
 _CONFIRMED = {
@@ -41,10 +56,6 @@ _CONFIRMED = {
     "etag": "coalesce(nullif(excluded.etag, ''), stored.etag)",
     "last_modified": "coalesce(nullif(excluded.last_modified, ''), stored.last_modified)",
 }
-_ARRAYS = ", ".join(
-    f"${place}::{definition.partition(' NOT')[0].removesuffix(' PRIMARY KEY')}[]"
-    for place, definition in enumerate(DEFINITIONS.values(), 1)
-)
 _CHANGES = ", ".join(
     f"{name} = CASE WHEN excluded.status = 304 THEN {_CONFIRMED.get(name, f'stored.{name}')} ELSE excluded.{name} END"
     for name in COLUMNS
@@ -65,22 +76,27 @@ _HEALS = {
     "55": "is in use by others",
     "25006": "takes no changes now",
     "42P01": "lost its table",
+    "42703": "lost a column",
     "53100": "has no space left on its disk",
     "53": "has no room",
     "57": "is not ready",
     "58": "has an error of its disk",
 }
-_QUIET = ("08", "40", "55", "42P01")
+_QUIET = ("08", "40", "55", "42P01", "42703")
 _LOGIN = {"28": "check user and password", "3D000": "make it first", "42501": "let an administrator grant it"}
 
 
 class PostgresqlSink(ServerSink["asyncpg.Connection"]):
     scheme = "postgresql"
+    unfit = (UnicodeEncodeError, asyncpg.DataError)
+    nul = REPLACEMENT
 
     async def _connect(self) -> asyncpg.Connection:
         try:
             connection = await asyncpg.connect(
-                self._address.without("table"), timeout=CONNECT_SECONDS, server_settings={"application_name": "shoal"}
+                self._address.without("table", "table_per_spider"),
+                timeout=CONNECT_SECONDS,
+                server_settings={"application_name": "shoal"},
             )
         except asyncpg.InterfaceError as error:
             # Its text may quote the URI.
@@ -101,45 +117,88 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
         # What is acknowledged is never fetched again. A stronger setting than `on` is the administrator's to make.
         if await connection.fetchval("SHOW synchronous_commit") == "off":
             await connection.execute("SET synchronous_commit = on")
-        if DEFINITIONS.keys() - await self._columns(connection):
+        await self._ensure(connection, Table(self._address.table, DEFINITIONS, ("id",)))
+
+    async def _ensure_items(
+        self, connection: asyncpg.Connection, name: str, wanted: Mapping[str, Kind]
+    ) -> dict[str, Kind]:
+        definitions = SPIDER_DEFINITIONS if self._address.per_spider else ITEM_DEFINITIONS
+        columns = await self._ensure(connection, Table(name, definitions, ("id", "number")), wanted)
+        return {name: _KINDS[told] for name, told in columns.items() if name not in definitions and told in _KINDS}
+
+    async def _ensure(
+        self, connection: asyncpg.Connection, table: Table, wanted: Mapping[str, Kind] | None = None
+    ) -> dict[str, str]:
+        """Make the table or what it lacks; the types of its columns. What is `wanted` it has if it can."""
+        needed = table.definitions.keys() | (wanted or {}).keys()
+        columns = await self._columns(connection, table)
+        if needed - columns.keys():
             async with connection.transaction():
                 # Workers start together: only one of them at a time looks and changes.
-                await connection.execute("SELECT pg_advisory_xact_lock(hashtext('shoal ' || $1))", self._address.table)
-                await self._make(connection, await self._columns(connection))
+                await connection.execute("SELECT pg_advisory_xact_lock(hashtext('shoal ' || $1))", table.name)
+                await self._make(connection, table, await self._columns(connection, table))
+                columns = await self._columns(connection, table)
+                room = MOST_COLUMNS + len(table.definitions) - len(columns)
+                for name, kind in [one for one in (wanted or {}).items() if one[0] not in columns][: max(room, 0)]:
+                    await self._add_field(connection, table, name, kind)
+                columns = await self._columns(connection, table)
+        return columns
 
-    async def _columns(self, connection: asyncpg.Connection) -> set[str]:
-        """The columns of the table, none when it is not there; SinkRefused when it is somebody else's."""
-        columns = dict(await connection.fetch(_FIND_COLUMNS, self._table))
+    async def _columns(self, connection: asyncpg.Connection, table: Table) -> dict[str, str]:
+        """The types of the table's columns, none when it is not there; SinkRefused when it is somebody else's."""
+        columns = dict(await connection.fetch(_FIND_COLUMNS, _quoted(table.name)))
         if columns:
-            key = [name for (name,) in await connection.fetch(_FIND_KEY, self._table)]
-            if key != ["id"] or columns["id"] != "bytea" or not columns.keys() >= {"crawl", "url"}:
-                raise self._refused("has a table of this name that is not Shoal's; choose another by ?table=NAME")
-        return set(columns)
+            key = {name for (name,) in await connection.fetch(_FIND_KEY, _quoted(table.name))}
+            if key != set(table.key) or columns["id"] != "bytea" or not columns.keys() >= {"crawl", "url"}:
+                raise self._refused(f"has a table {table.name} that is not Shoal's; choose another by ?table=NAME")
+        return columns
 
-    async def _make(self, connection: asyncpg.Connection, found: set[str]) -> None:
+    async def _make(self, connection: asyncpg.Connection, table: Table, found: Mapping[str, str]) -> None:
+        quoted = _quoted(table.name)
         if found:
-            for name in DEFINITIONS.keys() - found:
-                await connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {name} {DEFINITIONS[name]}")
+            for name in table.definitions.keys() - found:
+                await connection.execute(f"ALTER TABLE {quoted} ADD COLUMN {name} {table.definitions[name]}")
             return
-        columns = ", ".join(f"{name} {definition}" for name, definition in DEFINITIONS.items())
-        await connection.execute(f"CREATE TABLE {self._table} ({columns})")
+        columns = ", ".join(f"{name} {definition}" for name, definition in table.definitions.items())
+        await connection.execute(f"CREATE TABLE {quoted} ({columns}, PRIMARY KEY ({', '.join(table.key)}))")
+        for name in table.definitions.keys() & {"text", "data", "extra"}:
+            try:
+                async with connection.transaction():
+                    # Texts compressed with lz4 are stored twice as fast as with the default.
+                    await connection.execute(f"ALTER TABLE {quoted} ALTER COLUMN {name} SET COMPRESSION lz4")
+            except (asyncpg.FeatureNotSupportedError, asyncpg.PostgresSyntaxError, asyncpg.InvalidParameterValueError):
+                pass  # before version 14, or built without lz4
+
+    async def _add_field(self, connection: asyncpg.Connection, table: Table, name: str, kind: Kind) -> None:
         try:
             async with connection.transaction():
-                # Texts compressed with lz4 are stored twice as fast as with the default.
-                await connection.execute(f"ALTER TABLE {self._table} ALTER COLUMN text SET COMPRESSION lz4")
-        except (asyncpg.FeatureNotSupportedError, asyncpg.PostgresSyntaxError, asyncpg.InvalidParameterValueError):
-            pass  # before version 14, or built without lz4
+                await connection.execute(f'ALTER TABLE {_quoted(table.name)} ADD COLUMN "{name}" {FIELDS[kind]}')
+        except asyncpg.SyntaxOrAccessError:
+            pass  # a name that PostgreSQL keeps for itself, or a right that is missing: there is `extra`
 
-    async def _store(self, connection: asyncpg.Connection, records: Sequence[Record]) -> None:
-        statement = (
-            f"INSERT INTO {self._table} AS stored ({', '.join(DEFINITIONS)}) SELECT * FROM unnest({_ARRAYS}) "  # noqa: S608 - names of fields and a checked table
-            f"ON CONFLICT (id) DO UPDATE SET {_CHANGES}"
-        )
-        try:
-            await connection.execute(statement, *_arrays(records))
-        except (UnicodeEncodeError, asyncpg.DataError):
-            # Text that PostgreSQL cannot hold. Nothing was stored, and the connection is as before.
-            await connection.execute(statement, *_arrays([encodable(one, nul=REPLACEMENT) for one in records]))
+    def _transaction(self, connection: asyncpg.Connection) -> AbstractAsyncContextManager[Any]:
+        transaction: AbstractAsyncContextManager[Any] = connection.transaction()
+        return transaction
+
+    async def _upsert_pages(self, connection: asyncpg.Connection, pages: Sequence[Record]) -> None:
+        insert = _insert(self._address.table, DEFINITIONS)
+        await connection.execute(f"{insert} ON CONFLICT (id) DO UPDATE SET {_CHANGES}", *_arrays(map(_row, pages)))
+
+    async def _forget(
+        self, connection: asyncpg.Connection, table: str, ids: Sequence[bytes], items: Sequence[Item]
+    ) -> None:
+        await connection.execute(f"DELETE FROM {_quoted(table)} WHERE id = ANY ($1::bytea[])", ids)  # noqa: S608 - a checked table
+
+    async def _upsert_items(self, connection: asyncpg.Connection, table: str, items: Sequence[Item]) -> None:
+        fields = {name: kind for name, kind in self._seen[table].items() if kind is not None}
+        if self._address.per_spider:
+            columns = SPIDER_DEFINITIONS | {f'"{name}"': FIELDS[kind] for name, kind in fields.items()}
+        else:
+            columns = ITEM_DEFINITIONS
+        changes = ", ".join(f"{name} = excluded.{name}" for name in columns)
+        rows = (_item_row(item, fields, per_spider=self._address.per_spider) for item in items)
+        insert = _insert(table, columns)
+        await connection.execute(f"{insert} ON CONFLICT (id, number) DO UPDATE SET {changes}", *_arrays(rows))
 
     async def _disconnect(self, connection: asyncpg.Connection) -> None:
         await connection.close()
@@ -160,21 +219,37 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
             return Hindrance("lost the connection", quiet_seconds=QUIET_SECONDS)
         return super()._meaning(error, connected=connected)
 
-    @property
-    def _table(self) -> str:
-        return ".".join(f'"{name}"' for name in self._address.table.split("."))
+
+def _quoted(table: str) -> str:
+    return ".".join(f'"{name}"' for name in table.split("."))
 
 
-def _arrays(records: Sequence[Record]) -> list[list[Any]]:
+def _insert(table: str, columns: Mapping[str, str]) -> str:
+    arrays = (f"${place}::{told.partition(' NOT')[0]}[]" for place, told in enumerate(columns.values(), 1))
+    return f"INSERT INTO {_quoted(table)} AS stored ({', '.join(columns)}) SELECT * FROM unnest({', '.join(arrays)})"  # noqa: S608 - names of columns and a checked table
+
+
+def _arrays(rows: Iterable[list[Any]]) -> list[list[Any]]:
     """One array per column, in the order of ids: workers that meet wait for each other, and never in a circle."""
-    rows = sorted(map(_row, records), key=lambda row: row[0])
-    return [list(column) for column in zip(*rows, strict=True)]
+    return [list(column) for column in zip(*sorted(rows, key=lambda row: row[0]), strict=True)]
 
 
 def _row(record: Record) -> list[Any]:
     values: list[Any] = list(msgspec.structs.astuple(record))
     values[_ERROR] = record.error or None
     values[_REDIRECTS] = msgspec.json.encode(record.redirects).decode() if record.redirects else "[]"
-    at = record.fetched_at
-    values[_FETCHED_AT] = datetime.datetime.fromtimestamp(at, datetime.UTC) if at else None
-    return [digest(record), *values]
+    values[_FETCHED_AT] = _moment(record.fetched_at)
+    return [digest(record.crawl, record.url), *values]
+
+
+def _item_row(item: Item, fields: Mapping[str, Kind], *, per_spider: bool) -> list[Any]:
+    row: dict[str, Any] = {}
+    data = item.data
+    if per_spider:
+        row, data = spread(data, fields)
+    fixed = [item_id(item), item.crawl, item.url, item.spider, item.number, _moment(item.fetched_at), data_text(data)]
+    return fixed + [row.get(name) for name in fields]
+
+
+def _moment(at: float) -> datetime.datetime | None:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC) if at else None

@@ -1,20 +1,36 @@
-"""A record as outputs show it: one column per field of Record, with the same names and values in every technology."""
+"""Records as outputs show them: one column per field, with the same names and values in every technology.
+
+A page is a row of COLUMNS, an item one of ITEM_COLUMNS, whose `data` is a JSON object. What JSON cannot carry never
+costs a row: `data_text` says what becomes of it.
+"""
 
 from __future__ import annotations
 
 import datetime
 import hashlib
+import json
+import math
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from shoal.model.record import Record
+from shoal.model.record import Item, Record
+from shoal.sinks.contract import Key, Stored
 
 COLUMNS: tuple[str, ...] = Record.__struct_fields__
+ITEM_COLUMNS: tuple[str, ...] = Item.__struct_fields__
 REPLACEMENT = "\ufffd"
+# What is nested deeper than this is null: C and Python give up at about a thousand levels.
+DEEPEST = 200
+
+Row = Record | Item
+One = TypeVar("One", bound=Stored)
+
+_ENCODER = msgspec.json.Encoder()
 
 
-def moment(record: Record) -> str | None:
+def moment(record: Row) -> str | None:
     """When it was fetched, as ISO 8601 in UTC with milliseconds, which sorts as text; None when it never was."""
     if not record.fetched_at:
         return None
@@ -22,30 +38,71 @@ def moment(record: Record) -> str | None:
     return text.removesuffix("+00:00") + "Z"
 
 
-def digest(record: Record) -> bytes:
-    """The key in 16 bytes, for databases whose indexes cannot hold a long URL."""
-    return hashlib.sha256(f"{record.crawl}\0{record.url}".encode()).digest()[:16]
+def digest(*key: str) -> bytes:
+    """A key in 16 bytes, for databases whose indexes cannot hold a long URL."""
+    return hashlib.sha256("\0".join(key).encode()).digest()[:16]
 
 
-def last_of_each(records: Sequence[Record]) -> Sequence[Record]:
+def last_of_each(records: Sequence[One]) -> Sequence[One]:
     """One record of each key: the last one, to which a 304 only adds."""
-    if len({record.key for record in records}) == len(records):
+    # A page and its capture have the same key.
+    if len({(type(record), record.key) for record in records}) == len(records):
         return records
-    kept: dict[tuple[str, str], Record] = {}
+    kept: dict[tuple[type, Key], One] = {}
     for record in records:
-        before = kept.get(record.key)
-        if before is not None and record.status == 304:
+        key = type(record), record.key
+        before = kept.get(key)
+        if isinstance(record, Record) and isinstance(before, Record) and record.status == 304:
             record = msgspec.structs.replace(
                 before,
                 fetched_at=record.fetched_at,
                 etag=record.etag or before.etag,
                 last_modified=record.last_modified or before.last_modified,
             )
-        kept[record.key] = record
+        kept[key] = record
     return list(kept.values())
 
 
-def encodable(record: Record, *, nul: str = "\0") -> Record:
+def visited(records: Sequence[Stored]) -> list[tuple[str, str, str]]:
+    """Crawl, URL and spider of the pages whose items in a batch are all that they have."""
+    return [
+        (record.crawl, record.url, record.spider)
+        for record in records
+        if isinstance(record, Record) and record.spider and record.status != 304
+    ]
+
+
+def data_text(data: Any) -> str:
+    """Plain values as JSON. NaN and infinity are null, half a surrogate pair is U+FFFD, a stranger is its text."""
+    try:
+        return _ENCODER.encode(data).decode()
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps(plain(data), ensure_ascii=False)
+
+
+def plain(value: Any, *, nul: str = "\0", longest: int | None = None, depth: int = 0) -> Any:
+    """The value as any JSON reader takes it, with texts that UTF-8 can carry, cut at `longest` characters."""
+
+    def inner(value: Any) -> Any:
+        return plain(value, nul=nul, longest=longest, depth=depth + 1)
+
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        # Python writes no more than 4300 digits.
+        return value if value.bit_length() < 14_000 else hex(value)
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        if depth >= DEEPEST:
+            return None
+        if isinstance(value, dict):
+            return {inner(str(name)): inner(one) for name, one in value.items()}
+        return [inner(one) for one in value]
+    return whole(str(value))[:longest].replace("\0", nul)
+
+
+def encodable(record: One, *, nul: str = "\0") -> One:
     """The record as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD.
 
     Rare, so it is done to batches that failed to encode and to no others. `nul` stands in for NUL where that cannot be.
@@ -54,9 +111,15 @@ def encodable(record: Record, *, nul: str = "\0") -> Record:
     def carried(text: str) -> str:
         return whole(text).replace("\0", nul)
 
-    texts = {name: carried(value) for name in COLUMNS if isinstance(value := getattr(record, name), str)}
-    hops = tuple((carried(url), status) for url, status in record.redirects)
-    return msgspec.structs.replace(record, **texts, redirects=hops)
+    texts = {
+        name: carried(value) for name in record.__struct_fields__ if isinstance(value := getattr(record, name), str)
+    }
+    if isinstance(record, Record):
+        hops = tuple((carried(url), status) for url, status in record.redirects)
+        return msgspec.structs.replace(record, **texts, redirects=hops)
+    if isinstance(record, Item):
+        return msgspec.structs.replace(record, **texts, data=plain(record.data, nul=nul))
+    return record
 
 
 def whole(text: str) -> str:

@@ -2,7 +2,8 @@
 
 A technology says how to connect, how to store rows, and what its errors mean. This module owns the patience around it:
 a server that is away, restarts, is full or does not answer is tried again, and a batch that was stored without the
-answer coming back is stored again, which changes nothing.
+answer coming back is stored again, which changes nothing. It also owns the order of a batch with items: tables and
+columns that are missing are made first, then one transaction writes pages and replaces their items.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import re
 import socket
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from shoal.errors import SinkRefused, SinkUnavailable
-from shoal.model.record import Record
+from shoal.model.record import Item, Record
 from shoal.settings import masked
-from shoal.sinks.contract import Key
+from shoal.sinks.contract import Key, Stored
+from shoal.sinks.fields import MOST_COLUMNS, Kind, kinds
 from shoal.sinks.patience import Hindrance, persist
-from shoal.sinks.row import last_of_each
+from shoal.sinks.row import data_text, digest, encodable, last_of_each, visited
 
 # How long an attempt may take. A server that is frozen, or a network that swallows packets, says nothing at all.
 ANSWER_SECONDS = 60.0
@@ -32,7 +35,18 @@ QUIET_SECONDS = 5.0
 # One statement carries at most this much text, so that a batch of large pages stays below every server's limits.
 STATEMENT_CHARACTERS = 8_000_000
 
+# Of tables, in every server.
+NAME_LENGTH = 63
+
 Connection = TypeVar("Connection")
+
+
+class Table(NamedTuple):
+    """A table as it has to be: its name, the definitions of its columns, and which of them are its key."""
+
+    name: str
+    definitions: Mapping[str, str]
+    key: tuple[str, ...]
 
 
 class Address(NamedTuple):
@@ -53,6 +67,20 @@ class Address(NamedTuple):
         options = {name: value for name, value in self.options.items() if name not in names}
         return self.uri.partition("?")[0] + ("?" + urlencode(options) if options else "")
 
+    @property
+    def per_spider(self) -> bool:
+        return "table_per_spider" in self.options
+
+    def items(self, spider: str) -> str:
+        """The table of a spider's items. Spiders of similar names may share one: their rows differ by `spider`."""
+        schema, dot, table = self.table.rpartition(".")
+        name = "items" if table == "pages" else f"{table}_items"
+        if self.per_spider:
+            name += "_" + re.sub(r"[^a-z0-9]+", "_", spider.lower())
+        if len(name) > NAME_LENGTH:
+            name = f"{name[: NAME_LENGTH - 9]}_{digest(name).hex()[:8]}"
+        return schema + dot + name
+
 
 def address_of(uri: str, scheme: str) -> Address:
     """SinkRefused in one sentence for what is no address. The message shows no part of a URI that may be a secret."""
@@ -64,7 +92,8 @@ def address_of(uri: str, scheme: str) -> Address:
     try:
         parts = urlsplit(f"{scheme}:{uri.partition(':')[2]}")
         port = parts.port or 0
-        asked = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        query = re.sub(r"(?<![^&])table_per_spider(?![^&])", "table_per_spider=yes", parts.query)
+        asked = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
         raise SinkRefused(f"The output {shown} is no address of a database; {advice}.") from None
     database = unquote(parts.path.removeprefix("/"))
@@ -72,6 +101,8 @@ def address_of(uri: str, scheme: str) -> Address:
         raise SinkRefused(f"The output {shown} names no database; {advice}.")
     options = {"table": "pages"} | dict(asked)
     table = options["table"]
+    if options.get("table_per_spider", "yes") != "yes":
+        raise SinkRefused(f"The output {shown} has an option table_per_spider with a value; leave the value out.")
     # PostgreSQL has schemas in a database; what MySQL calls a schema is the database.
     name = r"[A-Za-z_][A-Za-z0-9_]{0,59}"
     if not re.fullmatch(rf"({name}\.)?{name}" if scheme == "postgresql" else name, table):
@@ -87,12 +118,18 @@ class ServerSink(ABC, Generic[Connection]):
     """One worker's connection to one table."""
 
     scheme: str
+    # What a technology raises for text that it cannot hold, and what it takes in place of a NUL.
+    unfit: ClassVar[tuple[type[Exception], ...]] = (UnicodeEncodeError,)
+    nul = "\0"
 
-    def __init__(self, uri: str, *, worker: str, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, uri: str, *, worker: str, on_trouble: Callable[[str], None], spider: bool = False) -> None:
         self._address = address_of(uri, self.scheme)
         self._on_trouble = on_trouble
         self._connection: Connection | None = None
         self._closed = False
+        self._spider = spider
+        # The tables of items that this connection has seen, with the kinds of their fields: None has no column.
+        self._seen: dict[str, dict[str, Kind | None]] = {}
 
     async def open(self) -> None:
         async def nothing(connection: Connection) -> None:
@@ -100,11 +137,15 @@ class ServerSink(ABC, Generic[Connection]):
 
         await self._persist(nothing)
 
-    async def write(self, records: Sequence[Record], receipt: bytes) -> None:
+    async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         for some in statements(last_of_each(records)):
 
-            async def store(connection: Connection, some: Sequence[Record] = some) -> None:
-                await self._store(connection, some)
+            async def store(connection: Connection, some: Sequence[Stored] = some) -> None:
+                try:
+                    await self._store(connection, some)
+                except self.unfit:
+                    # Nothing was stored, and the connection is as before.
+                    await self._store(connection, [encodable(one, nul=self.nul) for one in some])
 
             await self._persist(store)
 
@@ -131,7 +172,12 @@ class ServerSink(ABC, Generic[Connection]):
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if self._connection is None:
-                    self._connection = await self._connect()
+                    self._seen.clear()
+                    connection = await self._connect()
+                    self._connection = connection
+                    if self._spider and not self._address.per_spider:
+                        # A table that cannot be made is refused before the crawl begins.
+                        await self._expect(connection, self._address.items(""), {})
                 await work(self._connection)
         except BaseException as error:
             connected = self._connection is not None
@@ -142,6 +188,37 @@ class ServerSink(ABC, Generic[Connection]):
             if isinstance(error, Exception) and not isinstance(error, SinkRefused | Hindrance):
                 raise self._meaning(error, connected=connected) from error
             raise
+
+    async def _store(self, connection: Connection, records: Sequence[Stored]) -> None:
+        pages = [record for record in records if isinstance(record, Record)]
+        items = [record for record in records if isinstance(record, Item)]
+        replaced = visited(pages)
+        if not items and not replaced:
+            if pages:
+                await self._upsert_pages(connection, pages)
+            return
+        tables: dict[str, tuple[list[bytes], list[Item]]] = {}
+        for crawl, url, spider in replaced:
+            tables.setdefault(self._address.items(spider), ([], []))[0].append(digest(crawl, url, spider))
+        for item in items:
+            tables.setdefault(self._address.items(item.spider), ([], []))[1].append(item)
+        for table, (_, some) in tables.items():
+            await self._expect(connection, table, kinds(some) if self._address.per_spider else {})
+        async with self._transaction(connection):
+            # Pages first: whoever writes the items of the same page waits here until these are committed.
+            if pages:
+                await self._upsert_pages(connection, pages)
+            for table, (ids, some) in sorted(tables.items()):
+                await self._forget(connection, table, ids, some)
+                if some:
+                    await self._upsert_items(connection, table, some)
+
+    async def _expect(self, connection: Connection, name: str, wanted: Mapping[str, Kind]) -> None:
+        """See to it that a table of items is there, with these columns if it can have them."""
+        seen = self._seen.get(name)
+        if seen is None or (wanted.keys() - seen and len(seen) < MOST_COLUMNS):
+            found = await self._ensure_items(connection, name, wanted)
+            self._seen[name] = {**dict.fromkeys(wanted), **(seen or {}), **found}
 
     def _meaning(self, error: Exception, *, connected: bool) -> Exception:
         for one in (error, error.__cause__):
@@ -161,8 +238,23 @@ class ServerSink(ABC, Generic[Connection]):
         """A connection to a table that is there and Shoal's."""
 
     @abstractmethod
-    async def _store(self, connection: Connection, records: Sequence[Record]) -> None:
-        """Upsert rows of different keys, committed when it returns."""
+    def _transaction(self, connection: Connection) -> AbstractAsyncContextManager[Any]:
+        """Committed at the end; undone, with a connection that goes on, by an exception of `unfit`."""
+
+    @abstractmethod
+    async def _ensure_items(self, connection: Connection, name: str, wanted: Mapping[str, Kind]) -> dict[str, Kind]:
+        """Make the table or what it lacks, outside of transactions; the kinds of its fields by column."""
+
+    @abstractmethod
+    async def _upsert_pages(self, connection: Connection, pages: Sequence[Record]) -> None:
+        """Rows of different keys, committed when it returns unless a transaction is open."""
+
+    @abstractmethod
+    async def _forget(self, connection: Connection, table: str, ids: Sequence[bytes], items: Sequence[Item]) -> None:
+        """Delete the items of these pages, at least those that are not written again at once."""
+
+    @abstractmethod
+    async def _upsert_items(self, connection: Connection, table: str, items: Sequence[Item]) -> None: ...
 
     @abstractmethod
     async def _disconnect(self, connection: Connection) -> None: ...
@@ -172,17 +264,33 @@ class ServerSink(ABC, Generic[Connection]):
         """Close it at once, whatever it is doing."""
 
 
-def statements(records: Sequence[Record], most: int = STATEMENT_CHARACTERS) -> Iterator[Sequence[Record]]:
-    """The records in groups of at most so much text each, at least one record a group."""
-    start = characters = 0
-    for at, record in enumerate(records):
-        more = len(record.text) + 1000
-        if at > start and characters + more > most:
-            yield records[start:at]
-            start, characters = at, 0
+def item_id(item: Item) -> bytes:
+    """The items of one page have one id: with `number` it is their key, and alone it finds them all."""
+    return digest(item.crawl, item.url, item.spider)
+
+
+def statements(records: Sequence[Stored], most: int = STATEMENT_CHARACTERS) -> Iterator[Sequence[Stored]]:
+    """The records in groups of at most so much text each, at least one a group. A page is with its items."""
+    pages: dict[tuple[str, str], list[Stored]] = {}
+    for record in records:
+        pages.setdefault((record.crawl, record.url), []).append(record)
+    group: list[Stored] = []
+    characters = 0
+    for some in pages.values():
+        more = sum(map(_characters, some))
+        if group and characters + more > most:
+            yield group
+            group, characters = [], 0
+        group += some
         characters += more
-    if start < len(records):
-        yield records[start:]
+    if group:
+        yield group
+
+
+def _characters(record: Stored) -> int:
+    if isinstance(record, Item):
+        return len(data_text(record.data)) + 500
+    return len(record.text) + 1000 if isinstance(record, Record) else 0
 
 
 def reason(error: OSError) -> str:

@@ -1,4 +1,6 @@
-"""SQLite: a table `pages` with one row of a key, written by every worker of this machine at once.
+"""SQLite: tables `pages` and `items` with one row of a key, written by every worker of this machine at once.
+
+The items of a page are replaced with its row, in one transaction. There is no table `items` before a spider needs it.
 
 One connection per sink, in a thread of its own, one transaction per batch. The file is in WAL mode, so any SQLite
 program reads it while a crawl runs, and `synchronous=FULL` makes a returned `write` survive a power cut.
@@ -13,19 +15,18 @@ import itertools
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn, get_type_hints
+from typing import NamedTuple, NoReturn, get_type_hints
 
 import msgspec
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Record
-from shoal.sinks.contract import Key
+from shoal.model.record import Item, Record
+from shoal.sinks.contract import Key, Stored
 from shoal.sinks.patience import Hindrance, persist
-from shoal.sinks.row import COLUMNS, encodable, moment
+from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, data_text, encodable, moment, visited
 from shoal.sinks.thread import OwnThread
 
 SCHEMA_VERSION = 1
-KEY = ("crawl", "url")
 # How long one attempt waits for the other workers' transactions. A cancelled write waits at most this long, too.
 BUSY_MS = 1000
 # Workers wait for each other all the time: shorter than this, a lock is nothing to tell a person.
@@ -43,15 +44,43 @@ _SPECIAL = {
 _HINTS = get_type_hints(Record)
 DEFINITIONS = {name: _SPECIAL.get(name) or _TYPES[_HINTS[name]] for name in COLUMNS}
 
-_PLACES = ", ".join("?" * len(COLUMNS))
-_INSERT = f"INSERT INTO pages ({', '.join(COLUMNS)}) VALUES ({_PLACES}) ON CONFLICT (crawl, url) DO UPDATE SET "  # noqa: S608 - names of fields
-_REPLACE = _INSERT + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in KEY)
+ITEM_DEFINITIONS = {
+    "crawl": "TEXT NOT NULL",
+    "url": "TEXT NOT NULL",
+    "spider": "TEXT NOT NULL",
+    "number": "INTEGER NOT NULL",
+    "fetched_at": "TEXT",
+    "data": "TEXT NOT NULL DEFAULT '{}'",
+}
+
+
+class Table(NamedTuple):
+    name: str
+    definitions: dict[str, str]
+    key: tuple[str, ...]
+
+    @property
+    def insert(self) -> str:
+        names, places = ", ".join(self.definitions), ", ".join("?" * len(self.definitions))
+        return f"INSERT INTO {self.name} ({names}) VALUES ({places}) ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET "  # noqa: S608 - names of fields
+
+    @property
+    def replace(self) -> str:
+        return self.insert + ", ".join(f"{name} = excluded.{name}" for name in self.definitions if name not in self.key)
+
+
+PAGES = Table("pages", DEFINITIONS, ("crawl", "url"))
+ITEMS = Table("items", ITEM_DEFINITIONS, ("crawl", "url", "spider", "number"))
+
+_REPLACE, _REPLACE_ITEM = PAGES.replace, ITEMS.replace
+_FORGET = "DELETE FROM items WHERE crawl = ? AND url = ? AND spider = ?"
 # 304: what the row says of the page still holds; only when it was asked, and the newer validators, change.
 _CONFIRM = (
-    _INSERT + "fetched_at = excluded.fetched_at, etag = coalesce(nullif(excluded.etag, ''), etag), "
+    PAGES.insert + "fetched_at = excluded.fetched_at, etag = coalesce(nullif(excluded.etag, ''), etag), "
     "last_modified = coalesce(nullif(excluded.last_modified, ''), last_modified)"
 )
 _ERROR, _REDIRECTS, _FETCHED_AT = (COLUMNS.index(name) for name in ("error", "redirects", "fetched_at"))
+_ITEM_FETCHED_AT, _DATA = ITEM_COLUMNS.index("fetched_at"), ITEM_COLUMNS.index("data")
 
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 _HEALS = {
@@ -67,17 +96,19 @@ _HEALS = {
 class SqliteSink:
     """One worker's connection to one file."""
 
-    def __init__(self, path: Path, *, worker: str, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, *, worker: str, on_trouble: Callable[[str], None], spider: bool = False) -> None:
         self._path = path
+        self._spider = spider
         self._on_trouble = on_trouble
         self._thread = OwnThread("sqlite")
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] = (0, 0)
+        self._has_items = False
 
     async def open(self) -> None:
         await persist(self._path, lambda: self._thread.run(self._first_connect), self._on_trouble)
 
-    async def write(self, records: Sequence[Record], receipt: bytes) -> None:
+    async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         await persist(self._path, lambda: self._thread.run(lambda: self._store(records)), self._on_trouble)
 
     async def settle(self, refused: Collection[Key]) -> None:
@@ -95,18 +126,32 @@ class SqliteSink:
             # A lock or a full disk ends some day; a file that cannot be opened at the start will not open by waiting.
             self._translate(error, never=(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM))
 
-    def _store(self, records: Sequence[Record]) -> None:
+    def _store(self, records: Sequence[Stored]) -> None:
         try:
             connection = self._connection
             # A file that was moved away takes along what is written to it, but what is acknowledged is under this name.
             if connection is None or self._identity() != self._file:
                 connection = self._connect()
             try:
-                _upsert(connection, records)
+                self._upsert(connection, records)
             except UnicodeEncodeError:
-                _upsert(connection, [encodable(record) for record in records])
+                self._upsert(connection, [encodable(record) for record in records])
         except sqlite3.Error as error:
             self._translate(error)
+
+    def _upsert(self, connection: sqlite3.Connection, records: Sequence[Stored]) -> None:
+        pages = [record for record in records if isinstance(record, Record)]
+        items = [record for record in records if isinstance(record, Item)]
+        replaced = visited(pages)
+        with _transaction(connection):
+            for confirmed, run in itertools.groupby(pages, lambda record: record.status == 304):
+                connection.executemany(_CONFIRM if confirmed else _REPLACE, _rows(run))
+            if items or replaced:
+                if not self._has_items:
+                    _prepare(connection, self._path, ITEMS)
+                connection.executemany(_FORGET, replaced)
+                connection.executemany(_REPLACE_ITEM, _item_rows(items))
+        self._has_items = self._has_items or bool(items or replaced)
 
     def _connect(self) -> sqlite3.Connection:
         self._disconnect()
@@ -119,11 +164,14 @@ class SqliteSink:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             with _transaction(connection):
-                _prepare(connection, self._path)
+                _check_version(connection, self._path)
+                _prepare(connection, self._path, PAGES)
+                if self._spider:
+                    _prepare(connection, self._path, ITEMS)
         except BaseException:
             connection.close()
             raise
-        self._connection, self._file = connection, self._identity()
+        self._connection, self._file, self._has_items = connection, self._identity(), self._spider
         return connection
 
     def _disconnect(self) -> None:
@@ -167,32 +215,29 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
             connection.execute("ROLLBACK")
 
 
-def _upsert(connection: sqlite3.Connection, records: Sequence[Record]) -> None:
-    with _transaction(connection):
-        for confirmed, run in itertools.groupby(records, lambda record: record.status == 304):
-            connection.executemany(_CONFIRM if confirmed else _REPLACE, _rows(run))
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the table, or add the columns that an older one lacks."""
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version not in (0, SCHEMA_VERSION):
         raise SinkRefused(
             f"The output {path} has version {version} where {SCHEMA_VERSION} is known: it belongs to another program "
             "or a newer Shoal; name another file."
         )
-    columns = connection.execute("SELECT name, pk FROM pragma_table_info('pages')").fetchall()
-    if not columns:
-        defined = ", ".join(f"{name} {definition}" for name, definition in DEFINITIONS.items())
-        connection.execute(f"CREATE TABLE pages ({defined}, PRIMARY KEY ({', '.join(KEY)}))")
-    else:
-        key = tuple(name for name, place in sorted(columns, key=lambda column: column[1]) if place)
-        if key != KEY:
-            raise SinkRefused(f"The output {path} has a table `pages` that is not Shoal's; name another file.")
-        for name in DEFINITIONS.keys() - {name for name, _ in columns}:
-            connection.execute(f"ALTER TABLE pages ADD COLUMN {name} {DEFINITIONS[name]}")
     if version != SCHEMA_VERSION:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, table: Table) -> None:
+    """Make the table, or add the columns that an older one lacks."""
+    columns = connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table.name,)).fetchall()
+    if not columns:
+        defined = ", ".join(f"{name} {definition}" for name, definition in table.definitions.items())
+        connection.execute(f"CREATE TABLE {table.name} ({defined}, PRIMARY KEY ({', '.join(table.key)}))")
+    else:
+        key = tuple(name for name, place in sorted(columns, key=lambda column: column[1]) if place)
+        if key != table.key:
+            raise SinkRefused(f"The output {path} has a table `{table.name}` that is not Shoal's; name another file.")
+        for name in table.definitions.keys() - {name for name, _ in columns}:
+            connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {name} {table.definitions[name]}")
 
 
 def _rows(records: Iterable[Record]) -> Iterator[list[object]]:
@@ -201,4 +246,12 @@ def _rows(records: Iterable[Record]) -> Iterator[list[object]]:
         values[_ERROR] = record.error or None
         values[_REDIRECTS] = msgspec.json.encode(record.redirects).decode() if record.redirects else "[]"
         values[_FETCHED_AT] = moment(record)
+        yield values
+
+
+def _item_rows(items: Iterable[Item]) -> Iterator[list[object]]:
+    for item in items:
+        values: list[object] = list(msgspec.structs.astuple(item))
+        values[_ITEM_FETCHED_AT] = moment(item)
+        values[_DATA] = data_text(item.data)
         yield values

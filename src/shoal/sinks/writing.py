@@ -13,10 +13,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Record
-from shoal.sinks.contract import Key
+from shoal.model.record import Item, Record
+from shoal.sinks.contract import Key, Stored
 from shoal.sinks.part import OpenPart, folder_of
 from shoal.sinks.patience import Hindrance, persist
 from shoal.sinks.row import encodable, whole
@@ -28,14 +29,19 @@ PART_BYTES = 64 << 20
 
 
 class PartsSink(ABC):
-    """The path of a batch through a part. A format adds `_encoded`, and `_touch` to refuse what is not its own."""
+    """The path of a batch through a part. A format adds `_encoded`, and `_touch` to refuse what is not its own.
 
+    One output holds one type of records: the items of a spider, pages where there is none, or what a format says.
+    """
+
+    holds: type[Stored] | None = None
     part_seconds = PART_SECONDS
     part_bytes = PART_BYTES
     idle_seconds = PART_SECONDS
 
-    def __init__(self, path: Path, *, worker: str, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, *, worker: str, on_trouble: Callable[[str], None], spider: bool = False) -> None:
         self._path = path
+        self._holds = self.holds or (Item if spider else Record)
         self._worker = worker
         self._on_trouble = on_trouble
         self._thread = OwnThread("parts")
@@ -47,7 +53,8 @@ class PartsSink(ABC):
     async def open(self) -> None:
         await self._persist(self._check)
 
-    async def write(self, records: Sequence[Record], receipt: bytes) -> None:
+    async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
+        records = [record for record in records if type(record) is self._holds]
         if not records:
             return
         written_at: list[int] = []
@@ -96,7 +103,7 @@ class PartsSink(ABC):
     # What follows runs in the thread.
 
     @abstractmethod
-    def _encoded(self, records: Sequence[Record]) -> dict[Key, bytes]:
+    def _encoded(self, records: Sequence[Any]) -> dict[Key, bytes]:
         """The bytes of each key, in their order in the part. UnicodeEncodeError for text that needs `encodable`."""
 
     def _touch(self) -> None:
@@ -114,7 +121,7 @@ class PartsSink(ABC):
                 raise
             raise SinkRefused(f"The output {self._path} cannot be written: {error.strerror}.") from error
 
-    def _append(self, records: Sequence[Record], receipt: bytes) -> int:
+    def _append(self, records: Sequence[Stored], receipt: bytes) -> int:
         """Where in its part the batch begins."""
         try:
             lines = self._encoded(records)

@@ -33,6 +33,11 @@ def fingerprint(bits: int, url: str, seed: int, method: str = "GET", body: bytes
     return value - _WRAP if value & _SIGN else value
 
 
+def pass_mark(number: int) -> bytes:
+    """What stands for the body of a visit that is made once in each pass over a crawl: no request has such a one."""
+    return b"\0pass %d" % number
+
+
 def bits_of(value: int) -> int:
     """The host's bits of a fingerprint."""
     return (value + _WRAP if value < 0 else value) >> 54

@@ -20,8 +20,10 @@ import uvloop
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
 from shoal.settings import Settings, load
+from shoal.spider import load_all
 from shoal.worker.orders import Orders
 from shoal.worker.report import Report
+from shoal.worker.spiders import Spiders
 from shoal.worker.worker import Worker
 
 CANNOT_GO_ON = 3
@@ -84,9 +86,10 @@ def main() -> int:
 
 
 async def _run(orders: Orders, settings: Settings, ending: _Ending) -> int:
+    spiders = Spiders({**({"": None} if orders.plain else {}), **load_all(orders.spiders)})
     frontier = await Frontier.from_settings(settings, worker=orders.name)
     async with frontier:
-        worker = Worker(frontier, settings, spiders=orders.spiders, blame=orders.blame, on_report=_say)
+        worker = Worker(frontier, settings, spiders=spiders, blame=orders.blame, on_report=_say)
         ending.stops(worker, asyncio.get_running_loop())
         await worker.run()
         # A store that is away is not waited for: it notices by itself that nobody beats.

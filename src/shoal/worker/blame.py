@@ -9,16 +9,21 @@ from __future__ import annotations
 import mmap
 import signal
 import struct
+from collections.abc import Coroutine, Generator
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 _HEAD = struct.Struct("<HQ")
 _SIZE = 512
+
+Result = TypeVar("Result")
 
 
 class Blame:
     """`note` before a page is read, `clear` after it. Reading may take `seconds` of CPU time, then the process dies.
 
-    A timer of the kernel sees to that: a loop in C holds the interpreter's lock, so that no thread could.
+    A timer of the kernel sees to that: a loop in C holds the interpreter's lock, so that no thread could. With 0
+    seconds there is none, for a process that is not ours to end.
     """
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -28,7 +33,8 @@ class Blame:
             with Path(path).open("w+b") as file:
                 file.truncate(_SIZE)
                 self._map = mmap.mmap(file.fileno(), _SIZE)
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        if seconds:
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
     def note(self, token: str, number: int) -> None:
         if self._map is not None:
@@ -36,12 +42,42 @@ class Blame:
             # The length last: a note that is half written says nothing.
             self._map[_HEAD.size : _HEAD.size + len(name)] = name
             self._map[: _HEAD.size] = _HEAD.pack(len(name), number)
-        signal.setitimer(signal.ITIMER_PROF, self._seconds)
+        if self._seconds:
+            signal.setitimer(signal.ITIMER_PROF, self._seconds)
 
     def clear(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        if self._seconds:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
         if self._map is not None:
             self._map[: _HEAD.size] = b"\0" * _HEAD.size
+
+
+class Blamed(Generic[Result]):
+    """Awaits a coroutine whose visit is to blame whenever it runs, and is not while it waits for something."""
+
+    def __init__(self, work: Coroutine[Any, Any, Result], blame: Blame, token: str, number: int) -> None:
+        self._work = work
+        self._blame = blame
+        self._token = token
+        self._number = number
+
+    def __await__(self) -> Generator[Any, Any, Result]:
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            self._blame.note(self._token, self._number)
+            try:
+                waits_for = self._work.send(value) if error is None else self._work.throw(error)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+            finally:
+                self._blame.clear()
+            value = error = None
+            try:
+                value = yield waits_for
+            except BaseException as caught:
+                error = caught
 
 
 def read(path: str | Path) -> tuple[str, int]:

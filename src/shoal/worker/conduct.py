@@ -6,27 +6,49 @@ Owns whom we say we are, what each host is told, which links are followed, and t
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 
 from shoal.errors import InvalidUrl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
 from shoal.model.policy import Policy
+from shoal.model.record import Capture
 from shoal.politeness.robots import check_token
+from shoal.sinks import takes
 from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
+from shoal.urls.traps import Hosts, Traps
 from shoal.worker.recent import Recent
+from shoal.worker.sitemaps import Sitemaps
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # What `--header` gives for one site must not reach another: the same as `--cookie` and `--auth`.
 _SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
 
+# Before the name of a spider whose crawl only one program can run: the one that takes its records.
+CALLER = "caller:"
+
 Headers = tuple[tuple[str, str], ...]
 
 
 class Conduct:
-    def __init__(self, crawl: Crawl) -> None:
+    def __init__(self, crawl: Crawl, named: Mapping[str, str], trapped: dict[str, int]) -> None:
+        """`named` are outputs by the names that crawls may give in their place.
+
+        `trapped` counts links that are not followed, by the kind of trap.
+        """
         self.crawl = crawl
         self.policy = policy = Policy.of(crawl.spec)
+        # What records say: what one spider sends to another is still of one crawl.
+        self.name = policy.parent or crawl.id
+        self.spider = crawl.limits.spider.removeprefix(CALLER)
+        wanted = {}
+        for output in policy.outputs:
+            # Its name, where what it stands for is known to workers alone.
+            uri = named.get(output, output)
+            wanted[uri] = takes(uri, spider=bool(self.spider))
+        self.outputs = tuple(wanted.items())
+        self.keeps_answers = bool(policy.files) or any(Capture in kinds for kinds in wanted.values())
         seeds = []
         for seed in policy.seeds:
             try:
@@ -40,6 +62,15 @@ class Conduct:
         self.token = check_token(product(policy.user_agent)).lower()
         self.follow = frozenset(policy.links) if policy.follow else frozenset()
         self.recent = Recent()
+        # FTP is spoken where a seed asks for it; pages of the web may point to anything.
+        self.ftp = any(seed.scheme == "ftp" for seed in seeds)
+        # The crawl that a spider branches off asks for no sitemaps of its own.
+        sitemaps = policy.sitemaps and not policy.parent
+        self.sitemaps = Sitemaps(seeds, self.scope, crawl.limits.max_depth) if sitemaps else None
+        self._traps = Traps(drop_parameters=policy.drop_parameters)
+        self.cleaned = self._traps.cleaned
+        self._hosts = Hosts() if policy.reach in ("domain", "any") else None
+        self._trapped = trapped
         self._origins = frozenset(origin(seed) for seed in seeds)
         plain = [("User-Agent", policy.user_agent), _ACCEPT]
         plain += [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]
@@ -51,6 +82,21 @@ class Conduct:
         self._plain: Headers = tuple(plain)
         self._known: Headers = tuple(plain + secret)
 
+    def trap(self, target: Target, now: float) -> str:
+        """'' for a URL in scope that may be visited, else which trap it is."""
+        if not self.policy.traps:
+            return ""
+        reason = self._traps.verdict(target, now=now)
+        if not reason and self._hosts is not None:
+            reason = self._hosts.verdict(target.host)
+        if reason:
+            self._trapped[reason] = self._trapped.get(reason, 0) + 1
+        return reason
+
+    def forget_links(self) -> None:
+        self.recent.clear()
+        self._traps.forget()
+
     def headers(self, target: Target) -> Headers:
         """Secrets go to the origins of the seeds and nowhere else, whatever redirects to where."""
         return self._known if origin(target) in self._origins else self._plain
@@ -59,20 +105,30 @@ class Conduct:
 class Conducts:
     """The crawls this worker has met."""
 
-    def __init__(self, frontier: Frontier) -> None:
+    def __init__(
+        self, frontier: Frontier, named: Mapping[str, str] | None = None, trapped: dict[str, int] | None = None
+    ) -> None:
         self._frontier = frontier
+        self._named = named or {}
+        self._trapped = {} if trapped is None else trapped
         self._known: dict[str, Conduct] = {}
 
     async def of(self, crawl_id: str) -> Conduct:
         known = self._known.get(crawl_id)
         if known is None:
-            known = self._known[crawl_id] = Conduct(await self._frontier.crawls.known(crawl_id))
+            crawl = await self._frontier.crawls.known(crawl_id)
+            known = self._known[crawl_id] = Conduct(crawl, self._named, self._trapped)
         return known
+
+    async def branch(self, conduct: Conduct, spider: str) -> Conduct:
+        """Where the same crawl goes on with another spider."""
+        lane = CALLER if conduct.crawl.limits.spider.startswith(CALLER) else ""
+        return await self.of(await self._frontier.crawls.branch(conduct.name, lane + spider))
 
     def forget_links(self) -> None:
         """The store may have lost the last links it was given: they are added again."""
         for conduct in self._known.values():
-            conduct.recent.clear()
+            conduct.forget_links()
 
 
 def product(user_agent: str) -> str:

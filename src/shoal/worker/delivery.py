@@ -10,25 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from shoal.errors import CrawlEnded, SinkUnavailable, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
+from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
 from shoal.frontier import Done, Frontier, mono
-from shoal.model.record import Record
-from shoal.model.visit import Outcome, Visit
-from shoal.sinks import Sink, open_sink
-from shoal.sinks.contract import Key
+from shoal.model.visit import Visit
+from shoal.sinks import Sink
+from shoal.sinks.contract import Key, Stored
 from shoal.worker import receipt as receipts
 from shoal.worker.conduct import Conduct, Conducts
+from shoal.worker.finished import Finished
 from shoal.worker.hold import Hold
+from shoal.worker.outputs import Output, Outputs
 from shoal.worker.report import Report
 
 # A batch waits this long for company; a transaction for every page would cost more than the page.
 _LINGER_SECONDS = 0.03
 _BATCH = 500
 _MOST_ITEMS = 1000
-_MOST_CHARACTERS = 50_000_000
+_MOST_WEIGHT = 50_000_000
 # An output that takes longer than this holds up hosts: their places are given back while their records wait.
 _SLOW_SECONDS = 1.0
 _FULL_TRIES = 4
@@ -36,17 +37,6 @@ _TALLY_SECONDS = 0.5
 
 
 _T = TypeVar("_T")
-
-
-class Finished(NamedTuple):
-    """One visit that has come to its end."""
-
-    hold: Hold
-    visit: Visit
-    outcome: Outcome
-    record: Record | None = None
-    visits: Sequence[Visit] = ()
-    conduct: Conduct | None = None
 
 
 class Delivery:
@@ -59,13 +49,13 @@ class Delivery:
         self._on_released = on_released
         self._queue: list[Finished] = []
         self._left: list[tuple[Hold, list[Visit]]] = []
-        self._characters = 0
+        self._weight = 0
         self._more = asyncio.Event()
         self._hurry = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._closing = self._stopping = False
-        self._sinks: dict[str, Sink] = {}
+        self._outputs = Outputs(frontier.worker, self._trouble)
         self._epochs = frontier.epochs
         self._tallies: dict[str, dict[str, int]] = {}
         self._tallied_mono = mono()
@@ -85,9 +75,8 @@ class Delivery:
 
     def put(self, finished: Finished) -> None:
         self._queue.append(finished)
-        if finished.record is not None:
-            self._characters += len(finished.record.text)
-        if (len(self._queue) >= _MOST_ITEMS or self._characters >= _MOST_CHARACTERS) and not self._stopping:
+        self._weight += finished.weight
+        if (len(self._queue) >= _MOST_ITEMS or self._weight >= _MOST_WEIGHT) and not self._stopping:
             self._room.clear()
         if len(self._queue) >= _BATCH:
             self._hurry.set()
@@ -122,7 +111,7 @@ class Delivery:
             left, self._left = self._left, []
             if batch:
                 await self._deliver(batch)
-                self._characters = sum(len(one.record.text) for one in self._queue if one.record is not None)
+                self._weight = sum(one.weight for one in self._queue)
                 self._room.set()
             if left:
                 await self._release(left)
@@ -141,36 +130,39 @@ class Delivery:
         self._more.set()
         self._hurry.set()
 
-    async def close_sinks(self) -> None:
-        for sink in self._sinks.values():
-            await sink.close()
-        self._sinks.clear()
+    async def close_outputs(self) -> None:
+        await self._outputs.close()
 
     async def _deliver(self, batch: list[Finished]) -> None:
         full = await self._add(batch)
         by_hold: dict[Hold, list[Finished]] = {}
         for one in batch:
-            if full and one.visits and one.conduct is not None and one.conduct.crawl.id in full:
+            if full and one.visits and one.conduct is not None and one.conduct.name in full:
                 # Its links have no place in the store: the page is kept, and can be retried when there is one.
                 one = one._replace(outcome=one.visit.failed("store full"))
             by_hold.setdefault(one.hold, []).append(one)
         done = [_done(hold, some) for hold, some in by_hold.items()]
         receipt = self._frontier.receipt(done)
+        by_hold = await self._keep_bodies(by_hold)
         keys: dict[str, list[Key]] = {}
-        outputs: dict[str, list[Record]] = {}
+        outputs: dict[Output, list[Stored]] = {}
         validators: dict[str, list[tuple[str, str]]] = {}
         for hold, some in by_hold.items():
             for one in some:
                 record, conduct = one.record, one.conduct
-                if record is None or conduct is None:
+                if conduct is None:
                     continue
-                keys.setdefault(hold.lease.token, []).append(record.key)
-                for output in conduct.policy.outputs:
-                    outputs.setdefault(output, []).append(record)
+                for stored in one.stored:
+                    keys.setdefault(hold.lease.token, []).append(stored.key)
+                    for output, kinds in conduct.outputs:
+                        if isinstance(stored, kinds):
+                            outputs.setdefault((output, bool(conduct.spider)), []).append(stored)
+                if record is None:
+                    continue
                 # A row that says failed must not be confirmed by a later 304.
                 validator = "" if record.error else record.etag or record.last_modified
                 if validator or one.visit.found == "revisit":
-                    validators.setdefault(record.crawl, []).append((record.url, validator))
+                    validators.setdefault(one.visit.crawl, []).append((record.url, validator))
         written = await self._write(outputs, receipts.pack(receipt, keys) if outputs else b"", by_hold)
         for crawl, pairs in validators.items():
             # They only save a transfer when the page is visited again: never a reason to fail.
@@ -219,19 +211,21 @@ class Delivery:
         if self._epochs != self._frontier.epochs:
             self._epochs = self._frontier.epochs
             self._conducts.forget_links()
-        by_crawl: dict[str, tuple[Conduct, dict[tuple[str, str], Visit]]] = {}
+        by_crawl: dict[str, dict[tuple[str, str], Visit]] = {}
         for one in batch:
             if one.visits and one.conduct is not None:
-                found = by_crawl.setdefault(one.conduct.crawl.id, (one.conduct, {}))[1]
+                own = one.conduct.crawl.id
                 for visit in one.visits:
+                    found = by_crawl.setdefault(visit.crawl or own, {})
                     # Pages of one batch link to the same URLs; the shortest way there counts.
                     known = found.get((visit.url, visit.host))
                     if known is None or visit.depth < known.depth:
                         found[visit.url, visit.host] = visit
         full: set[str] = set()
-        for crawl, (conduct, found) in by_crawl.items():
+        for crawl, found in by_crawl.items():
+            conduct = await self._conducts.of(crawl)
             if not await self._admit(conduct, list(found.values())):
-                full.add(crawl)
+                full.add(conduct.name)
         return full
 
     async def _admit(self, conduct: Conduct, visits: list[Visit]) -> bool:
@@ -252,39 +246,38 @@ class Delivery:
             return True
         return False
 
+    async def _keep_bodies(self, by_hold: dict[Hold, list[Finished]]) -> dict[Hold, list[Finished]]:
+        """Put the bodies that crawls keep where they belong, before any record says that they are there."""
+        if not any(one.capture for some in by_hold.values() for one in some):
+            return by_hold
+        keeping = [self._outputs.keep_body(one) for some in by_hold.values() for one in some]
+        kept = await self._patiently(asyncio.gather(*keeping), by_hold)
+        rest = iter(kept)
+        return {hold: [next(rest) for _ in some] for hold, some in by_hold.items()}
+
     async def _write(
-        self, outputs: dict[str, list[Record]], receipt: bytes, by_hold: dict[Hold, list[Finished]]
+        self, outputs: dict[Output, list[Stored]], receipt: bytes, by_hold: dict[Hold, list[Finished]]
     ) -> list[Sink]:
         """Every output has every record before anything is acknowledged."""
         written = []
-        for uri, records in outputs.items():
-            sink = self._sinks.get(uri)
-            if sink is None:
-                sink = open_sink(uri, worker=self._frontier.worker, on_trouble=self._trouble)
-                await sink.open()
-                self._sinks[uri] = sink
-            writing = asyncio.ensure_future(self._insist(sink, records, receipt))
-            try:
-                while not writing.done():
-                    await asyncio.wait((writing,), timeout=_SLOW_SECONDS)
-                    if not writing.done():
-                        await self._free_places(by_hold)
-                await writing
-            except asyncio.CancelledError:
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
-                raise
+        for output, records in outputs.items():
+            sink = await self._outputs.sink(output)
+            await self._patiently(asyncio.ensure_future(self._outputs.write(sink, records, receipt)), by_hold)
             written.append(sink)
         return written
 
-    async def _insist(self, sink: Sink, records: list[Record], receipt: bytes) -> None:
-        while True:
-            try:
-                await sink.write(records, receipt)
-                return
-            except SinkUnavailable as error:
-                self._trouble(str(error))
-                await asyncio.sleep(1.0)
+    async def _patiently(self, writing: asyncio.Future[_T], by_hold: dict[Hold, list[Finished]]) -> _T:
+        """Wait for an output that may take long; the hosts need not wait with it."""
+        try:
+            while not writing.done():
+                await asyncio.wait((writing,), timeout=_SLOW_SECONDS)
+                if not writing.done():
+                    await self._free_places(by_hold)
+            return await writing
+        except asyncio.CancelledError:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            raise
 
     def _trouble(self, sentence: str) -> None:
         self._report.trouble = sentence

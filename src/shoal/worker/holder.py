@@ -18,21 +18,25 @@ import msgspec
 
 from shoal.errors import FetchError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
-from shoal.fetch.curl import SCHEMES
-from shoal.frontier import Frontier
+from shoal.frontier import Frontier, mono
 from shoal.model.lease import Lease
 from shoal.model.page import Page
+from shoal.model.record import Capture
 from shoal.model.visit import Visit
 from shoal.politeness.backoff import Fault, failure_of, is_success, pause_seconds
 from shoal.politeness.delay import asked_pause_seconds, delay_seconds, http_date
+from shoal.politeness.robots import Rules
 from shoal.urls.canonical import Target, canonical
 from shoal.worker import reading
-from shoal.worker.blame import Blame
-from shoal.worker.conduct import Conduct, Conducts
-from shoal.worker.delivery import Delivery, Finished
+from shoal.worker.conduct import Conduct, Conducts, origin
+from shoal.worker.delivery import Delivery
+from shoal.worker.finished import Finished
 from shoal.worker.hold import Hold
+from shoal.worker.outlook import Outlook
+from shoal.worker.reader import Reader
 from shoal.worker.report import Report
 from shoal.worker.robots import Robots, Wait
+from shoal.worker.sitemaps import body_bytes
 from shoal.worker.verdict import Do, Verdict, of_fault, of_status
 
 # A host that must be left alone for longer than this is given back instead of being waited for.
@@ -66,7 +70,7 @@ class Holders:
     """What all holders of a worker share."""
 
     def __init__(
-        self, frontier: Frontier, fetcher: Fetcher, conducts: Conducts, delivery: Delivery, blame: Blame,
+        self, frontier: Frontier, fetcher: Fetcher, conducts: Conducts, delivery: Delivery, reader: Reader,
         report: Report, may_stay: Callable[[Lease], bool],
     ) -> None:  # fmt: skip
         """`may_stay` says whether a lease may be topped up, again and again, or its host should be free for others."""
@@ -74,10 +78,11 @@ class Holders:
         self.fetcher = fetcher
         self.conducts = conducts
         self.delivery = delivery
-        self.blame = blame
+        self.reader = reader
         self.report = report
         self.robots = Robots(frontier, fetcher, self.count_request)
         self.may_stay = may_stay
+        self.outlook = Outlook()
         self.stopping = False
         self.fetching = 0
 
@@ -111,7 +116,7 @@ class Holders:
         except _GiveUp as reason:
             for visit in todo:
                 conduct = await self.conducts.of(visit.crawl)
-                self.delivery.put(self._failed(hold, visit, conduct, str(reason), None, time.time()))
+                self.delivery.put(await self.reader.give_up(hold, visit, conduct, str(reason), None, time.time()))
             todo.clear()
         finally:
             if topping is not None:
@@ -127,6 +132,7 @@ class Holders:
             hold.lost = True
             return
         validators.update(await self._validators(lease.visits))
+        self.outlook.note(lease, mono())
         hold.extend(lease)
         todo.extend(lease.visits)
 
@@ -139,24 +145,47 @@ class Holders:
         except ShoalError as error:
             # The crawl is gone, or what the store has of it is not ours.
             return Finished(hold, visit, visit.failed(f"cannot be made: {error}"))
-        if target.scheme not in SCHEMES:
-            return self._failed(hold, visit, conduct, f"scheme {target.scheme}", None, time.time())
+        if target.scheme == "ftp" and not conduct.ftp:
+            return self.reader.failed(hold, visit, conduct, f"scheme {target.scheme}", None, time.time())
         if conduct.policy.by_address and "address" not in visit.meta:
             moved = await self._move(hold, visit, target, conduct)
             if moved is not None:
                 return moved
         if "robots" in visit.meta:
             return await self._fetch_elsewhere(hold, visit, conduct)
+        rules: Rules | None = None
         if not conduct.policy.ignore_robots:
-            rules = await self.robots.rules(hold, visit, target, conduct)
-            if isinstance(rules, Wait):
-                await self._wait(hold, rules)
-            elif not rules.allows(_path(target)):
-                return Finished(hold, visit, visit.excluded("robots.txt"))
+            known = await self.robots.rules(hold, visit, target, conduct)
+            if isinstance(known, Wait):
+                await self._wait(hold, known)
+            else:
+                rules = known
+        if conduct.sitemaps is None:
+            return await self._make(hold, visit, target, conduct, rules, validator)
+        site = origin(target)
+        more = conduct.sitemaps.of_site(site, visit, target, rules)
+        finished = await self._make(hold, visit, target, conduct, rules, validator)
+        conduct.sitemaps.meet(site)
+        return finished._replace(visits=[*finished.visits, *more], conduct=conduct) if more else finished
+
+    async def _make(
+        self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, rules: Rules | None, validator: str
+    ) -> Finished:
+        """Make a visit whose host's rules are known."""
+        if rules is not None and not rules.allows(_path(target)):
+            return Finished(hold, visit, visit.excluded("robots.txt"))
         if hold.gap_seconds > _PATIENCE_SECONDS or not await hold.keep_gap():
             raise _GiveBack
-        answer = await self._fetch(hold, visit, target, conduct, validator)
-        return await self._conclude(hold, visit, target, conduct, answer)
+        answer, request = await self._fetch(hold, visit, target, conduct, validator)
+        finished = await self._conclude(hold, visit, target, conduct, answer)
+        if conduct.keeps_answers and answer.page is not None and finished.outcome.code != "r":
+            return finished._replace(
+                capture=Capture(
+                    crawl=conduct.name, page=answer.page, method=visit.method, request_headers=request.headers,
+                    request_body=visit.body,
+                )
+            )  # fmt: skip
+        return finished
 
     async def _move(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct) -> Finished | None:
         """Where many names share an address, a visit waits in the queue of that address. It moves once, unasked."""
@@ -190,7 +219,9 @@ class Holders:
                     hold.pausing = True
         return Finished(hold, visit, visit.excluded("robots.txt of another host"))
 
-    async def _fetch(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, validator: str) -> Answer:
+    async def _fetch(
+        self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, validator: str
+    ) -> tuple[Answer, Request]:
         headers = conduct.headers(target)
         if visit.headers:
             headers = (*headers, *visit.headers.items())
@@ -201,7 +232,8 @@ class Holders:
         policy = conduct.policy
         request = Request(
             url=visit.url, method=visit.method, headers=headers, body=visit.body,
-            timeout_seconds=policy.timeout_seconds, body_bytes=policy.body_bytes,
+            timeout_seconds=policy.timeout_seconds, body_bytes=body_bytes(visit, policy.body_bytes),
+            ftp=conduct.ftp,
         )  # fmt: skip
         started = time.time()
         self.fetching += 1
@@ -214,7 +246,7 @@ class Holders:
             if fault is Fault.TIMED_OUT and hold.seconds_left <= 0:
                 # The lease ran out on it: whoever has the host next tries again.
                 raise _GiveBack from None
-            return Answer(fault, of_fault(fault, error.reason), None, started)
+            return Answer(fault, of_fault(fault, error.reason), None, started), request
         except asyncio.CancelledError:
             # Aborted, at a stop: the host has been asked until now.
             hold.finish(success=None, response_seconds=None)
@@ -223,7 +255,8 @@ class Holders:
             # No memory for it, or a header that cannot be sent: it does that to itself alone, not to every worker.
             hold.finish(success=None, response_seconds=None)
             self.count_request(0)
-            return Answer(Fault.ABORTED, Verdict(Do.FAIL, f"fetching: {type(error).__name__}"), None, started)
+            verdict = Verdict(Do.FAIL, f"fetching: {type(error).__name__}")
+            return Answer(Fault.ABORTED, verdict, None, started), request
         finally:
             self.fetching -= 1
         hold.finish(success=is_success(page.status), response_seconds=page.timings.total)
@@ -233,30 +266,25 @@ class Holders:
                 configured=0.0, response_seconds=page.timings.total, factor=policy.delay_factor
             )
         verdict = of_status(page.status, conditional=bool(validator), location=bool(page.header("location")))
-        return Answer(page.status, verdict, page, started)
+        return Answer(page.status, verdict, page, started), request
 
     async def _conclude(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, answer: Answer) -> Finished:
         do, reason = answer.verdict.do, answer.verdict.reason
         worker, page = self.frontier.worker, answer.page
         if page is not None:
             if do is Do.STORE:
-                self.blame.note(hold.lease.token, visit.number)
-                try:
-                    found = reading.read(page, visit, target, conduct, worker)
-                except Exception as error:
-                    # Whatever a page does to us, it does to itself alone.
-                    reason = f"reading: {type(error).__name__}"
-                    return self._failed(hold, visit, conduct, reason, page, answer.started_at)
-                finally:
-                    self.blame.clear()
-                return Finished(hold, visit, visit.stored(), found.record, found.visits, conduct)
+                return await self.reader.read(hold, visit, target, conduct, page)
             if do is Do.CONFIRM:
                 record = reading.confirmed(page, visit, conduct, worker)
                 return Finished(hold, visit, visit.stored(), record, [], conduct)
             if do is Do.REDIRECT:
-                hop = reading.follow(visit, target, page.header("location"), page.status, conduct)
+                hop = reading.follow(visit, target, page.header("location"), page.status, conduct, page.started_at)
                 if hop.visit is not None:
-                    return Finished(hold, visit, visit.excluded("redirect"), None, [hop.visit], conduct)
+                    gone = None
+                    if visit.found == "revisit":
+                        # It has a row, which says what was here; it is not any more.
+                        gone = reading.failed(visit, conduct, worker, "redirect", page, answer.started_at)
+                    return Finished(hold, visit, visit.excluded("redirect"), gone, [hop.visit], conduct)
                 if not hop.failed:
                     return Finished(hold, visit, visit.excluded(hop.reason))
                 do, reason = Do.FAIL, hop.reason
@@ -270,13 +298,7 @@ class Holders:
         if do is Do.RETRY and visit.retries < conduct.policy.retries:
             self.report.retries += 1
             return Finished(hold, visit, visit.retry(pause))
-        return self._failed(hold, visit, conduct, reason, page, answer.started_at)
-
-    def _failed(
-        self, hold: Hold, visit: Visit, conduct: Conduct, reason: str, page: Page | None, at: float
-    ) -> Finished:
-        record = reading.failed(visit, conduct, self.frontier.worker, reason, page, at)
-        return Finished(hold, visit, visit.failed(reason), record, [], conduct)
+        return await self.reader.give_up(hold, visit, conduct, reason, page, answer.started_at)
 
     async def _wait(self, hold: Hold, wait: Wait) -> None:
         """robots.txt does not let us in now: the visits wait, and fail only when the host is given up."""
@@ -314,6 +336,10 @@ class Holders:
         aside = await self.frontier.hosts.postpone(
             host, pause, failed=True, host_failures=host_failures, reason=reason or "unreachable"
         )
+        if aside:
+            self.outlook.gone(host)
+        else:
+            self.outlook.rests(host, mono() + pause)
         return pause, aside
 
     async def _validators(self, visits: Iterable[Visit]) -> dict[int, str]:

@@ -10,12 +10,16 @@ from shoal.errors import SettingsError
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """`settings` are flags for shoal.settings.load; `blame` is where the note of the visit in hand is kept."""
+    """`settings` are flags for shoal.settings.load; `blame` is where the note of the visit in hand is kept.
+
+    `spiders` are names and references of classes, as FILE.py:Class; `plain`: crawls without a spider are served, too.
+    """
 
     name: str = ""
     settings: dict[str, Any] = {}
     blame: str = ""
-    spiders: tuple[str, ...] = ("",)
+    spiders: dict[str, str] = {}
+    plain: bool = True
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"

@@ -6,23 +6,33 @@ blame that is noted while foreign markup is read.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import ada_url
+import msgspec
 
 from shoal.errors import InvalidUrl
+from shoal.fetch.ftp import LISTING
 from shoal.model.page import Page
-from shoal.model.record import Record
+from shoal.model.record import Item, Record
 from shoal.model.visit import Visit
-from shoal.parse.html import Parsed, parse
+from shoal.parse import listing, sitemap
+from shoal.parse.html import Link, Parsed, parse
 from shoal.parse.page_robots import Directives, from_headers
+from shoal.spider import Follow
 from shoal.urls.canonical import Target, canonical, parts_of
 from shoal.worker.conduct import Conduct
+from shoal.worker.sitemaps import Sitemaps
+from shoal.worker.spiders import Run, Spiders, visit_of
 from shoal.worker.verdict import MAX_HOPS
 
 _HTML = ("text/html", "application/xhtml+xml")
 # A page that sends its reader on later than this is a page of its own.
 _REFRESH_SECONDS = 10
+
+# What a visit keeps when a redirect sends it on.
+_CARRIED = ("callback", "data", "sitemap", "guess")
 
 Chain = tuple[tuple[str, int], ...]
 
@@ -36,32 +46,44 @@ class Hop(NamedTuple):
 
 
 class Reading(NamedTuple):
+    """`elsewhere` are visits for other spiders, by their names; `trouble` is why a sitemap is none."""
+
     record: Record
     visits: list[Visit]
+    items: tuple[Item, ...]
+    elsewhere: dict[str, list[Visit]]
+    trouble: str = ""
 
 
 def read(page: Page, visit: Visit, target: Target, conduct: Conduct, worker: str) -> Reading:
     """A page of status 2xx: what it says if it is HTML, what the server said of it if it is not."""
-    policy = conduct.policy
-    content_type = page.header("content-type")
-    tags = page.all_headers("x-robots-tag")
-    directives = from_headers(tags, conduct.token) if tags else Directives()
-    kind = content_type.partition(";")[0].strip().lower()
-    if not page.body or not (kind in _HTML or (not kind and _looks_like_html(page.body))):
-        return Reading(_record(page, visit, conduct, worker, None, directives), [])
-    parsed = parse(page.body, url=target.url, content_type=content_type, follow=conduct.follow, token=conduct.token)
-    directives |= parsed.robots
+    sitemaps = conduct.sitemaps
+    if sitemaps is not None and ("sitemap" in visit.meta or (not _is_html(page) and sitemap.is_sitemap(page.body))):
+        return _sitemap(page, visit, target, conduct, sitemaps, worker)
+    parsed, directives = _parsed(page, target, conduct)
     visits: list[Visit] = []
-    if conduct.follow:
+    if conduct.follow and parsed is not None:
         # robots.txt and nofollow are one wish of the site's owner: who may ignore one may ignore the other.
-        obey = not policy.ignore_robots
+        obey = not conduct.policy.ignore_robots
         if not (directives.nofollow and obey):
-            visits = _links(parsed, visit, target, conduct, obey)
+            visits = _links(parsed, visit, target, conduct, obey, page.started_at)
         if parsed.refresh and parsed.refresh_seconds <= _REFRESH_SECONDS:
-            hop = follow(visit, target, parsed.refresh, 0, conduct)
+            hop = follow(visit, target, parsed.refresh, 0, conduct, page.started_at)
             if hop.visit is not None:
                 visits.append(hop.visit)
-    return Reading(_record(page, visit, conduct, worker, parsed, directives), visits)
+    return Reading(_record(page, visit, conduct, worker, parsed, directives), visits, (), {})
+
+
+async def read_by(
+    spiders: Spiders, page: Page, visit: Visit, target: Target, conduct: Conduct, worker: str, run: Run
+) -> Reading:
+    """The same for a crawl with a spider: it says what is found, and where to go on."""
+    parsed, directives = _parsed(page, target, conduct)
+    yielded = await spiders.read(conduct.spider, conduct.name, page, parsed or _NOTHING, visit, run)
+    obey = directives.nofollow and not conduct.policy.ignore_robots
+    visits, elsewhere = _follows(() if obey else yielded.follows, visit, target, conduct, page.started_at)
+    record = _record(page, visit, conduct, worker, parsed, directives)
+    return Reading(record, visits, yielded.items, elsewhere)
 
 
 def confirmed(page: Page, visit: Visit, conduct: Conduct, worker: str) -> Record:
@@ -76,8 +98,11 @@ def failed(visit: Visit, conduct: Conduct, worker: str, reason: str, page: Page 
     return record
 
 
-def follow(visit: Visit, target: Target, location: str, status: int, conduct: Conduct) -> Hop:
-    """The next hop of a chain. It is a visit of its own: its host's politeness, its robots.txt, the crawl's scope."""
+def follow(visit: Visit, target: Target, location: str, status: int, conduct: Conduct, now: float) -> Hop:
+    """The next hop of a chain. It is a visit of its own: its host's politeness, its robots.txt, the crawl's scope.
+
+    No parameter is dropped: a site may send its visitor to where they stand, and would do so again.
+    """
     chain = chain_of(visit)
     if len(chain) >= MAX_HOPS:
         return Hop(None, "too many redirects", failed=True)
@@ -88,9 +113,14 @@ def follow(visit: Visit, target: Target, location: str, status: int, conduct: Co
         return Hop(None, "redirect loop", failed=True)
     # Where a seed leads is where its user wants to go: example.org is www.example.org for most of them.
     seed = visit.found == "seed" or bool(visit.meta.get("seed"))
-    if not seed and (reason := conduct.scope.verdict(there, page_host=target.host)):
+    if conduct.sitemaps is not None and "sitemap" in visit.meta:
+        reason = conduct.sitemaps.refuses(there, target.host)
+    else:
+        reason = "" if seed else conduct.scope.verdict(there, page_host=target.host) or conduct.trap(there, now)
+    if reason:
         return Hop(None, reason)
-    meta: dict[str, Any] = {"chain": [*chain, (target.url, status)]}
+    meta = {name: visit.meta[name] for name in _CARRIED if name in visit.meta}
+    meta["chain"] = [*chain, (target.url, status)]
     if seed:
         meta["seed"] = True
     hop = Visit(url=there.url, depth=visit.depth, priority=visit.priority, found="redirect", meta=meta)
@@ -116,24 +146,99 @@ def chain_of(visit: Visit) -> Chain:
     return tuple((url, status) for url, status in pairs if isinstance(url, str) and isinstance(status, int))
 
 
-def _links(parsed: Parsed, visit: Visit, target: Target, conduct: Conduct, obey: bool) -> list[Visit]:
-    recent, verdict = conduct.recent, conduct.scope.verdict
+def _told(page: Page, conduct: Conduct) -> Directives:
+    """What the server tells robots."""
+    tags = page.all_headers("x-robots-tag")
+    return from_headers(tags, conduct.token) if tags else Directives()
+
+
+def _is_html(page: Page) -> bool:
+    kind = page.header("content-type").partition(";")[0].strip().lower()
+    return kind in _HTML or (not kind and _looks_like_html(page.body))
+
+
+def _parsed(page: Page, target: Target, conduct: Conduct) -> tuple[Parsed | None, Directives]:
+    """What an HTML page says, None for any other; and what it and its server tell robots."""
+    directives = _told(page, conduct)
+    content_type = page.header("content-type")
+    if content_type == LISTING and target.scheme == "ftp":
+        names = listing.links(page.body, url=target.url) if "a" in conduct.follow else ()
+        return Parsed(links=tuple(Link(url, "a") for url in names)), directives
+    if not page.body or not _is_html(page):
+        return None, directives
+    parsed = parse(page.body, url=target.url, content_type=content_type, follow=conduct.follow, token=conduct.token)
+    return parsed, directives | parsed.robots
+
+
+def _follows(
+    follows: Iterable[Follow], visit: Visit, target: Target, conduct: Conduct, now: float
+) -> tuple[list[Visit], dict[str, list[Visit]]]:
+    """What a spider asks for and the crawl may do, for itself and for other spiders."""
+    own: list[Visit] = []
+    elsewhere: dict[str, list[Visit]] = {}
+    depth, most = visit.depth + 1, conduct.crawl.limits.max_depth
+    if most is not None and depth > most:
+        return own, elsewhere
+    for one in follows:
+        try:
+            there = canonical(conduct.cleaned(one.url))
+        except InvalidUrl:
+            continue
+        other = one.spider and one.spider != conduct.spider
+        if conduct.scope.verdict(there, page_host=target.host) or (not other and there.url in conduct.recent):
+            continue
+        if conduct.trap(there, now) or (there.scheme == "ftp" and not conduct.ftp):
+            continue
+        priority = visit.priority if one.priority is None else one.priority
+        wanted = visit_of(one, there.url, depth=depth, priority=priority)
+        (elsewhere.setdefault(one.spider, []) if other else own).append(wanted)
+    return own, elsewhere
+
+
+def _links(parsed: Parsed, visit: Visit, target: Target, conduct: Conduct, obey: bool, now: float) -> list[Visit]:
+    urls = (link.url for link in parsed.links if not (link.rel and obey and link.nofollow))
+    return _pages(urls, visit, target, conduct, now)
+
+
+def _pages(
+    urls: Iterable[str], visit: Visit, target: Target, conduct: Conduct, now: float, found: str = "link"
+) -> list[Visit]:
+    """What a page leads to, as far as the crawl goes there and has not been there lately."""
+    recent, verdict, cleaned, trap = conduct.recent, conduct.scope.verdict, conduct.cleaned, conduct.trap
     depth, priority, host = visit.depth + 1, visit.priority, target.host
     most = conduct.crawl.limits.max_depth
     if most is not None and depth > most:
         return []
-    found = []
-    for link in parsed.links:
-        url = link.url
-        if url in recent or (link.rel and obey and link.nofollow):
+    visits = []
+    for given in urls:
+        # Most links are: they cost nothing more.
+        if given in recent:
+            continue
+        url = cleaned(given)
+        if url is not given and url in recent:
             continue
         try:
             there = parts_of(url)
         except InvalidUrl:
             continue
-        if not verdict(there, page_host=host):
-            found.append(Visit(url=url, depth=depth, priority=priority))
-    return found
+        if verdict(there, page_host=host) or (there.scheme == "ftp" and not conduct.ftp) or trap(there, now):
+            continue
+        visits.append(Visit(url=url, depth=depth, priority=priority, found=found))
+    return visits
+
+
+def _sitemap(page: Page, visit: Visit, target: Target, conduct: Conduct, sitemaps: Sitemaps, worker: str) -> Reading:
+    """A file that lists pages: they are visits, and so are further files of its kind."""
+    directives = _told(page, conduct)
+    listed = sitemap.read(page.body, url=target.url, content_type=page.header("content-type"))
+    visits: list[Visit] = []
+    if not directives.nofollow or conduct.policy.ignore_robots:
+        visits = _pages(listed.urls, visit, target, conduct, page.started_at, found="sitemap")
+        visits += sitemaps.nested(listed, visit, target)
+    count = len(listed.urls) + len(listed.sitemaps)
+    record = _record(page, visit, conduct, worker, None, directives)
+    trouble = f"sitemap: {listed.trouble}" if listed.trouble and not count else ""
+    return Reading(msgspec.structs.replace(record, links=count), visits, (), {}, trouble)
 
 
 def _record(
@@ -151,14 +256,14 @@ def _record(
         if on
     )
     return Record(
-        crawl=visit.crawl, url=visit.url, status=page.status, error=error, title=parsed.title,
+        crawl=conduct.name, url=visit.url, status=page.status, error=error, title=parsed.title,
         description=parsed.description, text=parsed.text, language=parsed.language, canonical=parsed.canonical,
         content_type=page.header("content-type")[:255], charset=parsed.charset, bytes=len(page.body), depth=visit.depth,
         found=visit.found, links=len(parsed.links), robots=robots, redirects=chain_of(visit),
         etag=page.header("etag")[:1024], last_modified=page.header("last-modified")[:1024], fetched_at=page.started_at,
         response_seconds=page.timings.total, bytes_received=page.bytes_received, address=page.address,
         http_version=page.http_version, attempt=visit.retries + visit.expiries + 1,
-        robots_ignored=conduct.policy.ignore_robots, worker=worker,
+        robots_ignored=conduct.policy.ignore_robots, worker=worker, spider=conduct.spider,
     )  # fmt: skip
 
 

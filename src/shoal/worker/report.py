@@ -14,6 +14,8 @@ class Report(msgspec.Struct, kw_only=True):
     `sink_seconds`: nothing could be fetched since the output had not taken what was; `store_seconds`: calls to the
     store that took longer than a second.
     `network_seconds`: hosts were leased and all of them were waiting for servers. `cpu_seconds`: the process's own.
+    `ahead`: by crawl, how long what waits for one host takes, of the host that takes longest. `backing_off`: hosts that
+    are left alone because of how they answered. `trapped`: links that were not followed, by the kind of trap.
     """
 
     worker: str = ""
@@ -23,10 +25,13 @@ class Report(msgspec.Struct, kw_only=True):
     bytes: int = 0
     failed: dict[str, int] = {}
     excluded: dict[str, int] = {}
+    trapped: dict[str, int] = {}
     retries: int = 0
     leases: int = 0
     leases_lost: int = 0
     open_hosts: int = 0
+    backing_off: int = 0
+    ahead: dict[str, float] = {}
     alive_seconds: float = 0.0
     cpu_seconds: float = 0.0
     politeness_seconds: float = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -94,7 +95,7 @@ class Robots:
         """What holds for this URL now; fetches robots.txt first if need be."""
         host = hold.lease.host
         site = origin(target)
-        name = f"{site} {conduct.token}"
+        name = f"{_kept_as(site)} {conduct.token}"
         known = self._known.get((host, name))
         if known is None or known.robots_version != hold.lease.robots_version:
             known = await self._read(hold, host, name)
@@ -153,6 +154,7 @@ class Robots:
         policy = conduct.policy
         request = Request(
             url=url, headers=tuple(headers), timeout_seconds=policy.timeout_seconds, body_bytes=MAX_BYTES + 1, cut=True,
+            ftp=conduct.ftp,
         )  # fmt: skip
         try:
             page = await hold.fetch(self._fetcher, request)
@@ -241,3 +243,12 @@ class Robots:
         self._known[host, name] = known
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
+
+
+def _kept_as(site: str) -> str:
+    """How the store names an authority: without a login. It knows http and https, so FTP is there by its port."""
+    scheme, _, authority = site.partition("://")
+    authority = authority.rpartition("@")[2]
+    if scheme == "ftp":
+        return f"http://{authority}" + ("" if re.search(r":[0-9]+$", authority) else ":21")
+    return f"{scheme}://{authority}"

@@ -26,7 +26,9 @@ from shoal.worker.delivery import Delivery
 from shoal.worker.hold import Hold
 from shoal.worker.holder import Holders
 from shoal.worker.keeper import LeaseKeeper
+from shoal.worker.reader import Reader
 from shoal.worker.report import Report
+from shoal.worker.spiders import Spiders
 
 # Visits of one host that fit into a batch's time, but no more than this.
 _VISITS = 64
@@ -44,21 +46,26 @@ _IN_USE_SECONDS = 5.0
 
 class Worker:
     def __init__(
-        self, frontier: Frontier, settings: Settings, *, spiders: tuple[str, ...] = ("",), blame: str = "",
-        on_report: Callable[[Report], None] | None = None, resolver: Resolver | None = None,
+        self, frontier: Frontier, settings: Settings, *, spiders: Spiders | None = None, lane: str = "",
+        blame: str = "", on_report: Callable[[Report], None] | None = None, resolver: Resolver | None = None,
     ) -> None:  # fmt: skip
-        """`resolver` finds the addresses of names in place of the system's."""
+        """`lane` stands before the names of spiders whose crawls are this worker's alone; `blame` is where its note is.
+
+        `resolver` finds the addresses of names in place of the system's."""
         self._frontier = frontier
         self._settings = settings.worker
-        self._spiders = spiders
+        spiders = spiders or Spiders({"": None})
+        self._spiders = tuple(lane + name for name in spiders.names)
         self.report = Report(worker=frontier.worker, pid=os.getpid())
         self._on_report = on_report or (lambda _: None)
         self._fetcher = Fetcher(settings.fetch, resolver=resolver)
-        self._conducts = Conducts(frontier)
+        self._conducts = Conducts(frontier, settings.outputs, self.report.trapped)
         self._delivery = Delivery(frontier, self._conducts, self.report, self._drop)
+        # Without a note nobody is blamed: that is a process of the user's own, which no timer may end.
+        parse_seconds = settings.worker.parse_seconds if blame else 0.0
         self._holders = Holders(
             frontier, self._fetcher, self._conducts, self._delivery,
-            Blame(blame, settings.worker.parse_seconds), self.report, self._may_stay,
+            Reader(spiders, self._conducts, Blame(blame, parse_seconds), frontier.worker), self.report, self._may_stay,
         )  # fmt: skip
         self._keeper = LeaseKeeper(settings, frontier.worker, self._trouble)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,7 +111,7 @@ class Worker:
             await asyncio.gather(*watching, delivering, *self._tasks, return_exceptions=True)
             await self._give_back_rest()
             self._keeper.stop()
-            await self._delivery.close_sinks()
+            await self._delivery.close_outputs()
             await self._fetcher.close()
             self._tell()
         if self._broken is not None:
@@ -150,7 +157,8 @@ class Worker:
         hold = Hold(lease)
         self._keeper.keep(hold)
         self.report.leases += 1
-        self._asked[lease.host] = mono()
+        self._asked[lease.host] = now = mono()
+        self._holders.outlook.note(lease, now)
         task = asyncio.create_task(self._holders.hold(hold))
         self._tasks.add(task)
         task.add_done_callback(self._holder_done)
@@ -259,6 +267,7 @@ class Worker:
         report.idle = self._idle
         report.alive_seconds = mono() - self._started_mono
         report.cpu_seconds = time.process_time()
+        self._holders.outlook.tell(report, mono())
         self._on_report(report)
 
     def _trouble(self, sentence: str) -> None:

@@ -3,7 +3,8 @@
 --         8 expiries at most | 9 1 = the worker will sleep if there is nothing | 10 the time the caller expects, or ''
 --         11.. spiders the worker has
 -- Reply   OK, now, ms until something may be ready (-1 never), crawls that want allowance {crawl ...},
---         then per lease: token, host, delay ms, epoch, robots version, {crawl, priority, entry, ...}
+--         then per lease: token, host, delay ms, epoch, robots version, ms that its visits and all that wait for the
+--         host take at its pace (0 also when the lease is given again), {crawl, priority, entry, ...}
 --         EPOCH: another server process wrote here last (epoch.lua). CLOCK, now: the server's clock was stepped
 -- Keeps   a host leaves `ready` before it is returned: two calls cannot take the same place
 --         a robots version comes once, also when the host is forgotten: a host without one gets the time in ms
@@ -36,7 +37,7 @@ if expected and math.abs(NOW - expected) > 1000 then return {S.CLOCK, NOW} end
 call('DEL', P .. '-')
 
 local reply = {S.OK, NOW, -1, {}}
-local function give(token, host, delay, visits)
+local function give(token, host, delay, visits, aheadMs)
   local flat = {}
   for _, visit in ipairs(visits) do
     flat[#flat + 1] = visit[1]
@@ -48,6 +49,7 @@ local function give(token, host, delay, visits)
   reply[#reply + 1] = delay
   reply[#reply + 1] = tonumber(META[3])
   reply[#reply + 1] = robotsVersion(state(host))
+  reply[#reply + 1] = aheadMs
   reply[#reply + 1] = flat
 end
 
@@ -62,7 +64,7 @@ if last and string.match(last, '^%w+') == request then
       call('ZADD', P .. 'leases', 'XX', NOW + ttl, token)
       local visits = {}
       for _, n in ipairs(visitsOf(lease)) do table.insert(visits, 1, {unpackVisit(lease[tostring(n)])}) end
-      give(token, lease.host, tonumber(lease.delay), visits)
+      give(token, lease.host, tonumber(lease.delay), visits, 0)
     end
   end
   reply[3] = 0
@@ -213,7 +215,7 @@ while given < hosts do
         tokens[#tokens + 1] = token
         deadlines[#deadlines + 1] = deadline
         deadlines[#deadlines + 1] = token
-        give(token, host, delay, visits)
+        give(token, host, delay, visits, ahead(v, #visits))
       end
     end
   end

@@ -1,8 +1,9 @@
 -- renew: extend leases, and top them up while their hosts have more to visit.
 -- ARGV    1 now | 2 lease length ms | 3 batch ms | then per lease: token, visits known to the holder, visits at most
 --         it may hold
--- Reply   OK, now, then per lease: {robots version, then number, crawl, priority, entry of each visit the holder does
---         not know}, or LOST
+-- Reply   OK, now, then per lease: {robots version, ms that its visits and all that wait for the host take at its pace
+--         (0 when it was not topped up), then number, crawl, priority, entry of each visit the holder does not know},
+--         or LOST
 -- Keeps   a lease whose deadline is over is lost, also when nobody has taken its host yet
 --         visits are numbered, so a lost reply is made up for by the next renewal
 -- Cost    O(leases + visits)
@@ -27,7 +28,7 @@ for _, one in ipairs(asked) do
     reply[#reply + 1] = S.LOST
   else
     call('ZADD', P .. 'leases', 'XX', NOW + ttl, one.token)
-    local numbers = visitsOf(lease)
+    local numbers, aheadMs = visitsOf(lease), 0
     if lease.place and hold <= NOW and #numbers < one.most then
       local v = view(lease.host)
       local pace = math.max(tonumber(lease.delay), v.delay) + (v.h.m or 0)
@@ -47,9 +48,10 @@ for _, one in ipairs(asked) do
         end
         call('HSET', P .. 'l:' .. one.token, 'n', last)
         numbers = visitsOf(lease)
+        aheadMs = ahead(v, #numbers)
       end
     end
-    local unknown = {tonumber(state(lease.host).rv) or 0}
+    local unknown = {tonumber(state(lease.host).rv) or 0, aheadMs}
     for i = #numbers, 1, -1 do
       local n = numbers[i]
       if n > one.known then

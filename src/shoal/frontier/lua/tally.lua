@@ -8,7 +8,7 @@
 local id = text(128, '^[%w_.:@-]+$')
 local names, counts = {}, {}
 while not wrong and at < #ARGV do
-  local name = text(32, '^[%l_]+$')
+  local name = text(80, '^[%w_.:-]+$')
   if not counts[name] then names[#names + 1] = name end
   counts[name] = (counts[name] or 0) + number(0, BIG)
 end

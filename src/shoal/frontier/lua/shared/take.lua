@@ -92,3 +92,16 @@ local function take(v, most, spiders)
   for key, pass in pairs(moved) do call('ZADD', P .. 'w:' .. host, 'XX', pass, key) end
   return got
 end
+
+-- How long a host takes, in ms, for these visits and for what waits in its lists. Nothing is counted where it has no pace.
+local function ahead(v, visits)
+  local pace = (v.delay + (v.h.m or 0)) / v.places
+  if pace == 0 then return 0 end
+  for _, one in ipairs(v.crawls) do
+    local key, c = one.key, one.copy
+    for _, l in ipairs(c.up and lists(key, c, v.host) or {{'0', queue(key, '0', v.host)}}) do
+      visits = visits + call('LLEN', l[2])
+    end
+  end
+  return math.floor(visits * pace)
+end

@@ -26,4 +26,5 @@ class Workplace:
 
 def orders(settings: Settings) -> dict[str, Any]:
     """All settings, for processes that look at no variable of their own: they may be secret, and are settled here."""
-    return {key: getattr(getattr(settings, field.section), field.name) for key, field in FIELDS.items()}
+    plain = {key: getattr(getattr(settings, field.section), field.name) for key, field in FIELDS.items()}
+    return {**plain, "outputs": settings.outputs}

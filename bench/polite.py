@@ -1,0 +1,71 @@
+"""What a page costs the store by the shape of its work: a delay makes leases short, few free places make calls small.
+
+    server CPU of a page in all = page + lease / visits a lease + batch / pages a batch
+
+A batch is three calls to one shard: lease, add (one new link a page, to its own host), acknowledge. The three terms are
+fitted to all shapes of a repeat at once. Shapes take turns on one server.
+"""
+
+from __future__ import annotations
+
+from bench.cost import Cost
+from bench.figures import Figure
+from bench.server import Server
+from bench.size import Size
+from bench.workload import PHASES, Workload
+
+_HOSTS = 20_000
+# Hosts a call and visits a lease.
+SHAPES = ((64, 1), (64, 2), (64, 4), (64, 8), (16, 1), (4, 1))
+# Calls, not pages, are the same for all: each waits for the disk.
+_BATCHES, _ROUNDS = 20, 8
+
+
+async def polite(size: Size) -> list[Figure]:
+    waiting = size.of(1_000_000)
+    costs: dict[tuple[int, int], list[Cost]] = {shape: [] for shape in SHAPES}
+    with Server(durable=False) as server:
+        async with await Workload.open(server) as workload:
+            await workload.fill(waiting, _HOSTS)
+            server.persist()
+            for _ in range(size.repeats):
+                for hosts, visits in SHAPES:
+                    made = await workload.cycle(_BATCHES, _ROUNDS, hosts, visits)
+                    costs[hosts, visits].append(sum((made[phase] for phase in PHASES), Cost()))
+    return _figures(costs, waiting)
+
+
+def _figures(costs: dict[tuple[int, int], list[Cost]], waiting: int) -> list[Figure]:
+    figures = []
+    for (hosts, visits), repeats in costs.items():
+        name = f"{hosts} host{'s' * (hosts > 1)} a call, {visits} visit{'s' * (visits > 1)} a lease"
+        figures.append(
+            Figure(
+                name=f"{name}: server CPU", unit="us a page", values=[cost.server_us for cost in repeats],
+                note=f"{repeats[0].urls:,} pages a repeat, {waiting:,} waiting, {_HOSTS:,} hosts",
+            )
+        )  # fmt: skip
+        commands = [cost.commands / cost.urls for cost in repeats]
+        figures.append(Figure(name=f"{name}: commands", unit="commands", values=commands))
+    fitted = [
+        fit([(1.0, 1 / visits, 1 / (hosts * visits), costs[hosts, visits][turn].server_us) for hosts, visits in SHAPES])
+        for turn in range(len(costs[SHAPES[0]]))
+    ]
+    for term, (name, note) in enumerate(
+        (("a page", "fitted to the shapes, as the next two"), ("a lease", ""), ("a batch", "lease, add, acknowledge"))
+    ):
+        values = [one[term] for one in fitted]
+        figures.append(Figure(name=f"server CPU of {name}", unit="us", values=values, note=note))
+    return figures
+
+
+def fit(rows: list[tuple[float, float, float, float]]) -> list[float]:
+    """The factors of three columns that make the last; misses count by their shares, so dear shapes do not rule."""
+    weighed = [[value / row[3] for value in row] for row in rows]
+    matrix = [[sum(row[i] * row[j] for row in weighed) for j in range(4)] for i in range(3)]
+    for i in range(3):
+        matrix[i] = [value / matrix[i][i] for value in matrix[i]]
+        for j in range(3):
+            if j != i:
+                matrix[j] = [b - matrix[j][i] * a for a, b in zip(matrix[i], matrix[j], strict=True)]
+    return [row[3] for row in matrix]

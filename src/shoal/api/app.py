@@ -1,0 +1,63 @@
+"""The application: routes, each behind its role, all of them behind the guard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Path
+from starlette.routing import Router
+from starlette.types import ASGIApp
+
+from shoal.api import openapi
+from shoal.api.access import OWNER, Caller, Tokens
+from shoal.api.context import Asked, Server
+from shoal.api.guarding import Guarding, Rates, log, now
+from shoal.api.problems import Json, Refused
+from shoal.api.routes import Route, routes
+
+_DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}
+
+
+def application(server: Server, *, on_defect: Callable[[str], None] = log) -> ASGIApp:
+    tokens = Tokens(server.settings.tokens)
+    rates = Rates(server.settings.api.rate)
+    described: dict[str, object] = {}
+
+    async def describe(asked: Asked) -> Response:
+        return Json(described)
+
+    table = routes(server, describe)
+    described.update(openapi.describe(table))
+    # Not a whole Starlette: its own handling of errors would answer before the guard does.
+    app = Router([Path(route.path, _endpoint(route, server, tokens, rates), methods=[route.method]) for route in table])
+    return Guarding(app, local=not tokens, on_defect=on_defect)
+
+
+def _endpoint(route: Route, server: Server, tokens: Tokens, rates: Rates) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        if route.role is None:
+            return await route.handler(Asked(request, server, OWNER))
+        caller = _caller(request, tokens, rates)
+        if caller.role < route.role:
+            has, needed = caller.role.name.lower(), route.role.name.lower()
+            raise Refused(403, f"{request.method} {route.path} needs the role {needed}; this token has {has}.")
+        if route.whole and caller.app:
+            raise Refused(403, f"This token is bound to the application {caller.app!r}; this is about the fleet.")
+        return await route.handler(Asked(request, server, caller))
+
+    return endpoint
+
+
+def _caller(request: Request, tokens: Tokens, rates: Rates) -> Caller:
+    """Who asks. Wrong tokens are counted by address, so that guessing is slow, right ones by name."""
+    address = request.client.host if request.client else ""
+    caller = tokens.caller(request.headers.get("authorization", "")) if tokens else OWNER
+    seconds = rates.wait_seconds(f"token {caller.name}" if caller else f"address {address}", now())
+    if seconds:
+        raise Refused(429, "Too many requests; wait a little.", headers={"Retry-After": str(math.ceil(seconds))})
+    if caller is None:
+        raise Refused(401, "Send a token as `Authorization: Bearer ...`; this one is none.", headers=_DENIED)
+    return caller

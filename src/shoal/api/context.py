@@ -1,0 +1,121 @@
+"""What a handler is given: the frontier, the settings, who asks, and what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import heapq
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from shoal.api.access import Caller, Role
+from shoal.api.guarding import read_body
+from shoal.api.problems import Refused
+from shoal.control.lifecycle import Tender
+from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
+from shoal.frontier import Frontier
+from shoal.model.crawl import Crawl, State
+from shoal.settings import Settings
+
+MOST_A_PAGE = 500
+
+
+class Server:
+    """What all requests share."""
+
+    def __init__(self, frontier: Frontier, settings: Settings) -> None:
+        self.frontier = frontier
+        self.settings = settings
+        # Streams end when it is set: a server that stops does not wait for people who watch.
+        self.stopping = asyncio.Event()
+        self.streams = 0
+        # Who tends the crawls beside this server, if somebody does.
+        self.tender: Tender | None = None
+
+
+class Asked:
+    """One request, and who makes it."""
+
+    def __init__(self, request: Request, server: Server, caller: Caller) -> None:
+        self.request = request
+        self.server = server
+        self.caller = caller
+        self.frontier = server.frontier
+
+    async def body(self, most: int) -> bytes:
+        return await read_body(self.request, most)
+
+    async def json(self, type_: Any, most: int = 100_000) -> Any:
+        """The body as a value of this type; an absent one as the type's defaults."""
+        raw = b"{}" if self.request.headers.get("content-length", "") == "0" else await self.body(most)
+        try:
+            return msgspec.json.decode(raw or b"{}", type=type_)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise Refused(422, f"The body cannot be used: {error}.", kind="InvalidInput") from None
+
+    def path(self, name: str) -> str:
+        return str(self.request.path_params[name])
+
+    def text(self, name: str, *allowed: str) -> str:
+        """A query parameter, '' when it is absent."""
+        value = self.request.query_params.get(name, "")
+        if len(value) > 1000 or (value and allowed and value not in allowed):
+            raise Refused(422, f"{name} must be {' or '.join(allowed) or 'shorter'}.", kind="InvalidInput")
+        return value
+
+    def whole(self, name: str, default: int, most: int) -> int:
+        value = self.request.query_params.get(name)
+        if value is None:
+            return default
+        if not value.isascii() or not value.isdigit() or len(value) > 12 or not 1 <= int(value) <= most:
+            raise Refused(422, f"{name} must be a whole number from 1 to {most}.", kind="InvalidInput")
+        return int(value)
+
+    async def crawl(self) -> Crawl:
+        """The crawl of the path. Those of other applications are not there for a caller who has one."""
+        crawl_id = self.path("crawl")
+        crawl = await self.frontier.crawls.get(crawl_id)
+        if crawl.state is State.DELETED or not self.sees(crawl):
+            raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")
+        return crawl
+
+    def sees(self, crawl: Crawl) -> bool:
+        return not self.caller.app or crawl.spec.get("app", "") == self.caller.app
+
+    def must_be(self, role: Role, what: str) -> None:
+        if self.caller.role < role:
+            raise Refused(403, f"{what} needs a token with the role {role.name.lower()}.")
+
+
+async def all_crawls(frontier: Frontier, after: tuple[float, str] | None = None) -> AsyncIterator[tuple[float, Crawl]]:
+    """Crawls with the moment they were made, the newest first; those whose record is not Shoal's are left out."""
+    lists = []
+    for prefix in frontier.shards.prefixes:
+        key = f"{prefix}crawls"
+        highest = "+inf" if after is None else repr(after[0])
+        flat = await frontier.shards.store.command("ZREVRANGEBYSCORE", key, highest, "-inf", "WITHSCORES", key=key)
+        found = zip(flat[::2], flat[1::2], strict=True)
+        lists.append(sorted((-float(score), name.decode(errors="replace")) for name, score in found))
+    for minus, name in heapq.merge(*lists):
+        if after is None or (minus, name) > (-after[0], after[1]):
+            try:
+                crawl = await frontier.crawls.get(name)
+            except (StoreCorrupt, UnknownCrawl, InvalidInput):
+                continue
+            yield -minus, crawl
+
+
+def cursor_of(value: object) -> str:
+    """Where the next page begins, as text that nobody should look into."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode().rstrip("=")
+
+
+def read_cursor(text: str, type_: Any) -> Any:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), type=type_)
+    except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):
+        raise Refused(422, "cursor is not one of this API's: pass what `next` said.", kind="InvalidInput") from None

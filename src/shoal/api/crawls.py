@@ -1,0 +1,278 @@
+"""Crawls over HTTP: made, listed, looked at, steered, deleted.
+
+Owns what an answer about crawls looks like. Everything that is done is done by shoal.control and the frontier.
+Headers, cookies, log-ins and passwords of outputs go in and never come out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response, StreamingResponse
+
+from shoal.api.access import Role
+from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of, read_cursor
+from shoal.api.problems import Json, Refused
+from shoal.control.actions import Action, act
+from shoal.control.begin import seed_url
+from shoal.control.describe import describe
+from shoal.control.request import (
+    MAX_REQUEST_BYTES,
+    MAX_SEEDS,
+    CrawlRequest,
+    Submitted,
+    parse,
+    submit,
+)
+from shoal.errors import CrawlEnded, InvalidInput, ShoalError
+from shoal.model.crawl import Counts, Crawl, State
+from shoal.model.visit import Visit
+from shoal.sinks import is_local, is_name
+
+_LOOKED_AT = 2000
+_EVENT_SECONDS, _ALIVE_SECONDS = 1.0, 15.0
+_MOST_STREAMS = 200
+
+
+class Brief(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl in a list. Times are seconds since 1970, 0 = not yet."""
+
+    id: str
+    app: str
+    state: str
+    why: str
+    priority: int
+    created_at: float
+    ended_at: float
+    counts: Counts
+
+
+class CrawlPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Crawls, the newest first. `next` is the cursor of the next page, '' on the last one."""
+
+    crawls: list[Brief]
+    next: str = ""
+
+
+class Seeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """More URLs for a crawl that is open."""
+
+    seeds: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_SEEDS)]
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """How many URLs were new to the crawl, how many it knew, and how many its limits or a block refused."""
+
+    new: int
+    known: int
+    refused: int
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL that failed after its last try."""
+
+    url: str
+    reason: str
+    depth: int
+    attempt: int
+
+
+class Failures(msgspec.Struct, frozen=True, kw_only=True):
+    """URLs that failed, the oldest first in each shard; at most so many as were asked for."""
+
+    failed: list[Failure]
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """How many URLs wait again."""
+
+    retried: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """The state that a crawl has now."""
+
+    id: str
+    state: str
+
+
+async def create(asked: Asked) -> Response:
+    request = parse(await asked.body(MAX_REQUEST_BYTES))
+    if not isinstance(request, CrawlRequest):
+        raise InvalidInput("This is an action of Scrapy Cluster: send it to /feed.")
+    done = await submit_for(asked, request)
+    return Json(done, 201 if done.created else 200, {"Location": f"/v1/crawls/{done.id}"})
+
+
+async def submit_for(asked: Asked, request: CrawlRequest) -> Submitted:
+    """Hand a crawl over in the name of who asks, who may not ask for everything."""
+    caller = asked.caller
+    if caller.app:
+        if request.app not in ("", caller.app):
+            raise Refused(403, f"This token is bound to the application {caller.app!r}.")
+        request = msgspec.structs.replace(request, app=caller.app)
+    if request.ignore_robots:
+        asked.must_be(Role.ADMIN, "ignore_robots")
+    machine = ""
+    named = asked.server.settings.outputs
+    for output in request.outputs:
+        if is_name(output):
+            # A server without the table leaves it to the workers, who may know more.
+            if named and output not in named:
+                raise InvalidInput(f"There is no output {output!r}; there are {', '.join(sorted(named))}.")
+        elif is_local(output):
+            # Where a file may be written is for whoever runs the workers to say.
+            asked.must_be(Role.ADMIN, "An output that is a file")
+            machine = platform.node()
+    if not request.outputs and "default" in named:
+        request = msgspec.structs.replace(request, outputs=("default",))
+    return await submit(asked.frontier, request, machine=machine)
+
+
+async def listing(asked: Asked) -> Response:
+    most = asked.whole("limit", 50, MOST_A_PAGE)
+    state = asked.text("state", *(one.value for one in State if one is not State.DELETED))
+    app = asked.caller.app or asked.text("app")
+    after: tuple[float, str] | None = None
+    if text := asked.text("cursor"):
+        after = read_cursor(text, tuple[float, str])
+    found: list[Brief] = []
+    looked = 0
+    last: tuple[float, str] = (0.0, "")
+    async for at, crawl in all_crawls(asked.frontier, after):
+        looked += 1
+        last = (at, crawl.id)
+        wanted = crawl.state is not State.DELETED and not crawl.spec.get("parent")
+        if wanted and (not state or crawl.state.value == state) and (not app or crawl.spec.get("app", "") == app):
+            found.append(await _brief(asked, crawl))
+        # A filter that nothing passes ends, too: the rest is on the next page.
+        if len(found) == most or looked == _LOOKED_AT:
+            return Json(CrawlPage(crawls=found, next=cursor_of(last)))
+    return Json(CrawlPage(crawls=found))
+
+
+async def _brief(asked: Asked, crawl: Crawl) -> Brief:
+    return Brief(
+        id=crawl.id, app=str(crawl.spec.get("app", "")), state=crawl.state.value, why=crawl.why,
+        priority=crawl.limits.priority, created_at=crawl.created_at, ended_at=crawl.ended_at,
+        counts=await asked.frontier.crawls.count(crawl.id),
+    )  # fmt: skip
+
+
+async def show(asked: Asked) -> Response:
+    return Json(await describe(asked.frontier, await asked.crawl()))
+
+
+async def pause(asked: Asked) -> Response:
+    return await _steer(asked, "pause")
+
+
+async def resume(asked: Asked) -> Response:
+    return await _steer(asked, "resume")
+
+
+async def stop(asked: Asked) -> Response:
+    return await _steer(asked, "stop")
+
+
+async def _steer(asked: Asked, verb: str) -> Response:
+    crawl = await asked.crawl()
+    crawl = await getattr(asked.frontier.crawls, verb)(crawl.id)
+    return Json(Change(id=crawl.id, state=crawl.state.value))
+
+
+async def delete(asked: Asked) -> Response:
+    crawl = await asked.crawl()
+    if crawl.state.open:
+        raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: stop it before you delete it.")
+    await asked.frontier.crawls.delete(crawl.id)
+    return Response(status_code=204)
+
+
+async def add_seeds(asked: Asked) -> Response:
+    crawl = await asked.crawl()
+    given: Seeds = await asked.json(Seeds, MAX_REQUEST_BYTES)
+    urls = dict.fromkeys(seed_url(seed) for seed in given.seeds)
+    added = await asked.frontier.add(crawl.id, [Visit(url=url, found="seed") for url in urls])
+    return Json(Taken(new=added.new, known=added.seen, refused=len(urls) - added.new - added.seen))
+
+
+async def failed(asked: Asked) -> Response:
+    crawl = await asked.crawl()
+    found = await asked.frontier.crawls.failed(crawl.id, asked.whole("limit", 100, 10_000))
+    return Json(
+        Failures(
+            failed=[
+                Failure(url=visit.url, reason=reason, depth=visit.depth, attempt=visit.retries + 1)
+                for visit, reason in found
+            ]
+        )
+    )
+
+
+async def retry(asked: Asked) -> Response:
+    crawl = await asked.crawl()
+    count = await asked.frontier.crawls.retry(crawl.id)
+    if asked.server.tender is not None:
+        asked.server.tender.look_soon(crawl.id)
+    return Json(Retried(retried=count))
+
+
+async def events(asked: Asked) -> Response:
+    """Server-sent events: `counts` whenever they change, `end` when the crawl has ended."""
+    crawl = await asked.crawl()
+    if asked.server.streams >= _MOST_STREAMS:
+        raise Refused(503, "Too many are watching already.")
+    return StreamingResponse(_stream(asked, crawl.id), media_type="text/event-stream")
+
+
+async def _stream(asked: Asked, crawl_id: str) -> AsyncIterator[bytes]:
+    server = asked.server
+    server.streams += 1
+    last, silent = b"", 0.0
+    try:
+        while not server.stopping.is_set():
+            try:
+                crawl = await asked.frontier.crawls.get(crawl_id)
+                told = msgspec.json.encode(await _brief(asked, crawl))
+            except ShoalError as error:
+                yield _event("trouble", msgspec.json.encode({"detail": str(error)}))
+                return
+            if told != last or silent >= _ALIVE_SECONDS:
+                yield _event("counts", told)
+                last, silent = told, 0.0
+            if not crawl.state.open:
+                yield _event("end", told)
+                return
+            try:
+                await asyncio.wait_for(server.stopping.wait(), _EVENT_SECONDS)
+            except TimeoutError:
+                silent += _EVENT_SECONDS
+    finally:
+        server.streams -= 1
+
+
+def _event(name: str, data: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+async def feed(asked: Asked) -> Response:
+    """Scrapy Cluster's own door: its requests and its actions, answered in its shape."""
+    try:
+        request = parse(await asked.body(MAX_REQUEST_BYTES))
+        app = request.appid if isinstance(request, Action) else request.app
+        if asked.caller.app and app not in ("", asked.caller.app):
+            raise Refused(403, f"This token is bound to the application {asked.caller.app!r}.")
+        data: Any = None
+        if isinstance(request, Action):
+            data = await act(asked.frontier, request)
+        else:
+            await submit_for(asked, request)
+        return Json({"status": "SUCCESS", "data": data, "error": None})
+    except InvalidInput as error:
+        return Json({"status": "FAILURE", "data": None, "error": {"message": str(error)}}, 400)

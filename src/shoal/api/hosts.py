@@ -1,0 +1,104 @@
+"""Hosts over HTTP: what holds for each of them, for all crawls and machines, and what an operator sets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of, read_cursor
+from shoal.api.problems import Json
+from shoal.control.queues import waiting, waiting_hosts
+from shoal.errors import InvalidInput
+from shoal.frontier.hosts import Host
+
+
+class HostView(msgspec.Struct, frozen=True, kw_only=True):
+    """`delay_seconds` and `places` are what an operator set, null where the crawls' own hold.
+
+    `waiting` counts the URLs that wait for it, `crawls` those by crawl. Times are seconds since 1970 on the store's
+    clock, 0 = never: nobody asks it before `gate_at` and `backoff_until`.
+    """
+
+    name: str
+    waiting: int
+    leases: int
+    delay_seconds: float | None
+    places: int | None
+    crawl_delay_seconds: float
+    adaptive_delay_seconds: float
+    robots_known: bool
+    gate_at: float
+    backoff_until: float
+    failures: int
+    blocked: str
+    last_finished_at: float
+    last_successful_at: float
+    mean_response_seconds: float
+    crawls: dict[str, int]
+
+
+class HostPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts that have something to do. `next` is the cursor of the next page, '' on the last one."""
+
+    hosts: list[HostView]
+    next: str = ""
+
+
+class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is; null takes a delay or places back. `blocked` with a reason, '' to unblock."""
+
+    delay_seconds: Annotated[float, Meta(ge=0, le=86400)] | msgspec.UnsetType | None = msgspec.UNSET
+    places: Annotated[int, Meta(ge=1, le=32)] | msgspec.UnsetType | None = msgspec.UNSET
+    blocked: Annotated[str, Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
+
+
+async def listing(asked: Asked) -> Response:
+    most = asked.whole("limit", 50, MOST_A_PAGE)
+    shard, name = read_cursor(text, tuple[int, str]) if (text := asked.text("cursor")) else (0, "")
+    if not 0 <= shard < 1024:
+        raise InvalidInput("cursor is not one of this API's: pass what `next` said.")
+    spiders, keys = {""}, []
+    async for _, crawl in all_crawls(asked.frontier):
+        if crawl.state.open:
+            spiders.add(crawl.limits.spider)
+            keys.append(crawl.key)
+    found: list[HostView] = []
+    while shard < asked.frontier.shards.count:
+        for host in await waiting_hosts(asked.frontier, shard, spiders, keys):
+            if host <= name:
+                continue
+            if len(found) == most:
+                return Json(HostPage(hosts=found, next=cursor_of((shard, name))))
+            found.append(await _view(asked, await asked.frontier.hosts.get(host)))
+            name = host
+        shard, name = shard + 1, ""
+    return Json(HostPage(hosts=found))
+
+
+async def show(asked: Asked) -> Response:
+    return Json(await _view(asked, await asked.frontier.hosts.get(asked.path("host"))))
+
+
+async def change(asked: Asked) -> Response:
+    hosts, name = asked.frontier.hosts, asked.frontier.hosts.name(asked.path("host"))
+    wanted: HostChange = await asked.json(HostChange)
+    if not isinstance(wanted.delay_seconds, msgspec.UnsetType):
+        await hosts.set_delay(name, wanted.delay_seconds)
+    if not isinstance(wanted.places, msgspec.UnsetType):
+        await hosts.set_places(name, wanted.places)
+    if not isinstance(wanted.blocked, msgspec.UnsetType):
+        await (hosts.block(name, wanted.blocked) if wanted.blocked else hosts.unblock(name))
+    return Json(await _view(asked, await hosts.get(name)))
+
+
+async def _view(asked: Asked, host: Host) -> HostView:
+    lengths = {}
+    for key, by_priority in (await waiting(asked.frontier, host.name)).items():
+        if total := sum(by_priority.values()):
+            lengths[(await asked.frontier.crawls.by_key(key)).id] = total
+    told = msgspec.structs.asdict(host)
+    told.pop("crawls_waiting")
+    return HostView(**told, waiting=sum(lengths.values()), crawls=lengths)

@@ -1,0 +1,95 @@
+"""Every route: what it is called, who may use it, what goes in and what comes out. openapi.py describes it by this."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from shoal.api import crawls, fleet, hosts, records
+from shoal.api.access import Role
+from shoal.api.context import Asked, Server
+from shoal.control.describe import Description
+from shoal.control.request import CrawlRequest, Submitted
+
+Handler = Callable[[Asked], Awaitable[Response]]
+_LIMIT = ("limit", "integer", "How many at most.")
+_CURSOR = ("cursor", "string", "Where to go on: what `next` of the page before said.")
+
+
+class Route(NamedTuple):
+    """`role` None is for everybody; `whole`: it is about the fleet, so a token bound to an application may not."""
+
+    method: str
+    path: str
+    role: Role | None
+    handler: Handler
+    summary: str
+    answer: Any = None
+    body: Any = None
+    query: tuple[tuple[str, str, str], ...] = ()
+    status: int = 200
+    whole: bool = False
+    media: str = "application/json"
+
+    @property
+    def name(self) -> str:
+        words = [word.strip("{}") for word in self.path.split("/") if word and word != "v1"]
+        return "_".join([self.method.lower(), *(word.replace(".", "_") for word in words)])
+
+
+def routes(server: Server, openapi: Handler) -> list[Route]:
+    told = fleet.Fleet(server)
+    return _table(told, openapi)
+
+
+def listed() -> list[Route]:
+    """All of them without a server, for those who only read them."""
+    return _table(fleet.Fleet.__new__(fleet.Fleet), _unanswered)
+
+
+async def _unanswered(asked: Asked) -> Response:
+    raise NotImplementedError
+
+
+def _table(told: fleet.Fleet, openapi: Handler) -> list[Route]:
+    one = "/v1/crawls/{crawl}"
+    read, submit, admin = Role.READ, Role.SUBMIT, Role.ADMIN
+    state = ("state", "string", "Only those in this state: running, paused, stopped, expired, finished.")
+    return [
+        Route("POST", "/v1/crawls", submit, crawls.create, "Hand a crawl to the fleet.", Submitted, CrawlRequest,
+              status=201),
+        Route("GET", "/v1/crawls", read, crawls.listing, "List crawls, the newest first.", crawls.CrawlPage,
+              query=(state, ("app", "string", "Only those of this application."), _LIMIT, _CURSOR)),
+        Route("GET", one, read, crawls.show, "Say how far a crawl is, and what its rules are.", Description),
+        Route("DELETE", one, admin, crawls.delete, "Free all that an ended crawl holds; its id stays taken.",
+              status=204),
+        Route("POST", f"{one}/pause", submit, crawls.pause, "Let nothing more of it be asked.", crawls.Change),
+        Route("POST", f"{one}/resume", submit, crawls.resume, "Let a paused crawl go on.", crawls.Change),
+        Route("POST", f"{one}/stop", submit, crawls.stop, "End it for good.", crawls.Change),
+        Route("POST", f"{one}/seeds", submit, crawls.add_seeds, "Add URLs to an open crawl.", crawls.Taken,
+              crawls.Seeds),
+        Route("GET", f"{one}/records", read, records.records, "Its records, out of an output that can be read.",
+              records.RecordPage,
+              query=(("kind", "string", "page or item."), ("fields", "string", "Names of fields, with commas."),
+                     _LIMIT, _CURSOR)),
+        Route("GET", f"{one}/failed", read, crawls.failed, "URLs that failed, with their reasons.", crawls.Failures,
+              query=(_LIMIT,)),
+        Route("POST", f"{one}/retry", submit, crawls.retry, "Let all failed URLs be tried again.", crawls.Retried),
+        Route("GET", f"{one}/events", read, crawls.events, "Its counts whenever they change, until it ends.",
+              media="text/event-stream"),
+        Route("GET", "/v1/hosts", read, hosts.listing, "Hosts that have something to do.", hosts.HostPage,
+              query=(_LIMIT, _CURSOR), whole=True),
+        Route("GET", "/v1/hosts/{host}", read, hosts.show, "What is known of a host.", hosts.HostView, whole=True),
+        Route("PATCH", "/v1/hosts/{host}", admin, hosts.change, "Set its delay or places, block or unblock it.",
+              hosts.HostView, hosts.HostChange, whole=True),
+        Route("GET", "/v1/workers", read, fleet.workers, "The workers that live.", fleet.Workers, whole=True),
+        Route("GET", "/v1/stats", read, told.stats, "Sums over all crawls.", fleet.Stats, whole=True),
+        Route("POST", "/feed", submit, crawls.feed, "Scrapy Cluster's requests and actions, answered in its shape.",
+              dict[str, Any], dict[str, Any]),
+        Route("GET", "/metrics", read, told.metrics, "Metrics for Prometheus.", whole=True, media="text/plain"),
+        Route("GET", "/healthz", None, fleet.health, "The server lives.", dict[str, bool]),
+        Route("GET", "/readyz", None, told.ready, "The store answers.", dict[str, bool]),
+        Route("GET", "/openapi.json", None, openapi, "This description.", dict[str, Any]),
+    ]  # fmt: skip

@@ -1,0 +1,105 @@
+"""The server's life: a socket that only this machine reaches unless there are tokens, and an end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import msgspec
+import uvicorn
+
+from shoal.api.access import Tokens, is_loopback
+from shoal.api.app import application
+from shoal.api.context import Server
+from shoal.control.lifecycle import Tender
+from shoal.errors import SettingsError
+from shoal.frontier import Frontier
+from shoal.settings import ApiSettings, Settings
+
+# Whoever asks waits: a store that is away for longer is away.
+_PATIENCE_SECONDS = 5.0
+_GRACE_SECONDS = 10
+_MOST_CONNECTIONS = 1000
+
+
+class _Uvicorn(uvicorn.Server):
+    """Tells streams to end before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's own, but without raising the signal again at the end: that it came is no failure."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+
+async def run(settings: Settings, *, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    tokens = Tokens(settings.tokens)
+    door = _bound(settings.api, tokens)
+    where = msgspec.structs.replace(
+        settings.store, patience_seconds=min(_PATIENCE_SECONDS, settings.store.patience_seconds)
+    )
+    with contextlib.closing(door):
+        async with await Frontier.from_settings(
+            msgspec.structs.replace(settings, store=where), on_warning=say
+        ) as frontier:
+            server = Server(frontier, settings)
+            config = uvicorn.Config(
+                application(server, on_defect=say), lifespan="off", log_config=None, access_log=False,
+                server_header=False, proxy_headers=False, limit_concurrency=_MOST_CONNECTIONS,
+                timeout_keep_alive=15, timeout_graceful_shutdown=_GRACE_SECONDS, ws="none", http="h11",
+            )  # fmt: skip
+            server.tender = Tender(frontier, settings, on_trouble=say)
+            tending = asyncio.create_task(server.tender.run())
+            try:
+                host, port = door.getsockname()[:2]
+                shown = f"[{host}]" if ":" in host else host
+                say(f"Serving {frontier.shards.store.shown} at http://{shown}:{port}. Ctrl-C ends it.")
+                if not tokens:
+                    say("There are no tokens: whoever uses this machine may do everything.")
+                await _Uvicorn(config, server.stopping).serve(sockets=[door])
+            finally:
+                tending.cancel()
+                await asyncio.gather(tending, return_exceptions=True)
+
+
+def _bound(where: ApiSettings, tokens: Tokens) -> socket.socket:
+    """The listening socket. Addresses that others reach need tokens."""
+    if not tokens and not is_loopback(where.host):
+        raise SettingsError(
+            f"api.host is {where.host!r}, which other machines reach, and there are no [tokens]; make one with "
+            "`shoal serve --make-token admin`, or listen on 127.0.0.1."
+        )
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        door = socket.socket(family, kind, protocol)
+        try:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            door.bind(address)
+            door.listen(512)
+        except BaseException:
+            door.close()
+            raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SettingsError(f"The server cannot listen on {where.host} port {where.port}: {why}.") from None
+    return door

@@ -1,0 +1,47 @@
+"""A bridge in its process, while `shoal listen` runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from functools import partial
+
+from shoal.cli.program import FINISHED, INTERRUPTED
+from shoal.cli.terminal import say, warn
+from shoal.frontier import Frontier
+from shoal.listen import Bridge, Source, open_source
+from shoal.settings import Settings
+
+
+def run(settings: Settings, source: str) -> int:
+    return asyncio.run(_run(settings, open_source(source)))
+
+
+async def _run(settings: Settings, source: Source) -> int:
+    async with await Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble")) as frontier:
+        bridge = Bridge(frontier, source, _tell)
+        asked = False
+
+        def end() -> None:
+            nonlocal asked
+            if asked:
+                os._exit(INTERRUPTED)
+            asked = True
+            bridge.stop()
+
+        for one in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(one, end)
+        where = frontier.shards.store.shown
+        say(f"Listening to {source.shown} for {where}. Ctrl-C ends it.", event="listen.begin", store=where)
+        await bridge.run()
+        say(
+            f"{bridge.crawls:,} crawls were submitted, {bridge.answers:,} actions answered, {bridge.buried:,} requests "
+            "refused.",
+            event="listen.end", crawls=bridge.crawls, answers=bridge.answers, refused=bridge.buried,
+        )  # fmt: skip
+        return FINISHED
+
+
+def _tell(text: str, event: str) -> None:
+    (warn if event in ("listen.trouble", "listen.dead") else say)(text, event=event)

@@ -1,0 +1,173 @@
+"""How fast a crawl goes, by what was counted once a second. Pure: time is passed in."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from shoal.fleet.totals import causes, seconds_left
+from shoal.model.crawl import Counts
+from shoal.worker.report import Report
+
+_NOW_SECONDS = 5.0
+# What limits the speed, and the rate for the time left, are looked at for longer: they should not jump.
+_LATELY_SECONDS = 30.0
+_KEPT = 900
+_KEPT_OF_WORKER = 12
+
+
+class Sample(NamedTuple):
+    """One count: `stored` pages, `ended` and `open` visits, of the crawl if there is one, else of the workers alone."""
+
+    mono: float
+    stored: int
+    ended: int
+    open: int
+    total: Report
+
+
+class Row(NamedTuple):
+    """One worker. `waits` is what most of its last seconds went to."""
+
+    name: str
+    pid: int
+    pages: int
+    rate: float
+    hosts: int
+    cpu: float
+    waits: str
+
+
+class Pace:
+    def __init__(self, crawl: str = "", max_pages: int = 0) -> None:
+        self._crawl = crawl
+        self._max_pages = max_pages
+        self._samples: deque[Sample] = deque(maxlen=_KEPT)
+        self._first: Sample | None = None
+        self._noted = 0
+        self._workers: dict[str, deque[tuple[float, Report]]] = {}
+        self.counts: Counts | None = None
+        # Hosts that may be asked, and hosts that may not yet.
+        self.hosts = (0, 0)
+
+    def note(
+        self,
+        now: float,
+        total: Report,
+        reports: Iterable[Report],
+        counts: Counts | None,
+        hosts: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.counts, self.hosts = counts, hosts
+        sample = Sample(
+            now, counts.stored if counts else total.pages, counts.ended if counts else total.pages,
+            counts.open if counts else 0, total,
+        )  # fmt: skip
+        self._first = self._first or sample
+        self._samples.append(sample)
+        self._noted += 1
+        known = self._workers
+        self._workers = {}
+        for report in reports:
+            told = self._workers[report.worker] = known.get(report.worker) or deque(maxlen=_KEPT_OF_WORKER)
+            told.append((now, report))
+
+    @property
+    def total(self) -> Report:
+        return self._samples[-1].total if self._samples else Report()
+
+    @property
+    def stored(self) -> int:
+        return self._samples[-1].stored if self._samples else 0
+
+    def _since(self, seconds: float) -> tuple[Sample, Sample] | None:
+        """The newest sample and the one so long before it, or the oldest there is."""
+        if len(self._samples) < 2:
+            return None
+        last = self._samples[-1]
+        before = next((one for one in reversed(self._samples) if last.mono - one.mono >= seconds), self._samples[0])
+        return last, before
+
+    def _rate(self, name: str, seconds: float) -> float:
+        pair = self._since(seconds)
+        if pair is None:
+            return 0.0
+        last, before = pair
+        return float(max(0, getattr(last, name) - getattr(before, name)) / max(0.001, last.mono - before.mono))
+
+    @property
+    def rate(self) -> float:
+        """Pages a second now."""
+        return self._rate("stored", _NOW_SECONDS)
+
+    @property
+    def mean(self) -> float:
+        """Pages a second since we look."""
+        if self._first is None or len(self._samples) < 2:
+            return 0.0
+        last = self._samples[-1]
+        return max(0, last.stored - self._first.stored) / max(0.001, last.mono - self._first.mono)
+
+    @property
+    def bytes_a_second(self) -> float:
+        pair = self._since(_NOW_SECONDS)
+        if pair is None:
+            return 0.0
+        last, before = pair
+        return max(0, last.total.bytes - before.total.bytes) / max(0.001, last.mono - before.mono)
+
+    def left(self, now: float) -> float | None:
+        """Seconds until the crawl ends, by `seconds_left`, which says what that cannot know."""
+        if self.counts is None or not self._samples:
+            return None
+        seconds = seconds_left(
+            open=self.counts.open,
+            ended_a_second=self._rate("ended", _LATELY_SECONDS),
+            ahead_seconds=self.total.ahead.get(self._crawl, 0.0),
+            pages_left=max(0, self._max_pages - self.counts.stored) if self._max_pages else None,
+            pages_a_second=self._rate("stored", _LATELY_SECONDS),
+        )
+        return None if seconds is None else max(0.0, seconds - (now - self._samples[-1].mono))
+
+    @property
+    def growing(self) -> bool:
+        """More is found than is done: what is left by today's knowledge is the least it can be."""
+        pair = self._since(_NOW_SECONDS)
+        return pair is not None and pair[0].open > pair[1].open
+
+    def limits(self) -> list[tuple[str, float]]:
+        """What the workers' time went to lately, as shares, the largest first."""
+        pair = self._since(_LATELY_SECONDS)
+        return [] if pair is None else causes(pair[0].total, since=pair[1].total)
+
+    def rates(self, columns: int) -> tuple[list[float], float]:
+        """Pages a second over time, the newest last, as at most so many values; and the seconds each stands for."""
+        pairs = list(zip(self._samples, list(self._samples)[1:], strict=False))
+        each = max(1, -(-len(pairs) // max(1, columns)))
+        groups: dict[int, list[tuple[Sample, Sample]]] = {}
+        for number, pair in enumerate(pairs, self._noted - len(pairs)):
+            # By a number that does not change: columns keep what they show when they move.
+            groups.setdefault(number // each, []).append(pair)
+        values = [
+            max(0, group[-1][1].stored - group[0][0].stored) / max(0.001, group[-1][1].mono - group[0][0].mono)
+            for group in groups.values()
+        ]
+        passed = self._samples[-1].mono - self._samples[0].mono if pairs else 0.0
+        return values[-columns:], passed / max(1, len(values))
+
+    def workers(self) -> list[Row]:
+        """Those that run, in the order they were started."""
+        rows = []
+        for name, told in self._workers.items():
+            (first_mono, first), (last_mono, last) = told[0], told[-1]
+            passed = last_mono - first_mono
+            shares = causes(last, since=first if passed else None)
+            waits = f"{shares[0][0]} {shares[0][1]:.0%}" if shares else ""
+            waits = last.trouble or ("work" if last.idle else waits)
+            # A process tells of itself twice a second, by its own clock.
+            alive = max(0.001, last.alive_seconds - first.alive_seconds)
+            rate = (last.pages - first.pages) / alive if passed else 0.0
+            cpu = (last.cpu_seconds - first.cpu_seconds) / alive if passed else 0.0
+            rows.append(Row(name, last.pid, last.pages, rate, last.open_hosts, min(cpu, 9.99), waits))
+        return rows

@@ -1,0 +1,44 @@
+"""`shoal serve`: the HTTP API of a store, until a signal."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.cli.options import on_store, settings_of, store_flags
+
+
+@click.command("serve", short_help="Answer the HTTP API for the crawls of a store.")
+@on_store
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", metavar="N", type=click.IntRange(0, 65535), help="Port to listen on.  [default: 8080]")
+@click.option(
+    "--make-token", metavar="ROLE[:APP]", help="Print a new token, and its line for shoal.toml; serve nothing."
+)
+@click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be told of ends.")
+def command(
+    store: str | None, folder: str | None, host: str | None, port: int | None, make_token: str | None,
+    allow_network: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Serve the HTTP API: crawls as jobs, hosts, workers, metrics. /openapi.json describes it."""
+    from importlib.util import find_spec
+
+    from shoal.cli.terminal import say, warn
+    from shoal.errors import SettingsError
+
+    if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
+        raise SettingsError(f"The API needs {', '.join(missing)}; run: pip install 'shoal[api]'.")
+    if make_token is not None:
+        from shoal.api.access import make
+
+        token, line = make(make_token)
+        click.echo(token)
+        say(f'Keep it: it is not shown again. For the server, put into its shoal.toml:\n[tokens]\nNAME = "{line}"')
+        return
+    import uvloop
+
+    from shoal.api import run
+
+    flags = store_flags(store, folder) | {
+        "api.host": host, "api.port": port, "fetch.allow_networks": ",".join(allow_network) or None,
+    }  # fmt: skip
+    uvloop.run(run(settings_of(flags), say=lambda text: say(text) if text.startswith("Serving") else warn(text)))

@@ -1,0 +1,38 @@
+"""Which spiders a command's workers have: those that were typed and no others, else all that are registered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.settings import Settings
+from shoal.spider import Spider, installed, load, load_all, name_of
+
+
+class Chosen(NamedTuple):
+    """Names and references, the classes, and whether crawls without a spider are served, too."""
+
+    references: dict[str, str]
+    classes: dict[str, type[Spider]]
+    plain: bool
+
+
+def choose(typed: Sequence[str], settings: Settings) -> Chosen:
+    """Spiders are loaded here, too: what is wrong with one is said before anything starts."""
+    registered = {**installed(), **settings.spiders}
+    if not typed:
+        return Chosen(registered, load_all(registered), plain=True)
+    references = {}
+    for text in typed:
+        if text in registered:
+            references[text] = registered[text]
+        else:
+            references[name_of(load(text))] = _absolute(text)
+    return Chosen(references, load_all(references), plain=False)
+
+
+def _absolute(reference: str) -> str:
+    """Also for a worker that works elsewhere."""
+    where, _, name = reference.rpartition(":")
+    return f"{Path(where).resolve()}:{name}" if where.endswith(".py") else reference

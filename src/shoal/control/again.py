@@ -1,0 +1,81 @@
+"""A finished crawl, visited again: every page it has, asked for by what we have of it, and what is new beside them.
+
+The frontier knows fingerprints, not URLs: those come from the crawl's own output. Each pass has a number, and a URL is
+admitted once in a pass, so a pass that was killed is gone on with from the front of the output. Links to pages that
+the crawl knows are known still; only links to others lead to new visits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from shoal.control import feeding
+from shoal.control.feeding import Feeding
+from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRefused, UnknownCrawl
+from shoal.frontier import Frontier
+from shoal.model.crawl import Crawl
+from shoal.model.policy import Policy
+from shoal.model.record import Record
+from shoal.model.visit import Visit
+from shoal.settings import masked
+from shoal.sinks.reading import read
+
+_COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at")
+
+
+async def reopen(frontier: Frontier, crawl: Crawl, policy: Policy, *, named: Mapping[str, str]) -> Crawl:
+    """Begin a pass over a crawl that is finished; `named` are outputs by their names.
+
+    Nothing is changed when its pages cannot be read.
+    """
+    if crawl.why != "finished":
+        raise CrawlEnded(
+            f"Crawl {crawl.id!r} ended by its limit of {crawl.why}, which holds for all of its visits together; "
+            "choose another --name."
+        )
+    if crawl.limits.spider:
+        raise InvalidInput(
+            f"Crawl {crawl.id!r} was made with a spider, and its output does not tell which of its methods read which "
+            "page; choose another --name instead of --again."
+        )
+    await _readable(crawl.id, policy, named)
+    await feeding.begin(frontier, crawl.id, feeding.PASS)
+    return await frontier.crawls.resume(crawl.id)
+
+
+async def revisits(
+    frontier: Frontier, crawl: str, policy: Policy, now: Feeding, *, named: Mapping[str, str]
+) -> AsyncGenerator[list[Visit], None]:
+    """The visits of a pass: where the crawl began, since that may lead elsewhere now, and what its output has."""
+    yield [Visit(url=url, found="revisit", meta={"pass": now.number, "seed": True}) for url in policy.seeds]
+    async with aclosing(read(await _readable(crawl, policy, named), crawl=crawl, columns=_COLUMNS)) as batches:
+        async for records in batches:
+            # A row of this pass itself may be that of a page which only a link led to: it has been visited.
+            pages = {row.url: row for row in records if isinstance(row, Record) and row.fetched_at < now.began_at}
+            if now.number > 1:
+                await frontier.crawls.forget(crawl, pages, passed=now.number - 1)
+            yield [_visit(page, now.number) for page in pages.values()]
+
+
+def _visit(page: Record, number: int) -> Visit:
+    meta: dict[str, object] = {"pass": number}
+    if page.redirects:
+        meta["chain"] = page.redirects
+    return Visit(url=page.url, depth=page.depth, found="revisit", meta=meta)
+
+
+async def _readable(crawl: str, policy: Policy, named: Mapping[str, str]) -> str:
+    """The first output that tells which pages the crawl has."""
+    why: ShoalError | None = None
+    for output in (named.get(one, one) for one in policy.outputs):
+        try:
+            async with aclosing(read(output, crawl=crawl, columns=_COLUMNS)) as batches:
+                async for _ in batches:
+                    return output
+        except (SinkError, InvalidInput, UnknownCrawl) as error:
+            why = why or error
+    if why is not None:
+        raise why
+    shown = ", ".join(map(masked, policy.outputs)) or "no output"
+    raise SinkRefused(f"Crawl {crawl!r} cannot be visited again: {shown} has none of its pages.")

@@ -1,0 +1,265 @@
+"""What has to happen to crawls while nobody looks: their end is noticed, told and cleared away.
+
+Owns the Tender, which every program that stays on a store runs beside its work (`shoal serve`, `shoal worker`). One of
+them, by a lock in the store that runs out, closes crawls that are finished, writes down the end of those whose time has
+come, tells whom they wanted told, and frees ended ones after `frontier.keep_days`. Each of them makes visible what
+workers wrote into files of its own machine. Losing a tender loses nothing: the next one does what was left.
+
+Must not judge what a crawl is about: one that Shoal's own workers do not end (Scrapy's) is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from shoal.control.actions import store_seconds
+from shoal.control.describe import describe
+from shoal.control.feeding import any_under_way
+from shoal.errors import FetchError, InvalidInput, ShoalError, SinkError, StoreHeld, StoreUnavailable
+from shoal.fetch import Fetcher, Request
+from shoal.frontier import Frontier
+from shoal.frontier.keys import prefix
+from shoal.model.crawl import Crawl, State
+from shoal.model.policy import Policy
+from shoal.settings import Settings
+from shoal.sinks import gather, has_parts, is_local
+from shoal.worker import receipt
+
+_ROUND_SECONDS, _ASIDE_SECONDS, _LOCK_MS = 0.5, 3.0, 5000
+# An ended crawl can run again (its failures are retried): it is looked at again after this time.
+_AGAIN_SECONDS = 30.0
+# A crawl that stands still is looked at less and less often.
+_MOST_SECONDS = 5.0
+# Pages a second that a fleet might make: what is left takes at least that long.
+_FASTEST = 2000
+# Whoever created a crawl adds its seeds next, unless it died.
+_SEEDLESS_SECONDS = 60.0
+_NOTIFY_SECONDS, _NOTIFY_TRIES, _NOTIFY_LATE_SECONDS, _NOTIFY_AT_ONCE = 10.0, 5, 86400.0, 20
+# Workers close their parts some seconds after the last page.
+_GATHER_SECONDS = 60.0
+
+
+class _Known(msgspec.Struct):
+    """What a tender remembers of a crawl between two rounds."""
+
+    next_mono: float = 0.0
+    pause_seconds: float = _ROUND_SECONDS
+    ended: int = -1
+    told: bool = False
+    telling: bool = False
+    tries: int = 0
+
+
+class Tender:
+    """`asyncio.create_task(Tender(frontier, settings).run())`; cancel it to end it."""
+
+    def __init__(
+        self, frontier: Frontier, settings: Settings, *, on_trouble: Callable[[str], None] | None = None
+    ) -> None:
+        self._frontier = frontier
+        self._settings = settings
+        self._machine = platform.node()
+        self._on_trouble = on_trouble or (lambda sentence: None)
+        self._said = ""
+        self._known: dict[str, _Known] = {}
+        self._lock = prefix(frontier.shards.namespace, "store") + "tender"
+        self._had_lock = False
+        self._locked_mono = 0.0
+        self._fetcher: Fetcher | None = None
+        # One that does not answer holds up nobody else.
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until it is cancelled. A store that is away is waited for."""
+        try:
+            while True:
+                try:
+                    chosen = await self._chosen()
+                    await self.look(chosen=chosen)
+                    pause = _ROUND_SECONDS if chosen else _ASIDE_SECONDS
+                    self._said = ""
+                except ShoalError as error:
+                    self._say(str(error))
+                    pause = _ASIDE_SECONDS
+                await asyncio.sleep(pause * random.uniform(0.9, 1.1))
+        finally:
+            for task in self._telling:
+                task.cancel()
+            await asyncio.gather(*self._telling, return_exceptions=True)
+            if self._fetcher is not None:
+                await self._fetcher.close()
+
+    def look_soon(self, crawl_id: str) -> None:
+        """Something was done to a crawl that has ended: it may run again."""
+        if known := self._known.get(crawl_id):
+            known.next_mono = 0.0
+
+    async def look(self, *, chosen: bool = True) -> None:
+        """One round. `chosen`: this tender has the lock."""
+        now = time.monotonic()
+        ids = await self._ids()
+        self._known = {one: self._known.get(one) or _Known() for one in ids}
+        # Who has just got the lock knows of no crawl how it is.
+        new, self._had_lock = chosen and not self._had_lock, chosen
+        for crawl_id, known in self._known.items():
+            if known.next_mono > now and not new:
+                continue
+            if chosen and time.monotonic() - self._locked_mono > _LOCK_MS / 4000:
+                await self._chosen()
+            try:
+                crawl = await self._frontier.crawls.get(crawl_id)
+                known.next_mono = now + (await self._tend(crawl, known) if chosen else _AGAIN_SECONDS)
+                await self._gather(crawl, known)
+            except (StoreUnavailable, StoreHeld):
+                raise
+            except ShoalError as error:
+                # One crawl that is not as it should be keeps nobody from tending the others.
+                self._say(f"Crawl {crawl_id} is not tended: {error}")
+                known.next_mono = now + _AGAIN_SECONDS
+
+    async def _tend(self, crawl: Crawl, known: _Known) -> float:
+        """Do what is due; returns in how many seconds to look again."""
+        if "outputs" not in crawl.spec or crawl.spec.get("parent"):
+            return _AGAIN_SECONDS
+        if crawl.state is State.RUNNING and not await self._finish(crawl, known):
+            return known.pause_seconds
+        if crawl.state is State.PAUSED:
+            return _MOST_SECONDS
+        if crawl.state is State.DELETED:
+            return 1e9
+        if crawl.state is State.EXPIRED and not crawl.ended_at:
+            await self._frontier.crawls.expire(crawl.id, crawl.limits.expires_at)
+        crawl = await self._frontier.crawls.get(crawl.id)
+        if crawl.state.open:
+            return _ROUND_SECONDS
+        ago = await store_seconds(self._frontier) - crawl.ended_at
+        keep = self._settings.frontier.keep_days * 86400
+        if keep and crawl.ended_at and ago > keep:
+            await self._frontier.crawls.delete(crawl.id)
+            return 1e9
+        if not known.told:
+            await self._notify(crawl, known, ago)
+            return float(2**known.tries) if not known.told else _AGAIN_SECONDS
+        return _AGAIN_SECONDS
+
+    async def _finish(self, crawl: Crawl, known: _Known) -> bool:
+        counts = await self._frontier.crawls.count(crawl.id)
+        if counts.admitted == 0:
+            if await store_seconds(self._frontier) - crawl.created_at < _SEEDLESS_SECONDS:
+                known.pause_seconds = _ROUND_SECONDS
+                return False
+        elif counts.open:
+            still = counts.ended == known.ended
+            known.ended = counts.ended
+            known.pause_seconds = min(
+                _MOST_SECONDS, max(known.pause_seconds * 1.5 if still else _ROUND_SECONDS, counts.open / _FASTEST)
+            )
+            return False
+        known.pause_seconds = _ROUND_SECONDS
+        if await any_under_way(self._frontier, crawl.id):
+            return False
+        return await self._frontier.crawls.finish(crawl.id)
+
+    async def _notify(self, crawl: Crawl, known: _Known, ago: float) -> None:
+        """See to it that the URL which the crawl names is told of its end, once if it listens."""
+        url = str(crawl.spec.get("notify") or "")
+        if not url or ago > _NOTIFY_LATE_SECONDS or (await self._frontier.crawls.tally(crawl.id)).get("notified"):
+            known.told = True
+        elif not known.telling and len(self._telling) < _NOTIFY_AT_ONCE:
+            known.telling = True
+            task = asyncio.create_task(self._tell(crawl, known, url))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, crawl: Crawl, known: _Known, url: str) -> None:
+        known.tries += 1
+        try:
+            if await self._post(crawl, url) or known.tries >= _NOTIFY_TRIES:
+                await self._frontier.crawls.tally(crawl.id, notified=1)
+                known.told = True
+        except ShoalError as error:
+            self._say(f"The end of crawl {crawl.id} could not be told: {error}")
+        finally:
+            known.telling = False
+
+    async def _post(self, crawl: Crawl, url: str) -> bool:
+        described = await describe(self._frontier, crawl)
+        body = {
+            "id": crawl.id, "state": crawl.state.value, "why": crawl.why, "app": crawl.spec.get("app", ""),
+            "attributes": crawl.spec.get("attributes", {}), "counts": described.counts, "ended_at": crawl.ended_at,
+        }  # fmt: skip
+        request = Request(
+            url=url, method="POST", headers=(("Content-Type", "application/json"), ("User-Agent", "Shoal")),
+            body=msgspec.json.encode(body), timeout_seconds=_NOTIFY_SECONDS, body_bytes=10_000, cut=True,
+        )  # fmt: skip
+        if self._fetcher is None:
+            # The same guard as for pages: a notification must not reach what a page may not.
+            self._fetcher = Fetcher(self._settings.fetch)
+        try:
+            return (await self._fetcher.fetch(request)).status < 300
+        except (FetchError, InvalidInput) as error:
+            # The URL may hold a key: of what went wrong only the kind is told.
+            self._say(f"The end of crawl {crawl.id} could not be told: {getattr(error, 'reason', 'it is no URL')}.")
+            return False
+
+    async def _gather(self, crawl: Crawl, known: _Known) -> None:
+        """Make visible what workers have written into files of this machine, until some time after the end."""
+        # Who can use an embedded store is on its machine.
+        ours = ("", self._machine) if not self._settings.store.url else (self._machine,)
+        if crawl.spec.get("machine") not in ours or crawl.spec.get("parent"):
+            return
+        known.next_mono = min(known.next_mono, time.monotonic() + _MOST_SECONDS)
+        if crawl.ended_at and await store_seconds(self._frontier) - crawl.ended_at > _GATHER_SECONDS:
+            known.next_mono = time.monotonic() + _AGAIN_SECONDS
+        for output in self._files(crawl):
+            with contextlib.suppress(InvalidInput):
+                if has_parts(output):
+                    live = {worker.name for worker in await self._frontier.workers.alive()}
+                    try:
+                        await gather(output, live=live, replay=partial(receipt.replay, self._frontier))
+                    except SinkError as error:
+                        self._say(str(error))
+
+    def _files(self, crawl: Crawl) -> list[str]:
+        outputs = [self._settings.outputs.get(one, one) for one in Policy.of(crawl.spec).outputs]
+        found = []
+        for output in outputs:
+            # The name of an output that only other machines have is none of ours.
+            with contextlib.suppress(SinkError, InvalidInput):
+                if is_local(output):
+                    found.append(output)
+        return found
+
+    async def _ids(self) -> list[str]:
+        found = []
+        for shard in self._frontier.shards.prefixes:
+            key = f"{shard}crawls"
+            for crawl_id in await self._frontier.shards.store.command("ZREVRANGE", key, 0, -1, key=key):
+                found.append(crawl_id.decode())
+        return found
+
+    async def _chosen(self) -> bool:
+        """Whether this tender has the lock, which runs out when its holder is gone."""
+        ask, me = self._frontier.shards.store.command, self._frontier.worker
+        self._locked_mono = time.monotonic()
+        if await ask("SET", self._lock, me, "NX", "PX", _LOCK_MS, key=self._lock):
+            return True
+        if await ask("GET", self._lock, key=self._lock) != me.encode():
+            return False
+        # Between the two it may have run out and be somebody else's: then two look for one round, which is harmless.
+        await ask("PEXPIRE", self._lock, _LOCK_MS, key=self._lock)
+        return True
+
+    def _say(self, sentence: str) -> None:
+        """Once, however often it happens."""
+        if sentence != self._said:
+            self._said = sentence
+            self._on_trouble(sentence)

@@ -1,0 +1,197 @@
+"""`shoal.crawl`: a crawl in the calling process, whose records the caller iterates over.
+
+    for record in shoal.crawl("https://books.example", spider=Books, max_pages=1000):
+        print(record)
+
+One worker runs in a thread of this process, so classes of `__main__` and notebooks work; for more workers, see
+`shoal.Coordinator`. The store is a temporary one, unless `folder` names where it is kept: then the same `name` goes on
+with a crawl that was interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.background import Background
+from shoal.control import How, begin
+from shoal.control.request import CrawlRequest, settle
+from shoal.errors import InvalidInput
+from shoal.fleet import Trace, take_back
+from shoal.frontier import Frontier
+from shoal.model.crawl import Counts
+from shoal.model.record import Item
+from shoal.model.visit import Visit
+from shoal.settings import Settings, load
+from shoal.sinks.caller import CHANNELS, Channel
+from shoal.spider import Spider, name_of
+from shoal.worker.conduct import CALLER
+from shoal.worker.spiders import Spiders, first_visits
+from shoal.worker.worker import Worker
+
+_LOOK_SECONDS = 0.05
+_PLACE, _FOR = re.compile(r" - at `\$\.([^`]*)`"), r" for \1"
+
+
+class Crawling:
+    """A crawl of this process. Iterate over it once, with `for` or `async for`; leaving the loop ends it.
+
+    Without a spider each record is a `shoal.Record`, the row of a page; with one it is the dict of an item.
+    """
+
+    def __init__(
+        self, request: CrawlRequest, first: Sequence[Visit], spiders: Iterable[type[Spider]], folder: str | None,
+        settings: Settings,
+    ) -> None:  # fmt: skip
+        self._request = request
+        self._first = first
+        self._spiders = {name_of(spider): spider for spider in spiders}
+        self._temporary = tempfile.mkdtemp(prefix="shoal-crawl-") if folder is None else ""
+        where = msgspec.structs.replace(settings.store, url="", folder=folder or self._temporary)
+        self._settings = msgspec.structs.replace(settings, store=where)
+        self._output = f"{CALLER}{request.name}"
+        self._channel = Channel()
+        self._stopping: asyncio.Event | None = None
+        self._background: Background | None = None
+        self.counts = Counts()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._start()
+        try:
+            while (batch := self._channel.get()) is not None:
+                yield from map(_shown, batch)
+        finally:
+            self.stop()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        self._start()
+        try:
+            while (batch := await self._channel.aget()) is not None:
+                for record in batch:
+                    yield _shown(record)
+        finally:
+            await asyncio.to_thread(self.stop)
+
+    def stop(self) -> None:
+        """Come to an end: open requests may finish, the rest waits. Called by itself when the loop is left."""
+        background, self._background = self._background, None
+        if background is None:
+            return
+        CHANNELS.pop(self._output, None)
+        stopping = self._stopping
+        if stopping is not None:
+            background.call(stopping.set)
+        with contextlib.suppress(BaseException):
+            self._running.result()
+        background.close()
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _start(self) -> None:
+        if self._stopping is not None or self._background is not None:
+            raise InvalidInput("A crawl can be iterated over once; call shoal.crawl again.")
+        if self._output in CHANNELS:
+            raise InvalidInput(f"Crawl {self._request.name!r} is running in this process already.")
+        CHANNELS[self._output] = self._channel
+        self._background = Background("shoal-crawl")
+        self._running = self._background.begin(self._run())
+
+    async def _run(self) -> None:
+        self._stopping = asyncio.Event()
+        try:
+            await self._crawl(self._stopping)
+        except BaseException as error:
+            self._channel.end(error)
+            raise
+        self._channel.end()
+
+    async def _crawl(self, stopping: asyncio.Event) -> None:
+        wanted = settle(self._request)
+        async with await Frontier.from_settings(self._settings) as frontier:
+            spiders = Spiders(self._spiders or {"": None})
+            limits = msgspec.structs.replace(wanted.limits, spider=CALLER + self._request.spider)
+            policy = msgspec.structs.replace(wanted.policy, outputs=(*wanted.policy.outputs, self._output))
+            await take_back(frontier, self._traces)
+            begun = await begin(
+                frontier, name=wanted.name, seeds=wanted.urls, visits=self._first, limits=limits, policy=policy
+            )  # fmt: skip
+            if begun.how is not How.FINISHED:
+                worker = Worker(frontier, self._settings, spiders=spiders, lane=CALLER)
+                with self._traced(frontier.worker):
+                    working = asyncio.create_task(worker.run())
+                    await self._until_over(frontier, wanted.name, working, stopping)
+                    worker.stop()
+                    await working
+            self.counts = await frontier.crawls.count(wanted.name)
+
+    @contextlib.contextmanager
+    def _traced(self, worker: str) -> Iterator[None]:
+        """Whoever goes on after this process was killed sees at once that it is dead."""
+        trace = Trace.begin(self._traces, worker)
+        try:
+            yield
+        finally:
+            trace.hand_on()
+            trace.end()
+
+    @property
+    def _traces(self) -> Path:
+        return Path(self._settings.store.folder) / "workers"
+
+    async def _until_over(
+        self, frontier: Frontier, name: str, working: asyncio.Task[None], stopping: asyncio.Event
+    ) -> None:
+        while not working.done() and not stopping.is_set() and not await frontier.crawls.finish(name):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
+
+
+def crawl(
+    *urls: str,
+    spider: type[Spider] | None = None,
+    spiders: Iterable[type[Spider]] = (),
+    name: str | None = None,
+    folder: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **terms: Any,
+) -> Crawling:
+    """Crawl from `urls`, or from where the spider starts, and iterate over the records.
+
+    `spiders` are those that `spider` sends pages to, `terms` are the fields of a crawl request (docs/reference/api.md):
+    scope, max_pages, delay_seconds, outputs ... `settings` are those of shoal.toml, as {"fetch.proxy": ...}.
+    """
+    if folder is not None and name is None:
+        raise InvalidInput("A crawl with a folder needs a name: the same name goes on with it.")
+    asked = {"seeds": urls, "name": name or f"python-{time.time_ns()}", **terms}
+    first: list[Visit] = []
+    if spider is not None:
+        if not (isinstance(spider, type) and issubclass(spider, Spider)):
+            raise InvalidInput(f"spider is {spider!r}: pass the class itself, a subclass of shoal.Spider.")
+        asked["spider"] = name_of(spider)
+        if not urls:
+            background = Background("shoal-start")
+            try:
+                first = background.do(first_visits(spider))
+            finally:
+                background.close()
+            asked["seeds"] = [visit.url for visit in first]
+    try:
+        request = msgspec.convert(asked, CrawlRequest)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"shoal.crawl cannot do this: {_PLACE.sub(_FOR, str(error))}.") from None
+    settle(request)
+    every = [*([] if spider is None else [spider]), *spiders]
+    return Crawling(request, first, every, folder, load(flags=dict(settings or {})).settings)
+
+
+def _shown(record: Any) -> Any:
+    return record.data if isinstance(record, Item) else record

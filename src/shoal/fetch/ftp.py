@@ -1,0 +1,64 @@
+"""FTP in the words of HTTP: what a reply means as a status, and of which type a file is.
+
+Owns the translation alone; libcurl speaks the protocol. A URL that ends in a slash is a directory: its body is a
+listing, by MLSD where the server knows that, else by LIST. Data comes from the address of the control connection and
+nowhere else, whatever the server says.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+
+import pycurl  # type: ignore[import-untyped]
+
+from shoal.errors import FetchError
+from shoal.politeness.backoff import Fault
+from shoal.settings import masked
+
+LISTING = "text/ftp-dir-listing"
+
+# Errors of libcurl that stand for a reply of the server; with any other, the last reply says nothing.
+_REPLIED = frozenset(
+    (
+        pycurl.E_REMOTE_ACCESS_DENIED,
+        pycurl.E_REMOTE_FILE_NOT_FOUND,
+        pycurl.E_LOGIN_DENIED,
+        pycurl.E_FTP_COULDNT_RETR_FILE,
+        pycurl.E_FTP_WEIRD_SERVER_REPLY,
+        pycurl.E_FTP_WEIRD_PASS_REPLY,
+    )
+)
+_TIMED_OUT = pycurl.E_OPERATION_TIMEDOUT
+# RFC 959 4.2.2.
+_STATUSES = {550: 404, 551: 404, 553: 404, 530: 401, 331: 401, 332: 401, 532: 401, 421: 503, 450: 503, 451: 503}
+_UNKNOWN_COMMAND = frozenset((500, 501, 502, 504))
+
+
+def check(url: str, method: str, body: bytes, proxy: str) -> None:
+    """FetchError for what FTP cannot do."""
+    if method != "GET" or body:
+        why = f"ftp has no {method[:20]}"
+    elif proxy:
+        why = "a proxy is set, and ftp does not go through it"
+    else:
+        return
+    raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="not by ftp")
+
+
+def status_of(error: int, curl: pycurl.Curl) -> int:
+    """The status of HTTP that a refusal stands for, 0 when there is none."""
+    reply = curl.getinfo(pycurl.RESPONSE_CODE)
+    # libcurl takes every 421 for the end of an idle connection, and calls that a time-out.
+    return _STATUSES.get(reply, 0) if error in _REPLIED or (error == _TIMED_OUT and reply == 421) else 0
+
+
+def knows_no_facts(error: int, curl: pycurl.Curl) -> bool:
+    """The server does not know MLSD."""
+    return error in _REPLIED and curl.getinfo(pycurl.RESPONSE_CODE) in _UNKNOWN_COMMAND
+
+
+def headers_of(url: str, status: int) -> tuple[tuple[str, str], ...]:
+    if status != 200:
+        return ()
+    kind = LISTING if url.endswith("/") else mimetypes.guess_type(url.partition("?")[0])[0]
+    return (("content-type", kind),) if kind else ()

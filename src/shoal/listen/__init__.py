@@ -1,0 +1,54 @@
+"""Bridges: crawl requests that come by a Redis list or stream, a Kafka topic or an AMQP queue.
+
+This module owns the table of technologies. It imports a technology's module only when a source of that kind is opened.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import cast
+
+from shoal.errors import InvalidInput, SinkRefused
+from shoal.listen.bridge import Bridge
+from shoal.listen.source import Source
+from shoal.settings import masked
+from shoal.sinks.stream import KAFKA_PROPERTIES, OPTIONS, stream_of
+
+__all__ = ["Bridge", "Source", "open_source"]
+
+_PLACES = ("dead", "reply")
+_TLS = tuple(name for name in OPTIONS["amqps"] if name.startswith("ssl_"))
+# Scheme: options, module, class, the package it needs and the extra of Shoal that installs it.
+_KINDS: dict[str, tuple[tuple[str, ...], str, str, str, str]] = {
+    "redis": (("stream", "group", *_PLACES), "redis", "RedisSource", "", ""),
+    "rediss": (("stream", "group", *_PLACES, *_TLS), "redis", "RedisSource", "", ""),
+    "kafka": (("group", *_PLACES, *KAFKA_PROPERTIES), "kafka", "KafkaSource", "confluent_kafka", "kafka"),
+    "amqp": (_PLACES, "amqp", "AmqpSource", "aio_pika", "amqp"),
+    "amqps": ((*_PLACES, *_TLS), "amqp", "AmqpSource", "aio_pika", "amqp"),
+}
+
+
+def open_source(uri: str) -> Source:
+    """A source, to be opened by its `open`; InvalidInput in one sentence for what is none."""
+    scheme, separator, _ = uri.partition("://")
+    kind = _KINDS.get(scheme.lower()) if separator and uri.isprintable() else None
+    if kind is None:
+        raise InvalidInput(
+            f"No source is meant by {masked(uri)!r}; write redis://HOST:6379/0/NAME, kafka://BROKER:9092/TOPIC or "
+            "amqp://HOST/QUEUE."
+        )
+    options, module, name, driver, extra = kind
+    try:
+        address = stream_of(uri, what="source", options=options)
+    except SinkRefused as error:
+        raise InvalidInput(str(error)) from None
+    if driver and importlib.util.find_spec(driver) is None:
+        raise InvalidInput(
+            f"The source {address.shown} needs the package {driver}, which is not installed; "
+            f"run: pip install 'shoal[{extra}]'."
+        )
+    # `stream` and `group` say of a list that it is a stream.
+    if module == "redis" and {"stream", "group"} & address.options.keys():
+        name = "RedisStreamSource"
+    return cast(Source, getattr(importlib.import_module(f"shoal.listen.{module}"), name)(address))

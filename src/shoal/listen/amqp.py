@@ -1,0 +1,133 @@
+"""AMQP 0-9-1, as RabbitMQ speaks it, as a source: a queue whose messages are acknowledged after they are stored.
+
+Queues that are not there are made, durable. What is unacknowledged when a connection ends, the broker gives out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import aio_pika
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+from aiormq import exceptions
+
+from shoal.errors import ShoalError, SinkRefused
+from shoal.listen.source import MOST, WAIT_SECONDS, Away, Message, dead_letter, names_of, trouble
+from shoal.sinks.amqp import NO_HOST, connect, meaning
+from shoal.sinks.server import CONNECT_SECONDS, reason
+from shoal.sinks.stream import Address
+
+
+class AmqpSource:
+    def __init__(self, address: Address) -> None:
+        self.shown = address.shown
+        self._address = address
+        self._names = names_of(address)
+        self._connection: AbstractConnection | None = None
+        self._channel: aio_pika.abc.AbstractChannel | None = None
+        self._arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+        self._made: set[str] = set()
+        self._met = False
+
+    async def open(self) -> None:
+        async with _translated(self._address, met=self._met):
+            # What was here came over a connection that is gone: the broker gives it out again.
+            self._arrived = asyncio.Queue()
+            self._connection = await connect(self._address, "source")
+            self._met = True
+            self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+            await self._channel.set_qos(prefetch_count=MOST)
+            await self._make(self._address.name)
+            queue = await self._channel.get_queue(self._address.name, ensure=False)
+            await queue.consume(self._arrived.put)
+
+    async def take(self) -> list[Message]:
+        async with _translated(self._address, met=True):
+            if self._connection is None or self._connection.is_closed or not self._channel or self._channel.is_closed:
+                raise Away("lost the connection")
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    found = [await self._arrived.get()]
+            except TimeoutError:
+                return []
+            while len(found) < MOST and not self._arrived.empty():
+                found.append(self._arrived.get_nowait())
+        return [
+            Message(
+                one.body, f"{self._address.name}-{one.message_id}" if one.message_id else "", one,
+                one.reply_to or "", one.correlation_id,
+            )
+            for one in found
+        ]  # fmt: skip
+
+    async def bury(self, message: Message, reason: str) -> None:
+        async with _translated(self._address, met=True):
+            await self._make(self._names.dead)
+            await self._publish(self._names.dead, message, dead_letter(message, reason), mandatory=True)
+
+    async def answer(self, message: Message, place: str, answer: bytes) -> None:
+        async with _translated(self._address, met=True):
+            if not place:
+                await self._make(self._names.reply)
+            # Somebody who asked and left is no reason to wait.
+            await self._publish(place or self._names.reply, message, answer, mandatory=not place)
+
+    async def done(self, messages: Sequence[Message]) -> None:
+        async with _translated(self._address, met=True):
+            for message in messages:
+                await message.token.ack()
+
+    async def close(self) -> None:
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await connection.close()
+
+    async def _make(self, name: str) -> None:
+        """A queue of this name, whoever made it and however."""
+        if name in self._made:
+            return
+        if self._connection is None:
+            raise Away("lost the connection")
+        # A channel of its own: the broker closes it when the queue is not there.
+        try:
+            async with self._connection.channel() as channel:
+                await channel.declare_queue(name, passive=True)
+        except exceptions.ChannelNotFoundEntity:
+            async with self._connection.channel() as channel:
+                await channel.declare_queue(name, durable=True)
+        self._made.add(name)
+
+    async def _publish(self, queue: str, message: Message, body: bytes, *, mandatory: bool) -> None:
+        if self._channel is None:
+            raise Away("lost the connection")
+        letter = aio_pika.Message(
+            body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+            correlation_id=message.correlation, app_id="shoal",
+        )  # fmt: skip
+        await self._channel.default_exchange.publish(letter, queue, mandatory=mandatory)
+
+
+@contextlib.asynccontextmanager
+async def _translated(address: Address, *, met: bool):  # type: ignore[no-untyped-def]
+    try:
+        yield
+    except (Away, asyncio.CancelledError):
+        raise
+    except SinkRefused as error:
+        raise ShoalError(str(error)) from None
+    except exceptions.InvalidFrameError as error:
+        # See shoal.sinks.amqp: refused at the first time, lost at any other.
+        raise trouble(address, ("lost the connection", True) if met else (NO_HOST, False)) from error
+    except Exception as error:
+        found = meaning(error)
+        if found is None and isinstance(error, TimeoutError):
+            found = ("does not answer", True)
+        elif found is None and isinstance(error, OSError):
+            found = (f"cannot be reached ({reason(error)})", True)
+        if found is None:
+            raise
+        raise trouble(address, found) from error

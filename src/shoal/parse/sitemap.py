@@ -1,0 +1,282 @@
+"""Lists of pages that a site makes for robots: sitemaps, indexes of them, plain text, RSS and Atom.
+
+Owns the reading of one file, from bytes to URLs. Nothing here raises on what the web sends, nothing is fetched, and the
+work is bounded: so many bytes out of a gzip, so many elements, so many URLs; declared entities are refused, since ten
+of them make a gigabyte. What was read before an error counts. Must not decide which of the URLs are visited.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from xml.parsers import expat
+
+import ada_url
+import msgspec
+
+from shoal.errors import InvalidUrl
+from shoal.parse.charset import charset, in_utf8
+from shoal.urls.canonical import MAX_URL_BYTES, parts_of
+
+# The protocol allows 50,000 URLs and 52,428,800 bytes a file, measured without compression.
+MAX_URLS = 100_000
+MAX_BYTES = 52_428_800
+# A URL of a sitemap has a handful; one with a thousand images has thousands.
+MAX_ELEMENTS = 2_000_000
+# Expat keeps every open element, and a file of this module's size could open millions.
+MAX_NESTING = 256
+# Some programs write a member for each part; empty ones cost much and bring nothing.
+MAX_MEMBERS = 1000
+# A broken file is mended and read again, unless that would take long.
+_MENDED_BYTES = 10_000_000
+_PIECE = 65536
+# How far a feed or a sitemap is looked for at the front of a file.
+_FRONT = 2048
+
+_GZIP = b"\x1f\x8b"
+_LOC = frozenset({"loc"})
+_LINK = frozenset({"link", "guid"})
+# By root: what an entry is called, and which of its children name its URL. RSS 1.0 is RDF.
+_ROOTS = {
+    "urlset": ("url", _LOC),
+    "sitemapindex": ("sitemap", _LOC),
+    "rss": ("item", _LINK),
+    "rdf": ("item", _LINK),
+    "feed": ("entry", frozenset({"link"})),
+}
+# Atomic: a front of nothing but comments must not be tried in every combination.
+_ROOT = re.compile(rb"(?><\?[^>]*\?>|<!--.*?-->|<!DOCTYPE[^>\[]*>|\s)*+<(?:[\w.-]+:)?(\w+)", re.DOTALL | re.IGNORECASE)
+# What people leave unescaped in addresses, and what no XML may hold.
+_BARE = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});)")
+_CONTROLS = bytes(set(range(32)) - {9, 10, 13})
+
+
+class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
+    """`urls` are pages, `sitemaps` further files of this kind, each once and canonical, in their order.
+
+    `dropped` counts entries that are no URL that can be visited, and those beyond the limit. `kind` is the root of the
+    XML, "text", or '' for what is none of them; `trouble` is why the file was not read as a whole, '' if it was.
+    """
+
+    urls: tuple[str, ...] = ()
+    sitemaps: tuple[str, ...] = ()
+    dropped: int = 0
+    kind: str = ""
+    trouble: str = ""
+
+
+def read(body: bytes, *, url: str, content_type: str = "") -> Sitemap:
+    """Read one file that came from `url`."""
+    trouble = ""
+    if body.startswith(_GZIP):
+        body, trouble = _unpacked(body)
+        content_type = ""
+    text = in_utf8(body, charset(body, content_type)).lstrip()
+    found = _Reader(url)
+    if not text.startswith(b"<"):
+        found.lines(text)
+        trouble = trouble or ("" if found.kind else _NONE)
+    elif failure := found.xml(text):
+        if failure == _BROKEN and len(text) <= _MENDED_BYTES:
+            # Most files that are broken have bare ampersands, and are whole when those are mended.
+            again = _Reader(url)
+            mended = _BARE.sub(b"&amp;", text.translate(None, _CONTROLS)).decode("utf-8", "replace").encode()
+            failure = again.xml(mended)
+            if len(again.found) >= len(found.found):
+                found = again
+        trouble = trouble or failure
+    urls, index = tuple(found.found), found.kind == "sitemapindex"
+    return Sitemap(
+        urls=() if index else urls,
+        sitemaps=urls if index else (),
+        dropped=found.dropped,
+        kind=found.kind,
+        trouble=trouble,
+    )
+
+
+def is_sitemap(body: bytes) -> bool:
+    """Whether the root of an XML file says that it is one of these; a look at its front."""
+    front = body[:_FRONT]
+    if front.startswith(_GZIP):
+        try:
+            front = zlib.decompressobj(wbits=31).decompress(front, _FRONT)
+        except zlib.error:
+            return False
+    if front.startswith((b"\xff\xfe", b"\xfe\xff")):
+        front = front.decode("utf-16", "replace").encode()
+    root = _ROOT.match(front.removeprefix(b"\xef\xbb\xbf"))
+    return root is not None and root[1].decode("latin-1").lower() in _ROOTS
+
+
+_BROKEN = "not well-formed"
+_NONE = "not a sitemap"
+
+
+class _Enough(Exception):
+    """Reading ends here, for a reason."""
+
+
+class _Reader:
+    def __init__(self, base: str) -> None:
+        self.kind = ""
+        # In place of an ordered set.
+        self.found: dict[str, None] = {}
+        self.dropped = 0
+        self._base = base
+        self._entry_name = ""
+        self._fields: frozenset[str] = frozenset()
+        self._depth = self._entry = self._elements = self._room = 0
+        self._taken = self._gathering = False
+        self._guid = ""
+        self._permalink = True
+        self._text: list[str] = []
+
+    def lines(self, text: bytes) -> None:
+        """One URL a line. Lines that are none are dropped: this may be anything."""
+        self.kind = "text"
+        for line in text.splitlines():
+            # Before the bytes become text: a file of one line may be long.
+            if len(line) <= MAX_URL_BYTES and (address := line.decode("utf-8", "replace").strip()):
+                self._take(address if _absolute(address) else "")
+        if self.dropped and not self.found:
+            self.kind = ""
+
+    def xml(self, text: bytes) -> str:
+        """Why it was not read to its end, '' if it was."""
+        # The encoding that is declared is not the one it has by now.
+        parser = expat.ParserCreate("utf-8")
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        # The others, external ones among them, are never read: expat has no other way to open them.
+        parser.EntityDeclHandler = _refuse
+        try:
+            parser.Parse(text, True)
+        except _Enough as reason:
+            return str(reason)
+        except (expat.ExpatError, ValueError):
+            return _BROKEN if self.kind else _NONE
+        return ""
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        self._elements += 1
+        if self._depth > MAX_NESTING:
+            raise _Enough("nested too deep")
+        if self._elements > MAX_ELEMENTS:
+            raise _Enough("too many elements")
+        if self._depth == 1:
+            self._begin(_local(name), attributes)
+            return
+        if not self._entry:
+            if name == self._entry_name or _local(name) == self._entry_name:
+                self._entry, self._taken, self._guid = self._depth, False, ""
+                self._gather()
+            return
+        self._gathering = False
+        if self._depth == self._entry + 1 and _local(name) in self._fields:
+            self._gather()
+            if href := attributes.get("href"):
+                self._gathering = False
+                if attributes.get("rel", "alternate") == "alternate":
+                    self._taken = True
+                    self._take(href)
+            self._permalink = attributes.get("isPermaLink", "true") != "false"
+
+    def _end(self, name: str) -> None:
+        depth, self._depth = self._depth, self._depth - 1
+        if not self._entry:
+            return
+        if depth == self._entry:
+            # Some write the address into the entry itself; feeds may name it only by its id.
+            if not self._taken and _absolute(address := self._guid or self._address()):
+                self._take(address)
+            self._entry = 0
+        elif self._gathering and depth == self._entry + 1:
+            address = self._address()
+            if _local(name) == "guid":
+                self._guid = address if self._permalink else ""
+            elif address:
+                self._taken = True
+                self._take(address)
+        self._gathering = False
+
+    def _gather(self) -> None:
+        # Spaces around an address are many in files that are set out for readers.
+        self._gathering, self._text, self._room = True, [], 2 * MAX_URL_BYTES
+
+    def _characters(self, data: str) -> None:
+        if self._gathering:
+            self._text.append(data)
+            self._room -= len(data)
+            if self._room < 0:
+                self._gathering, self._text = False, []
+
+    def _begin(self, root: str, attributes: dict[str, str]) -> None:
+        if root not in _ROOTS:
+            raise _Enough(_NONE)
+        self.kind = root
+        self._entry_name, self._fields = _ROOTS[root]
+        if base := attributes.get("xml:base"):
+            self._base = _resolved(self._base, base) or self._base
+
+    def _address(self) -> str:
+        address = "".join(self._text).strip()
+        self._text = []
+        return address
+
+    def _take(self, address: str) -> None:
+        if len(self.found) >= MAX_URLS:
+            self.dropped += 1
+        elif url := _resolved(self._base, address):
+            self.found[url] = None
+        else:
+            self.dropped += 1
+
+
+def _local(name: str) -> str:
+    # Namespaces are written wrongly more often than names are: only the name behind the prefix counts.
+    return name.rpartition(":")[2].lower()
+
+
+def _absolute(text: str) -> bool:
+    return text[:8].lower().startswith(("http://", "https://", "ftp://"))
+
+
+def _resolved(base: str, address: str) -> str:
+    """The canonical URL, '' when it cannot be visited."""
+    if not address or len(address) > MAX_URL_BYTES:
+        return ""
+    try:
+        return parts_of(ada_url.join_url(base, address).partition("#")[0]).url
+    except (InvalidUrl, ValueError, UnicodeError):
+        return ""
+
+
+def _refuse(*_: object) -> None:
+    raise _Enough("entities")
+
+
+def _unpacked(body: bytes) -> tuple[bytes, str]:
+    """What a gzip of one or more members holds, as far as the limit, and why it is not all."""
+    out, members = bytearray(), 1
+    member = zlib.decompressobj(wbits=31)
+    try:
+        # In pieces, so that what came before an error is kept.
+        for start in range(0, len(body), _PIECE):
+            piece = body[start : start + _PIECE]
+            while piece:
+                if member.eof:
+                    members += 1
+                    if members > MAX_MEMBERS:
+                        return bytes(out), "too many members"
+                    member = zlib.decompressobj(wbits=31)
+                out += member.decompress(piece, MAX_BYTES + 1 - len(out))
+                if len(out) > MAX_BYTES:
+                    return bytes(out[:MAX_BYTES]), "too large"
+                piece = member.unconsumed_tail or member.unused_data
+    except zlib.error:
+        return bytes(out), "broken gzip"
+    return bytes(out), "" if member.eof else "broken gzip"

@@ -1,0 +1,91 @@
+"""One connection to a server that is made again when it is lost, and the patience around it.
+
+A technology says how to connect and what its errors mean. A server that is away, restarts, is full or does not answer
+is tried again; what was done without the answer coming back is done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from shoal.errors import SinkRefused, SinkUnavailable
+from shoal.sinks.patience import Hindrance, persist
+from shoal.sinks.server import ANSWER_SECONDS, CONNECT_SECONDS, reason
+
+Connection = TypeVar("Connection")
+
+
+class Connected(ABC, Generic[Connection]):
+    """`shown` is the output's name for people, without secrets."""
+
+    def __init__(self, shown: str, on_trouble: Callable[[str], None]) -> None:
+        self._shown = shown
+        self._on_trouble = on_trouble
+        self._connection: Connection | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        async def nothing(connection: Connection) -> None:
+            pass
+
+        await self._persist(nothing)
+
+    async def close(self) -> None:
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._disconnect(connection)
+            except Exception:
+                # Whatever closing has to say: everything that was confirmed is kept.
+                self._abandon(connection)
+
+    async def _persist(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        if self._closed:
+            raise SinkUnavailable("This output was closed.")
+        await persist(self._shown, lambda: self._attempt(work), self._on_trouble)
+
+    async def _attempt(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if self._connection is None:
+                    self._connection = await self._connect()
+                await work(self._connection)
+        except BaseException as error:
+            connected = self._connection is not None
+            if self._connection is not None:
+                # Also when cancelled: an answer may be on its way that nobody waits for.
+                self._abandon(self._connection)
+                self._connection = None
+            if isinstance(error, Exception) and not isinstance(error, SinkRefused | Hindrance):
+                raise self._meaning(error, connected=connected) from error
+            raise
+
+    def _meaning(self, error: Exception, *, connected: bool) -> Exception:
+        for one in (error, error.__cause__):
+            if isinstance(one, ssl.SSLCertVerificationError):
+                return self._refused(f"has a certificate that is not trusted: {one.verify_message.rstrip('.')}")
+        if isinstance(error, TimeoutError):
+            return Hindrance("does not answer")
+        if isinstance(error, OSError):
+            return Hindrance(f"cannot be reached ({reason(error)})")
+        return error
+
+    def _refused(self, sentence: str) -> SinkRefused:
+        return SinkRefused(f"The output {self._shown} {sentence}.")
+
+    @abstractmethod
+    async def _connect(self) -> Connection:
+        """A connection to something that is there and can be written to."""
+
+    @abstractmethod
+    async def _disconnect(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _abandon(self, connection: Connection) -> None:
+        """Close it at once, whatever it is doing."""

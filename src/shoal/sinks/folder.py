@@ -1,0 +1,109 @@
+"""Bodies in a folder of this machine or a mount: a temporary name, a flush, a rename."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from shoal.errors import SinkRefused
+from shoal.sinks.keeping import PUTS, Files
+from shoal.sinks.part import sync_folder
+from shoal.sinks.patience import Hindrance
+
+# What a killed writer left under a temporary name is nobody's after this time.
+LEFT_SECONDS = 86_400.0
+
+
+class FolderFiles(Files):
+    def __init__(self, folder: Path, on_trouble: Callable[[str], None]) -> None:
+        super().__init__(str(folder), on_trouble)
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(PUTS, thread_name_prefix="files")
+        self._made: set[str] = set()
+        self._inode = 0
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.to_thread(self._pool.shutdown)
+
+    async def _begin(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._make)
+
+    async def _put(self, name: str, body: bytes, content_type: str) -> None:
+        # Who is cancelled does not wait for the thread: what it writes is what somebody else would.
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._write, name, body)
+
+    def _where(self, name: str) -> str:
+        return str(self._folder / name)
+
+    # What follows runs in threads.
+
+    def _make(self) -> None:
+        try:
+            self._folder.mkdir(exist_ok=True)
+            new = self._folder / ".new"
+            new.mkdir(exist_ok=True)
+            sync_folder(self._folder.parent)
+            for left in new.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if left.stat().st_mtime < time.time() - LEFT_SECONDS:
+                        left.unlink()
+            self._inode = self._folder.stat().st_ino
+        except FileExistsError:
+            raise SinkRefused(f"Files cannot be kept in {self._folder}: it is a file and no folder.") from None
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE):
+                raise _hindrance(error) from error
+            raise SinkRefused(f"Files cannot be kept in {self._folder}: {error.strerror}.") from error
+
+    def _write(self, name: str, body: bytes) -> None:
+        try:
+            # Where a mount was is an empty folder: bodies in it would be lost to whoever looks for them later.
+            if self._folder.stat().st_ino != self._inode:
+                raise Hindrance("is another folder than it was; is it mounted?")
+            path = self._folder / name
+            try:
+                there = path.stat().st_size == len(body)
+            except FileNotFoundError:
+                there = False
+                self._make_folders(name)
+            if not there:
+                self._write_new(path, body)
+            # Also of one that was there: whoever made it may not have come so far.
+            sync_folder(path.parent)
+        except OSError as error:
+            raise _hindrance(error) from error
+
+    def _make_folders(self, name: str) -> None:
+        outer, inner, _ = name.split("/")
+        for folder in (outer, f"{outer}/{inner}"):
+            (self._folder / folder).mkdir(exist_ok=True)
+            if folder not in self._made:
+                sync_folder((self._folder / folder).parent)
+                self._made.add(folder)
+
+    def _write_new(self, path: Path, body: bytes) -> None:
+        new = self._folder / ".new" / uuid.uuid4().hex
+        try:
+            with new.open("wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            new.rename(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+
+
+def _hindrance(error: OSError) -> Hindrance:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Hindrance("has no space left on its disk")
+    return Hindrance(f"cannot be written ({error.strerror})")

@@ -1,0 +1,225 @@
+"""URLs that only endless sites make: what is taken out of links, and which links are not followed.
+
+Owns the rules that tell a trap by the spelling of its URLs, and what is remembered of a crawl to know the others:
+parameters in another order, subdomains without an end. Pure but for that memory, which is bounded; time is an argument.
+Rules are made to miss rather than to fire on a page that somebody wrote: what they let pass, the limits on depth and
+pages of a host end. An ordinary link costs about a microsecond.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from shoal.urls.canonical import Target
+from shoal.urls.scope import domain_of
+
+# Reasons are counted by their text: these are all.
+LENGTH = "trap: length"
+DEPTH = "trap: depth"
+REPETITION = "trap: repetition"
+CALENDAR = "trap: calendar"
+PARAMETERS = "trap: parameters"
+PERMUTATION = "trap: permutation"
+SUBDOMAINS = "trap: subdomains"
+
+MAX_LENGTH = 2000
+MAX_SEGMENTS = 20
+# In a row, and anywhere in the path.
+MAX_RUNS = 2
+MAX_SAME_SEGMENTS = 4
+MAX_PARAMETERS = 30
+MAX_SAME_PARAMETERS = 4
+MAX_HOSTS = 1000
+FIRST_YEAR = 1990
+YEARS_AHEAD = 2
+_REMEMBERED = 100_000
+_YEAR_SECONDS = 365.2425 * 86400
+# http: and the empty segment behind it.
+_SLASHES = 2
+
+# Where a year may stand, perhaps with its month: 2031, 2031-05, 2031/5, 203105, 20310517. Only from 1800 to 2199, where
+# an endless calendar begins: other numbers of four digits are ids. Those of the years that nearly all dates have are
+# left out, since this is tried on every link.
+_YEAR = re.compile(
+    r"[/=_](18[0-9]{2}|19[0-8][0-9]|20(?:29|[3-9][0-9])|21[0-9]{2})"
+    r"(?:([-/])(?:(0[1-9]|1[0-2])|([1-9]))(?:\2(?:0?[1-9]|[12][0-9]|3[01]))?|((?:0[1-9]|1[0-2])(?:[0-3][0-9])?))?"
+    r"(?=[/&?;T#]|$)"
+)
+# Words of calendars, whole: a holiday has no `day`. Those of the second kind also head what is older than the web.
+_WORD = re.compile(
+    r"[/?&_.=-](?:(?:mini)?cal(?:endar|endars)?|kalender|calendrier|calendario|agenda|schedule|bookings?|availability"
+    r"|(events?|months?|years?|weeks?|days?|dates?|jahr|monat|datum|mois|annee|fecha|mes))(?=[/?&_.=-]|$)",
+    re.IGNORECASE,
+)
+
+
+class Permutations:
+    """Queries that were met, whatever the order of their parameters: the first order met is the one that is visited.
+
+    To sort them in the URL would be simpler, and wrong for the few servers that read them in order or have signed them.
+    """
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._young: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+
+    def verdict(self, url: str) -> str:
+        path, _, query = url.partition("?")
+        key, mine = hash((path, *sorted(query.split("&")))), hash(url)
+        known = self._young.get(key)
+        if known is None:
+            known = self._old.get(key)
+        if known is None:
+            if len(self._young) >= self._most:
+                self._old, self._young = self._young, {}
+            self._young[key] = mine
+            return ""
+        return "" if known == mine else PERMUTATION
+
+    def clear(self) -> None:
+        self._young, self._old = {}, {}
+
+
+class Hosts:
+    """Hosts that a crawl has met, by domain: beyond `most` of one domain no further ones are visited.
+
+    For crawls that go to other hosts. Each worker counts for itself.
+    """
+
+    def __init__(self, most: int = MAX_HOSTS) -> None:
+        self._most = most
+        self._known: set[str] = set()
+        self._of_domain: dict[str, int] = {}
+
+    def verdict(self, host: str) -> str:
+        if host in self._known:
+            return ""
+        domain = domain_of(host)
+        count = self._of_domain.get(domain, 0)
+        if count >= self._most:
+            return SUBDOMAINS
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+            self._of_domain.clear()
+            count = 0
+        self._known.add(host)
+        self._of_domain[domain] = count + 1
+        return ""
+
+
+class Traps:
+    """The rules of one crawl. `drop_parameters` are names, with a * at the end for any ending; case does not matter."""
+
+    def __init__(self, *, drop_parameters: Iterable[str] = ()) -> None:
+        names = "|".join(
+            re.escape(name.removesuffix("*")) + ("[^=&;/?]*" if name.endswith("*") else "")
+            for name in drop_parameters
+            if name.strip("*")
+        )
+        # The names that never match keep a crawl without any of them simple.
+        names = names or "(?!)"
+        self._find = re.compile(rf"[?&;](?:{names})(?=[=&;/?]|$)", re.IGNORECASE).search
+        self._parameter = re.compile(rf"(?:{names})(?:=|$)", re.IGNORECASE).match
+        self._in_path = re.compile(rf";(?:{names})(?:=[^;/?]*)?(?=[;/?]|$)", re.IGNORECASE).sub
+        self._permutations = Permutations()
+
+    def cleaned(self, url: str) -> str:
+        """The URL without the parameters that are dropped."""
+        if ("?" not in url and ";" not in url) or self._find(url) is None:
+            return url
+        path, _, query = url.partition("?")
+        path = self._in_path("", path)
+        query = "&".join(part for part in query.split("&") if not self._parameter(part))
+        return f"{path}?{query}" if query else path
+
+    def verdict(self, target: Target, *, now: float) -> str:
+        """'' for a URL to visit, else why not. `now` is in seconds since 1970."""
+        url = target.url
+        if len(url) > MAX_LENGTH:
+            return LENGTH
+        if url.count("/") > _SLASHES + 2 and (reason := _path(url)):
+            return reason
+        year = _YEAR.search(url)
+        if year is not None and _is_endless(url, year, now):
+            return CALENDAR
+        if "&" in url:
+            return _query(url) or self._permutations.verdict(url)
+        return ""
+
+    def forget(self) -> None:
+        """What was met may have to be met again."""
+        self._permutations.clear()
+
+
+def _path(url: str) -> str:
+    mark = url.find("?")
+    if mark >= 0:
+        url = url[:mark]
+    if url[-1] == "/":
+        url = url[:-1]
+    end = url.rfind("/")
+    # Links of a site share their folders: one that was judged needs no second look for a page that is not named in it.
+    if url.find(url[end:], 0, end) < 0:
+        return _folder(url[:end])
+    return _circle(url.split("/")[3:])
+
+
+@functools.lru_cache(maxsize=20_000)
+def _folder(url: str) -> str:
+    segments = url.split("/")[3:]
+    return DEPTH if len(segments) >= MAX_SEGMENTS else _circle(segments)
+
+
+def _circle(segments: list[str]) -> str:
+    """Whether a path is too deep, or goes round."""
+    count = len(segments)
+    if count > MAX_SEGMENTS:
+        return DEPTH
+    if len(set(segments)) == count:
+        return ""
+    if max(Counter(segments).values()) > MAX_SAME_SEGMENTS:
+        return REPETITION
+    for size in range(1, count // (MAX_RUNS + 1) + 1):
+        run = 0
+        for at in range(count - size):
+            # A run that equals the one before it: each of its segments equals the one `size` before.
+            run = run + 1 if segments[at] == segments[at + size] else 0
+            # /11/11/11 is a date or a place on a map.
+            if run >= size * MAX_RUNS and not all(one.isdigit() for one in segments[at : at + size]):
+                return REPETITION
+    return ""
+
+
+def _is_endless(url: str, found: re.Match[str] | None, now: float) -> bool:
+    last = int(1970 + YEARS_AHEAD + now / _YEAR_SECONDS)
+    while found is not None:
+        year = int(found[1])
+        if not FIRST_YEAR <= year <= last:
+            word = _WORD.search(url)
+            month = found[2] or found[5]
+            if year > last and (found[3] or word is not None):
+                return True
+            # History has dates, too: only what calls itself a calendar has none before the web.
+            if year < FIRST_YEAR and word is not None and month and _is_calendar(url):
+                return True
+        found = _YEAR.search(url, found.end())
+    return False
+
+
+def _is_calendar(url: str) -> bool:
+    return any(word[1] is None for word in _WORD.finditer(url))
+
+
+def _query(url: str) -> str:
+    parameters = url.partition("?")[2].split("&")
+    if len(parameters) > MAX_PARAMETERS:
+        return PARAMETERS
+    if len(parameters) > MAX_SAME_PARAMETERS:
+        names = Counter(one.partition("=")[0] for one in parameters)
+        if max(names.values()) > MAX_SAME_PARAMETERS:
+            return PARAMETERS
+    return ""

@@ -1,0 +1,118 @@
+"""Runs `shoal serve` as a process of its own, and asks it.
+
+with served(folder, store="--folder", place) as api:
+    api.client.submit(seeds=[...])
+    assert api.ask("GET", "/v1/crawls").status == 200
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client import Client
+from tests.servers import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+for package in ("starlette", "uvicorn", "prometheus_client"):
+    if os.environ.get("CI") != "true":
+        pytest.importorskip(package, reason=f"{package} is not installed; run: pip install 'shoal[api]'")
+
+
+@dataclass
+class Got:
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+
+@dataclass
+class Served:
+    process: subprocess.Popen[bytes]
+    errors: Path
+    host: str
+    port: int
+    token: str = ""
+    clients: list[Client] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def client(self) -> Client:
+        self.clients.append(Client(self.url, token=self.token, timeout_seconds=60))
+        return self.clients[-1]
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Got:
+        """One request, past the client. A body that is bytes is sent as it is."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        try:
+            if self.token:
+                headers = {"Authorization": f"Bearer {self.token}", **headers}
+            if body is not None and not isinstance(body, bytes):
+                body, headers = json.dumps(body).encode(), {"Content-Type": "application/json", **headers}
+            named = {name.replace("_", "-"): value for name, value in headers.items() if value}
+            connection.request(method, path, body, named)
+            response = connection.getresponse()
+            return Got(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@contextlib.contextmanager
+def served(folder: Path, *flags: object, settings: str = "", token: str = "") -> Iterator[Served]:
+    """A server in a folder of its own, with this shoal.toml. It must end well, and have had no defect."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "shoal.toml").write_text(settings)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    errors = folder / "serve.err"
+    with errors.open("wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shoal", "serve", "--port", "0", "--allow-network", "127.0.0.0/8", *map(str, flags)],
+            cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+
+        def address() -> re.Match[str] | None:
+            assert process.poll() is None, errors.read_text()
+            return re.search(r"http://([0-9.]+):([0-9]+)", errors.read_text())
+
+        found = wait_until(address, "the server says where it is")
+        api = Served(process, errors, found[1], int(found[2]), token)
+        yield api
+        for client in api.clients:
+            client.close()
+        if process.poll() is None:
+            assert api.end() == 0, api.said()
+        assert "Defect" not in api.said()
+        assert "Traceback" not in api.said()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

@@ -1,0 +1,173 @@
+"""Who may do what, from where and how much: every route with no token, a wrong one and one that is too small."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.api.access import Role, Tokens, make
+from shoal.api.guarding import HEADERS, Rates
+from shoal.api.routes import Route, listed
+from shoal.client import Client
+from shoal.errors import SettingsError, ShoalError, UnknownCrawl
+from tests.api.served import Got, Served, served
+from tests.system.commanding import Shell
+
+ROLES = ("read", "submit", "admin", "read:shop", "submit:shop", "admin:shop")
+TOKENS = {role: make(role) for role in ROLES}
+SETTINGS = "[tokens]\n" + "".join(
+    f'{role.replace(":", "-")} = "{line}"\n' for role, (_, line) in TOKENS.items()
+)  # fmt: skip
+
+ROUTES: list[Route] = listed()
+GUARDED = [route for route in ROUTES if route.role is not None]
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("access"), settings=SETTINGS) as api:
+        yield api
+
+
+def ask(api: Served, route: Route, token: str) -> Got:
+    path = route.path.replace("{crawl}", "nobody").replace("{host}", "example.org")
+    body = {"seeds": ["http://example.org/"]} if route.method in ("POST", "PATCH") else None
+    return api.ask(route.method, path, body, Authorization=f"Bearer {token}" if token else "")
+
+
+def test_only_what_tells_nothing_is_open_to_everybody() -> None:
+    assert {route.path for route in ROUTES if route.role is None} == {"/healthz", "/readyz", "/openapi.json"}
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
+def test_a_route_refuses_without_with_a_wrong_and_with_a_too_small_token(api: Served, route: Route) -> None:
+    for token in ("", "wrong", TOKENS["admin"][0][:-1], TOKENS["admin"][1].rpartition(":")[2]):
+        got = ask(api, route, token)
+        assert got.status == 401, token
+        assert got.headers["www-authenticate"].startswith("Bearer")
+        assert got.json["status"] == 401
+    assert route.role is not None
+    for role in Role:
+        got = ask(api, route, TOKENS[role.name.lower()][0])
+        assert (got.status == 403) == (role < route.role), (role, got)
+    got = ask(api, route, TOKENS["admin:shop"][0])
+    assert (got.status == 403) == route.whole
+
+
+def test_every_answer_has_strict_headers(api: Served) -> None:
+    for path in ("/healthz", "/v1/crawls", "/nowhere", "/v1/crawls/x", "/openapi.json"):
+        got = api.ask("GET", path, Authorization=f"Bearer {TOKENS['read'][0]}")
+        for name, value in HEADERS.items():
+            assert got.headers[name.lower()] == value
+        assert "server" not in got.headers
+        assert "html" not in got.headers["content-type"]
+
+
+def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
+        ran = shell.run("serve", "--host", host, "--port", "0")
+        assert ran.code == 2
+        assert "there are no [tokens]" in ran.err
+    with served(tmp_path / "own") as api:
+        assert api.host == "127.0.0.1"
+        assert api.ask("GET", "/v1/crawls").status == 200
+        # A name that an attacker's DNS points here, and a page of another site.
+        assert api.ask("GET", "/v1/crawls", Host="evil.example:80").status == 403
+        assert api.ask("GET", "/v1/crawls", Origin="http://evil.example").status == 403
+        got = api.ask("POST", "/v1/crawls", b'{"seeds":["http://a/"]}', Content_Type="text/plain")
+        assert got.status == 415
+
+
+def test_a_token_is_made_and_never_kept(tmp_path: Path) -> None:
+    ran = Shell(tmp_path).run("serve", "--make-token", "submit:shop")
+    assert ran.code == 0
+    token = ran.out.strip()
+    assert token not in ran.err
+    line = ran.err.strip().rpartition('= "')[2].rstrip('"')
+    caller = Tokens({"x": line}).caller(f"Bearer {token}")
+    assert caller is not None
+    assert (caller.role, caller.app) == (Role.SUBMIT, "shop")
+    assert Shell(tmp_path).run("serve", "--make-token", "king").code == 2
+    with pytest.raises(SettingsError, match=r"tokens\.x is not"):
+        Tokens({"x": f"admin {token}"})
+
+
+def test_a_token_of_an_application_sees_and_makes_its_crawls_alone(api: Served) -> None:
+    admin, shop = (Client(api.url, token=TOKENS[role][0]) for role in ("admin", "submit:shop"))
+    with admin, shop:
+        admin.submit(seeds=["http://example.org/"], name="other", app="press", spider="nobody")
+        mine = shop.submit(seeds=["http://example.org/"], spider="nobody")["id"]
+        assert admin.crawl(mine)["policy"]["app"] == "shop"
+        for seen in (list(shop.crawls()), list(shop.crawls(app="press"))):
+            assert seen[0]["id"] == mine
+            assert {one["app"] for one in seen} == {"shop"}
+        for refused in (shop.crawl, shop.pause, shop.stop, shop.retry, shop.failed):
+            with pytest.raises(UnknownCrawl):
+                refused("other")
+        with pytest.raises(ShoalError, match="bound to the application 'shop'"):
+            shop.submit(seeds=["http://example.org/"], app="press")
+        feed = {"action": "stop", "appid": "press", "uuid": "u", "crawlid": "other", "spiderid": "link"}
+        assert api.ask("POST", "/feed", feed, Authorization=f"Bearer {TOKENS['submit:shop'][0]}").status == 403
+        assert admin.crawl("other")["state"] == "running"
+        admin.stop("other")
+        shop.stop(mine)
+
+
+def test_what_only_administrators_may_ask_for(api: Served, tmp_path: Path) -> None:
+    with Client(api.url, token=TOKENS["submit"][0]) as client:
+        with pytest.raises(ShoalError, match="ignore_robots needs a token with the role admin"):
+            client.submit(seeds=["http://example.org/"], ignore_robots=True)
+        with pytest.raises(ShoalError, match="An output that is a file needs"):
+            client.submit(seeds=["http://example.org/"], outputs=[str(tmp_path / "x.db")])
+    with Client(api.url, token=TOKENS["admin"][0]) as client:
+        crawl = client.submit(seeds=["http://example.org/"], ignore_robots=True, spider="nobody")["id"]
+        assert client.crawl(crawl)["policy"]["ignore_robots"] is True
+        client.stop(crawl)
+
+
+def test_bodies_are_bounded(api: Served) -> None:
+    token = TOKENS["submit"][0]
+    for body in (b'{"seeds":["' + b"a" * 5_000_000 + b'"]}', b"[" * 200_000):
+        got = api.ask(
+            "POST", "/v1/crawls", body, Authorization=f"Bearer {token}", Content_Type="application/json"
+        )  # fmt: skip
+        assert got.status in (413, 422)
+    # One that says less than it sends, in pieces.
+    with socket.create_connection((api.host, api.port), 10) as line:
+        head = f"POST /v1/crawls HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
+        line.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
+        answer = b""
+        try:
+            for _ in range(200):
+                line.sendall(piece)
+            answer = line.recv(1000)
+        except OSError:
+            answer = answer or b" 413 "
+        assert b" 413 " in answer
+    assert api.ask("GET", "/healthz").status == 200
+
+
+def test_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
+    token, line = make("read")
+    with served(tmp_path, settings=f'[api]\nrate = 5\n[tokens]\na = "{line}"\n', token=token) as api:
+        found = [api.ask("GET", "/v1/workers") for _ in range(15)]
+        assert found[0].status == 200
+        refused = next(got for got in found if got.status == 429)
+        assert int(refused.headers["retry-after"]) >= 1
+        guesses = [api.ask("GET", "/v1/workers", Authorization=f"Bearer {n}").status for n in range(15)]
+        assert guesses[0] == 401
+        assert guesses[-1] == 429
+        assert api.ask("GET", "/healthz").status == 200
+
+
+def test_a_bucket_fills_again_with_time() -> None:
+    rates = Rates(10.0)
+    assert sum(rates.wait_seconds("a", 0.0) == 0 for _ in range(30)) == 20
+    assert rates.wait_seconds("b", 0.0) == 0
+    assert rates.wait_seconds("a", 0.0) == pytest.approx(0.1)
+    assert rates.wait_seconds("a", 1.0) == 0

@@ -1,0 +1,153 @@
+"""Programs and people as clients: the Python client, with and without asyncio, and commands on an API or on a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.api.access import make
+from shoal.client import AsyncClient, Client
+from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCrawl
+from tests.api.served import Served, served
+from tests.servers import free_port, wait_until
+from tests.site.answers import page
+from tests.system.commanding import Shell
+from tests.system.crawling import Crawls, crawling
+
+TOKEN, LINE = make("admin")
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    folder = tmp_path_factory.mktemp("client")
+    with crawling(folder, hosts=10, settings={"outputs": {"main": str(folder / "main.db")}}) as crawls:
+        yield crawls
+
+
+@pytest.fixture(scope="module")
+def api(crawls: Crawls) -> Iterator[Served]:
+    settings = f'[outputs]\nmain = "{crawls.folder / "main.db"}"\n[tokens]\nme = "{LINE}"\n'
+    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings, token=TOKEN) as api:
+        yield api
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page("/gone"))
+
+    async def use() -> None:
+        async with AsyncClient(api.url, token=TOKEN) as client:
+            crawl = (await client.submit(seeds=[f"http://{host}/"], outputs=["main"], delay_seconds=0, name="async"))[
+                "id"
+            ]
+            events = [name async for name, _ in client.events(crawl)]
+            assert events[-1] == "end"
+            assert (await client.wait(crawl))["state"] == "finished"
+            assert [record["status"] async for record in client.records(crawl, fields=["status", "url"])].count(
+                200
+            ) == 1
+            assert len(await client.failed(crawl)) == 1
+            assert await client.retry(crawl) == 1
+            assert (await client.pause(crawl))["state"] == "paused"
+            assert (await client.add(crawl, [f"http://{host}/b"]))["new"] == 1
+            assert (await client.resume(crawl))["state"] == "running"
+            assert (await client.stop(crawl))["state"] == "stopped"
+            assert [one["id"] async for one in client.crawls(state="stopped")] == [crawl]
+            assert (await client.change_host(host, delay_seconds=2))["delay_seconds"] == 2
+            assert (await client.host(host))["name"] == host
+            assert [one async for one in client.hosts()] == []
+            assert (await client.stats())["workers"] == len(await client.workers()) == 1
+            await client.delete(crawl)
+            with pytest.raises(UnknownCrawl):
+                await client.crawl(crawl)
+
+    crawls.do(use())
+
+
+def test_a_client_says_what_is_wrong(api: Served) -> None:
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        Client(f"http://127.0.0.1:{free_port()}").stats()
+    with pytest.raises(InvalidInput, match="begins with http"):
+        Client("redis://127.0.0.1")
+    with pytest.raises(ShoalError, match="Authorization: Bearer"):
+        Client(api.url, token="wrong").stats()
+    crawl = api.client.submit(seeds=["http://example.org/"], spider="nobody")["id"]
+    with pytest.raises(TimeoutError, match="has not ended"):
+        api.client.wait(crawl, timeout_seconds=0.1)
+    api.client.stop(crawl)
+
+
+def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page("/gone"))
+    shell.environ = {"SHOAL_STORE": api.url, "SHOAL_TOKEN": TOKEN}
+    ran = shell.run(
+        "submit", f"http://{host}/", "--out", "main", "--delay", "0", "--name", "typed", "--header", "X-Key: hush",
+        "--attribute", "order=7", "--priority", "3", "--wait",
+    )  # fmt: skip
+    assert (ran.code, ran.out, ran.err) == (0, "typed\n", "")
+    told = json.loads(shell.run("show", "typed", "--json").out)
+    assert told["counts"]["stored"] == 1
+    assert told["limits"]["priority"] == 3
+    assert told["policy"]["attributes"] == {"order": "7"}
+    assert told["policy"]["headers"] == {"X-Key": "***"}
+    assert "finished" in shell.run("show", "typed").out
+    assert "typed" in shell.run("crawls").out
+    assert shell.run("failed", "typed").out == f"status 404\thttp://{host}/gone\n"
+    assert "1 URLs wait again" in shell.run("failed", "typed", "--retry").err
+    assert "2.5" in shell.run("hosts", host, "--delay", "2.5").out
+    assert shell.run("submit", "http://example.org/", "--name", "later", "--spider", "nobody").out == "later\n"
+    for verb, state in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
+        assert f"Crawl later is {state}." in shell.run(verb, "later").err
+    ran = shell.run("stop", "nothing")
+    assert ran.code == 1
+    assert "There is no crawl 'nothing'" in ran.err
+    shell.environ["SHOAL_TOKEN"] = "shoal_wrong"
+    ran = shell.run("crawls")
+    assert ran.code == 1
+    assert "shoal_wrong" not in ran.err
+
+
+def test_submitting_to_a_store_is_the_same(crawls: Crawls, shell: Shell) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page())
+    crawls.site.at(host, "/two", page())
+    store = ("--folder", crawls.folder / "store")
+    (shell.folder / "seeds.txt").write_text(f"# two\nhttp://{host}/\nhttp://{host}/two\n")
+    given = ("submit", "--seeds", "seeds.txt", "--out", "main", "--delay", "0", "--name", "stored", *store)
+    ran = shell.run(*given)
+    assert (ran.code, ran.out) == (0, "stored\n")
+    crawls.finish("stored", host)
+    ran = shell.run(*given)
+    assert (ran.code, ran.out) == (0, "stored\n")
+    assert "was there already" in ran.err
+    assert shell.run(*given, "--max-pages", "1").code == 1
+    request = {"url": f"http://{host}/two", "appid": "app", "crawlid": "1"}
+    ran = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, given=json.dumps(request))
+    assert ran.code == 2
+    assert "unknown field" in ran.err
+    ran = shell.run("submit", "--request", "-", "--wait", *store, given=json.dumps(request))
+    assert (ran.code, ran.out) == (0, "app:1\n")
+    assert shell.run("submit", *store).code == 2
+    assert shell.run("submit", "--seeds", "none.txt", *store).code == 2
+
+
+def test_an_output_of_files_is_gathered_where_it_belongs(crawls: Crawls, api: Served, shell: Shell) -> None:
+    (host,) = crawls.site.take()
+    tree = crawls.site.plant(12, [host])
+    lines = crawls.folder / "lines.jsonl"
+    client = api.client
+    crawl = client.submit(seeds=[tree.url(0)], outputs=[str(lines)], delay_seconds=0)["id"]
+    assert client.wait(crawl, timeout_seconds=60)["counts"]["stored"] == 12
+    wait_until(lambda: lines.exists() and len(lines.read_bytes().splitlines()) == 12, "the lines are there", 40)
+    assert {record["url"] for record in client.records(crawl)} == tree.walk()

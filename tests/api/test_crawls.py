@@ -1,0 +1,331 @@
+"""Crawls as jobs, with real workers on a real site: what the API says is what the site saw and the output has."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal.client import Client
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, ShoalError, UnknownCrawl
+from tests.api.served import Served, served
+from tests.servers import wait_until
+from tests.site.answers import page
+from tests.system.crawling import Crawls, crawling
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    folder = tmp_path_factory.mktemp("api")
+    outputs = {"main": str(folder / "api.db")}
+    with crawling(folder, hosts=40, workers=2, settings={"outputs": outputs}) as crawls:
+        yield crawls
+
+
+@pytest.fixture(scope="module")
+def api(crawls: Crawls) -> Iterator[Served]:
+    settings = f'[outputs]\nmain = "{crawls.folder / "api.db"}"\n'
+    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
+        yield api
+
+
+@pytest.fixture
+def client(api: Served) -> Client:
+    return api.client
+
+
+def begin(client: Client, *seeds: str, **request: Any) -> str:
+    given = {"outputs": ["main"], "delay_seconds": 0.02, **request}
+    return str(client.submit(seeds=list(seeds), **given)["id"])
+
+
+def ended(client: Client, crawl: str) -> dict[str, Any]:
+    return client.wait(crawl, timeout_seconds=60)
+
+
+def test_a_submitted_crawl_is_made_by_the_workers_and_its_end_is_noticed(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    tree = crawls.site.plant(60, [host])
+    done = client.submit(seeds=[tree.url(0)], name="first", outputs=["main"], delay_seconds=0, attributes={"order": 7})
+    assert done == {"id": "first", "created": True}
+    told = ended(client, "first")
+    assert told["state"] == "finished"
+    assert told["counts"]["stored"] == told["counts"]["admitted"] == 60
+    records = list(client.records("first"))
+    assert {record["url"] for record in records} == tree.walk()
+    assert len(records) == 60
+    assert all(record["attributes"] == {"order": 7} for record in records)
+    assert crawls.site.judge(host).crowded() == []
+
+
+def test_records_come_in_pages_without_a_gap_or_a_repetition(crawls: Crawls, api: Served, client: Client) -> None:
+    (host,) = crawls.site.take()
+    tree = crawls.site.plant(25, [host])
+    crawl = begin(client, tree.url(0), delay_seconds=0)
+    ended(client, crawl)
+    found, cursor, pages = [], "", 0
+    while True:
+        got = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=10&fields=url,status&cursor={cursor}").json
+        found += got["records"]
+        pages += 1
+        cursor = got["next"]
+        if not cursor:
+            break
+    assert pages == 3
+    assert sorted(record["url"] for record in found) == sorted(tree.walk())
+    assert found[0].keys() == {"url", "status"}
+
+
+def test_crawls_are_listed_by_state_and_in_pages(crawls: Crawls, api: Served, client: Client) -> None:
+    (host,) = crawls.site.take()
+    names = [begin(client, f"http://{host}/{n}", app="lister", delay_seconds=60) for n in range(5)]
+    client.pause(names[0])
+    assert [one["id"] for one in client.crawls(app="lister", state="paused")] == [names[0]]
+    found, cursor = [], ""
+    while True:
+        got = api.ask("GET", f"/v1/crawls?app=lister&limit=2&cursor={cursor}").json
+        found += [one["id"] for one in got["crawls"]]
+        cursor = got["next"]
+        if not cursor:
+            break
+    assert found == names[::-1]
+    for name in names:
+        client.stop(name)
+    assert [one["id"] for one in client.crawls(app="lister", state="running")] == []
+
+
+@pytest.mark.parametrize("verb", ["pause", "stop"])
+def test_pausing_and_stopping_reach_all_workers_within_two_seconds(crawls: Crawls, client: Client, verb: str) -> None:
+    hosts = crawls.site.take(3)
+    tree = crawls.site.plant(3000, hosts)
+    crawl = begin(client, *(tree.url(n) for n in range(3)), scope="any", delay_seconds=0.02)
+    wait_until(lambda: all(len(crawls.site.requests(host)) > 5 for host in hosts), "all hosts are asked")
+    getattr(client, verb)(crawl)
+    at = time.monotonic()
+    wait_until(lambda: client.crawl(crawl)["counts"]["leased"] == 0, "nothing is open", 10)
+    requests = crawls.site.requests(*hosts)
+    assert max(request.began for request in requests) - at < 2.0
+    if verb == "pause":
+        client.resume(crawl)
+        wait_until(lambda: len(crawls.site.requests(*hosts)) > len(requests) + 10, "it goes on")
+        client.stop(crawl)
+    told = client.crawl(crawl)
+    assert told["state"] == "stopped"
+    assert told["excluded"]["stopped"] > 0
+
+
+def test_an_ended_id_is_remembered_and_takes_nothing_more(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page())
+    request = {"seeds": [f"http://{host}/"], "name": "once", "outputs": ["main"]}
+    client.submit(**request)
+    ended(client, "once")
+    # The same message again, as a bridge may deliver it, is no error and changes nothing.
+    assert client.submit(**request) == {"id": "once", "created": False}
+    with pytest.raises(CrawlExists, match="'once' exists and is finished"):
+        client.submit(**request | {"max_pages": 3})
+    with pytest.raises(CrawlEnded, match="once"):
+        client.add("once", [f"http://{host}/late"])
+    client.delete("once")
+    with pytest.raises(UnknownCrawl):
+        client.crawl("once")
+    with pytest.raises(CrawlExists, match="'once' exists and is deleted"):
+        client.submit(**request)
+    assert crawls.site.judge(host).times(f"http://{host}/") == 1
+
+
+def test_a_deleted_crawl_leaves_nothing_but_its_id(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    tree = crawls.site.plant(40, [host])
+    crawl = begin(client, tree.url(0), tree.url(39) + "/gone", delay_seconds=0)
+    ended(client, crawl)
+    key = crawls.do(crawls.frontier.crawls.get(crawl)).key
+    client.delete(crawl)
+
+    async def left() -> list[bytes]:
+        cursor, found = b"0", []
+        while True:
+            ask = crawls.frontier.shards.store.command
+            cursor, keys = await ask("SCAN", cursor, "MATCH", f"*{key}*", "COUNT", 1000)
+            found += keys
+            if cursor == b"0":
+                return found
+
+    assert crawls.do(left()) == []
+    assert len(crawls.rows("api")) > 0, "results stay"
+
+
+def test_failed_urls_are_listed_and_tried_again(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page("/gone"))
+    crawl = begin(client, f"http://{host}/", delay_seconds=0)
+    ended(client, crawl)
+    assert client.failed(crawl) == [{"url": f"http://{host}/gone", "reason": "status 404", "depth": 1, "attempt": 1}]
+    crawls.site.at(host, "/gone", page())
+    assert client.retry(crawl) == 1
+    wait_until(lambda: client.crawl(crawl)["state"] == "finished" and not client.failed(crawl), "retried", 60)
+    assert client.crawl(crawl)["counts"]["stored"] == 2
+
+
+def test_seeds_are_added_to_a_running_crawl(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    for path in ("/", "/more"):
+        crawls.site.at(host, path, page())
+    crawl = begin(client, f"http://{host}/", delay_seconds=0)
+    client.pause(crawl)
+    added = client.add(crawl, [f"http://{host}/more", f"http://{host}/"])
+    assert added == {"new": 1, "known": 1, "refused": 0}
+    client.resume(crawl)
+    assert ended(client, crawl)["counts"]["stored"] == 2
+
+
+def test_a_crawl_expires_at_its_time(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    tree = crawls.site.plant(500, [host])
+    crawl = begin(client, tree.url(0), expires_at=time.time() + 1.5, delay_seconds=0.1)
+    told = ended(client, crawl)
+    assert told["state"] == "expired"
+    assert told["excluded"]["expired"] > 0
+    wait_until(lambda: client.crawl(crawl)["ended_at"] > 0, "its end is written down")
+
+
+def test_secrets_go_in_and_never_come_out(crawls: Crawls, api: Served, client: Client) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page())
+    crawl = begin(
+        client, f"http://{host}/", headers={"X-Key": "hush-1"}, cookie="c=hush-2", auth="me:hush-3",
+        notify=f"http://{host}/hush-5", spider="nobody", outputs=["main", "postgresql://u:hush-4@127.0.0.1:1/none"],
+    )  # fmt: skip
+    for path in (f"/v1/crawls/{crawl}", "/v1/crawls", "/metrics", "/v1/stats", f"/v1/crawls/{crawl}/failed"):
+        assert b"hush" not in api.ask("GET", path).raw
+    assert "hush" not in api.said()
+    client.stop(crawl)
+
+
+def test_the_end_is_told_to_who_wanted_to_know(crawls: Crawls, client: Client) -> None:
+    told: list[dict[str, Any]] = []
+
+    class Ear(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            # The first time it has no ear: it is told again.
+            self.send_response(500 if len(told) == 1 else 204)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Ear)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        (host,) = crawls.site.take()
+        crawls.site.at(host, "/", page())
+        url = f"http://127.0.0.1:{server.server_address[1]}/told?key=1"
+        crawl = begin(client, f"http://{host}/", notify=url, attributes={"order": 9}, app="shop")
+        wait_until(lambda: len(told) == 2, "it was told", 30)
+        assert told[0] == told[1]
+        assert told[0]["id"] == crawl
+        assert told[0]["state"] == "finished"
+        assert told[0]["app"] == "shop"
+        assert told[0]["attributes"] == {"order": 9}
+        assert told[0]["counts"]["stored"] == 1
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_events_tell_counts_until_the_end(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    tree = crawls.site.plant(30, [host])
+    crawl = begin(client, tree.url(0), delay_seconds=0.05)
+    events = []
+    for event in client.events(crawl):
+        events.append(event)
+        assert len(events) < 100
+    assert events[-1][0] == "end"
+    stored = [told["counts"]["stored"] for _, told in events]
+    assert stored == sorted(stored)
+    assert stored[-1] == 30
+    assert len(set(stored)) > 1
+
+
+def test_a_host_is_slowed_down_and_blocked_for_all(crawls: Crawls, client: Client) -> None:
+    (host,) = crawls.site.take()
+    tree = crawls.site.plant(50, [host])
+    assert client.change_host(host, delay_seconds=0.4)["delay_seconds"] == 0.4
+    crawl = begin(client, tree.url(0), delay_seconds=0)
+    wait_until(lambda: len(crawls.site.requests(host)) >= 4, "some pages")
+    (told,) = [one for one in client.hosts() if one["name"] == host]
+    assert told["crawls"].keys() <= {crawl}
+    assert told["robots_known"]
+    assert client.change_host(host, delay_seconds=None, blocked="asked us to")["blocked"] == "asked us to"
+    done = ended(client, crawl)
+    assert done["failed"]["asked us to"] > 0
+    assert crawls.site.judge(host).hasty(0.4) == []
+
+
+def test_workers_and_metrics_say_what_there_is(crawls: Crawls, api: Served, client: Client) -> None:
+    assert {worker["name"] for worker in client.workers()} == {"w1", "w2"}
+    assert all(worker["machine"] and worker["seen_seconds_ago"] < 30 for worker in client.workers())
+    (host,) = crawls.site.take()
+    crawl = begin(client, *(f"http://{host}/{n}" for n in range(7)), delay_seconds=60)
+    client.pause(crawl)
+    wait_until(lambda: client.crawl(crawl)["counts"]["leased"] == 0, "nothing is leased")
+    left = client.crawl(crawl)["counts"]
+    (waits,) = [one for one in client.hosts() if one["name"] == host]
+    assert waits["crawls"] == {crawl: left["waiting"]}, "hosts of a paused crawl are listed, too"
+    metrics = api.ask("GET", "/metrics").raw.decode()
+    values = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in metrics.splitlines() if line[0] != "#"
+    }
+    assert values["shoal_queue_length"] == left["waiting"] + left["later"] >= 6
+    assert values["shoal_workers"] == 2
+    assert values["shoal_pages_total"] == client.stats()["counts"]["stored"] > 0
+    assert values['shoal_crawls{state="paused"}'] >= 1
+    assert values['shoal_failed_total{reason="status 404"}'] >= 1
+    assert 0 <= values["shoal_lease_age_seconds"] < 60
+    client.stop(crawl)
+
+
+def test_what_cannot_be_meant_is_refused_in_a_sentence(client: Client, api: Served) -> None:
+    for request in (
+        {"seeds": []},
+        {"seeds": ["mailto:a@b"]},
+        {"seeds": ["http://a/"], "max_pages": "many"},
+        {"seeds": ["http://a/"], "allow": ["("]},
+        {"seeds": ["http://a/"], "colour": 1},
+        {"seeds": ["http://a/"], "name": "a b"},
+        {"seeds": ["http://a/"], "outputs": ["gopher://x"]},
+        {"seeds": ["http://a/"], "outputs": ["unknown"]},
+        {"seeds": ["http://a/"], "notify": "ftp://a/"},
+    ):
+        with pytest.raises(ShoalError) as refused:
+            client.submit(**request)
+        assert str(refused.value).endswith("."), request
+    got = api.ask("POST", "/v1/crawls", {"seeds": []})
+    assert got.status == 422
+    assert got.headers["content-type"] == "application/problem+json"
+    assert got.json["type"] == "urn:shoal:problem:InvalidInput"
+    assert got.json["id"]
+    with pytest.raises(InvalidInput):
+        client.change_host("a b", delay_seconds=1)
+
+
+def test_a_record_of_a_crawl_that_is_not_shoals_hides_no_other(crawls: Crawls, client: Client) -> None:
+    async def spoil(name: str) -> None:
+        prefix = crawls.frontier.shards.prefixes[crawls.frontier.shards.home(name)]
+        key = f"{prefix}crawl:{name}"
+        await crawls.frontier.shards.store.command("HSET", key, "spec", b"\x80\x04pickle", key=key)
+
+    (host,) = crawls.site.take()
+    first, second = (begin(client, f"http://{host}/", app="spoiled", delay_seconds=60) for _ in range(2))
+    client.stop(first)
+    client.stop(second)
+    crawls.do(spoil(first))
+    assert [one["id"] for one in client.crawls(app="spoiled")] == [second]
+    assert client.stats()["crawls"]["stopped"] > 0

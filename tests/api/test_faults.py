@@ -1,0 +1,152 @@
+"""What breaks around the API: it goes away, the store goes away, nobody serves at all. Crawls do not care."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.client import Client
+from shoal.control.lifecycle import Tender
+from shoal.errors import StoreUnavailable
+from shoal.frontier import Frontier
+from shoal.model import Limits
+from shoal.model.policy import Policy
+from shoal.settings import FrontierSettings, Settings
+from tests.api.served import served
+from tests.servers import server, wait_until
+from tests.site.answers import page
+from tests.system.commanding import Shell
+from tests.system.crawling import Crawls, crawling
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    with crawling(tmp_path_factory.mktemp("faults"), hosts=12, workers=2) as crawls:
+        yield crawls
+
+
+def test_a_crawl_goes_on_while_the_api_is_killed_and_comes_back(crawls: Crawls, tmp_path: Path) -> None:
+    hosts = crawls.site.take(3)
+    tree = crawls.site.plant(240, hosts)
+    flags = ("--folder", crawls.folder / "store")
+    output = crawls.folder / "killed.db"
+    with served(tmp_path / "one", *flags) as api:
+        client = api.client
+        crawl = client.submit(
+            seeds=[tree.url(0)], name="killed", scope="any", delay_seconds=0.01, outputs=[str(output)]
+        )["id"]  # fmt: skip
+        wait_until(lambda: len(crawls.site.requests(*hosts)) > 20, "it runs")
+        api.process.send_signal(signal.SIGKILL)
+        api.process.wait(10)
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            client.crawl(crawl)
+    asked = len(crawls.site.requests(*hosts))
+    wait_until(lambda: len(crawls.site.requests(*hosts)) > asked + 20, "nobody cared")
+    with served(tmp_path / "two", *flags) as api:
+        told = api.client.wait("killed", timeout_seconds=60)
+    assert told["state"] == "finished"
+    assert told["counts"]["stored"] == told["counts"]["admitted"] == 240
+    assert crawls.rows("killed").keys() == tree.walk()
+    judge = crawls.site.judge(*hosts)
+    assert judge.crowded() == []
+    assert judge.hasty(0.01) == []
+    assert judge.repeated() == {}
+
+
+def test_a_signal_ends_the_server_in_good_order_also_while_somebody_watches(crawls: Crawls, tmp_path: Path) -> None:
+    (host,) = crawls.site.take()
+    with served(tmp_path, "--folder", crawls.folder / "store") as api:
+        crawl = api.client.submit(seeds=[f"http://{host}/"], spider="nobody")["id"]
+        events: list[str] = []
+        watching = threading.Thread(target=lambda: events.extend(name for name, _ in Client(api.url).events(crawl)))
+        watching.start()
+        wait_until(lambda: "shoal_api_streams 1.0" in api.ask("GET", "/metrics").raw.decode(), "somebody watches")
+        began = time.monotonic()
+        assert api.end() == 0
+        # The grace time is ten seconds: who watches was told to go before it.
+        assert time.monotonic() - began < 8
+        watching.join(10)
+        assert events == ["counts"]
+
+
+def test_a_store_that_is_away_is_said_so_and_comes_back(tmp_path: Path) -> None:
+    with server(tmp_path / "valkey") as store, served(tmp_path / "served", "--store", store.url) as api:
+        assert api.ask("GET", "/readyz").status == 200
+        store.freeze()
+        assert api.ask("GET", "/readyz").status == 503
+        assert api.ask("GET", "/healthz").status == 200
+        got = api.ask("GET", "/v1/crawls")
+        assert got.status == 503
+        assert got.headers["retry-after"]
+        assert got.json["type"] == "urn:shoal:problem:StoreUnavailable"
+        store.thaw()
+        wait_until(lambda: api.ask("GET", "/readyz").status == 200, "it is back")
+        assert api.ask("GET", "/v1/crawls").status == 200
+
+
+def test_the_password_of_a_store_is_never_shown(tmp_path: Path) -> None:
+    with server(tmp_path / "valkey", options={"requirepass": "hush"}) as store:
+        with served(tmp_path / "served", "--store", store.url) as api:
+            assert api.ask("GET", "/v1/stats").status == 200
+            assert "hush" not in api.said()
+        ran = Shell(tmp_path).run("serve", "--port", "0", "--store", store.url.replace("hush", "guess"))
+        assert ran.code == 1
+        assert "guess" not in ran.err
+
+
+def test_of_many_tenders_one_tends_and_another_takes_over(crawls: Crawls) -> None:
+    settings = Settings()
+
+    async def lives() -> None:
+        first = Tender(crawls.frontier, settings)
+        assert await first._chosen()
+        assert await first._chosen(), "it keeps the lock"
+
+    crawls.do(lives())
+    other = _other(crawls)
+    try:
+        assert not crawls.do(Tender(other, settings)._chosen())
+        wait_until(lambda: crawls.do(Tender(other, settings)._chosen()), "the lock of one that is gone runs out", 10)
+    finally:
+        crawls.do(other.close())
+
+
+def test_an_ended_crawl_leaves_the_store_after_its_time_and_results_stay(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page())
+    done = crawls.run(f"http://{host}/")
+    assert done.counts.stored == 1
+    crawl = f"crawl{next(crawls.numbers) - 1}"
+
+    async def tend(keep_days: float) -> str:
+        tender = Tender(crawls.frontier, Settings(frontier=FrontierSettings(keep_days=keep_days)))
+        await tender.look()
+        await tender.look()
+        return (await crawls.frontier.crawls.get(crawl)).state.value
+
+    assert crawls.do(tend(1.0)) == "finished"
+    assert crawls.do(tend(0.0)) == "finished"
+    time.sleep(0.05)
+    assert crawls.do(tend(1e-7)) == "deleted"
+    assert len(crawls.rows(crawl)) == 1
+
+
+def test_crawls_of_others_are_not_ended_by_a_tender(crawls: Crawls) -> None:
+    async def states() -> list[str]:
+        make = crawls.frontier.crawls.create
+        await make("of-scrapy", Limits(), {"scrapy": "x"})
+        await make("branch", Limits(), Policy(parent="of-scrapy").spec())
+        await make("seedless", Limits(), Policy().spec())
+        await Tender(crawls.frontier, Settings()).look()
+        return [(await crawls.frontier.crawls.get(name)).state.value for name in ("of-scrapy", "branch", "seedless")]
+
+    assert crawls.do(states()) == ["running"] * 3
+
+
+def _other(crawls: Crawls) -> Frontier:
+    return crawls.do(Frontier.open(folder=str(crawls.folder / "store")))

@@ -1,0 +1,162 @@
+"""Scrapy Cluster's own JSON: taken as it is, and answered in its shape. Its programs need not change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal.control.actions import Action, cluster_name
+from shoal.control.request import CrawlRequest, parse, settle
+from shoal.errors import InvalidInput
+from shoal.urls.canonical import canonical
+from shoal.urls.scope import Scope
+from tests.api.served import Served, served
+from tests.site.answers import page
+from tests.system.crawling import Crawls, crawling
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with crawling(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
+        yield crawls
+
+
+@pytest.fixture(scope="module")
+def api(crawls: Crawls) -> Iterator[Served]:
+    settings = f'[outputs]\ndefault = "{crawls.folder / "default.db"}"\n'
+    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
+        yield api
+
+
+def feed(api: Served, **request: Any) -> Any:
+    got = api.ask("POST", "/feed", request)
+    assert got.json.keys() == {"status", "data", "error"}
+    return got.json
+
+
+def test_a_request_of_its_own_is_crawled_with_its_own_limits(crawls: Crawls, api: Served) -> None:
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "/", page("/a", "/b.pdf", "/no"))
+    crawls.site.at(host, "/a", page("/a/b"))
+    crawls.site.at(host, "/a/b", page("/a/b/c"))
+    told = feed(
+        api, url=f"http://{host}/", appid="testapp", crawlid="abc123", maxdepth=2, priority=90, deny_regex=["/no$"],
+        deny_extensions=["pdf"], attrs={"mine": [1]}, useragent="TheirBot/1.0", cookie="c=1", expires=0,
+        allowed_domains=[host.partition(":")[0]],
+    )  # fmt: skip
+    assert told == {"status": "SUCCESS", "data": None, "error": None}
+    done = api.client.wait("testapp:abc123", timeout_seconds=60)
+    assert done["counts"]["stored"] == 3
+    assert done["policy"]["app"] == "testapp"
+    assert crawls.site.judge(host).paths(host) == ["/robots.txt", "/", "/a", "/a/b"]
+    request = crawls.site.requests(host)[-1]
+    assert (request.headers["user-agent"], request.headers["cookie"]) == ("TheirBot/1.0", "c=1")
+    assert all(record["attributes"] == {"mine": [1]} for record in api.client.records("testapp:abc123"))
+
+
+def test_more_urls_of_a_crawl_join_it_and_actions_are_answered_in_its_shape(crawls: Crawls, api: Served) -> None:
+    first, second = crawls.site.take(2)
+    api.client.change_host(first, delay_seconds=600)
+    for host, paths in ((first, "abc"), (second, "a")):
+        for path in paths:
+            assert (
+                feed(api, url=f"http://{host}/{path}", appid="testapp", crawlid="two", spiderid="other")["error"]
+                is None
+            )
+    told = feed(api, action="info", appid="testapp", crawlid="two", uuid="u1", spiderid="other")["data"]
+    assert told.pop("server_time") == pytest.approx(time.time(), abs=60)
+    assert told == {
+        "uuid": "u1", "appid": "testapp", "crawlid": "two", "spiderid": "other", "total_pending": 4, "total_domains": 2,
+        "domains": {
+            first: {"low_priority": 0, "high_priority": 0, "total": 3},
+            second: {"low_priority": 0, "high_priority": 0, "total": 1},
+        },
+    }  # fmt: skip
+    told = feed(api, action="info", appid="testapp", uuid="u2", spiderid="other")["data"]
+    assert told["total_crawlids"] == 1
+    assert told["crawlids"]["two"]["total"] == told["total_pending"] == 4
+    assert told["crawlids"]["two"]["distinct_domains"] == told["total_domains"] == 2
+    told = feed(api, action="stop", appid="testapp", crawlid="two", uuid="u3", spiderid="other")["data"]
+    assert (told["action"], told["total_purged"], told["uuid"]) == ("stop", 4, "u3")
+    assert api.client.crawl("testapp:two")["state"] == "stopped"
+    # The same message again is no error; another URL for what was stopped is.
+    assert feed(api, url=f"http://{first}/a", appid="testapp", crawlid="two", spiderid="other")["status"] == "SUCCESS"
+    assert api.ask("POST", "/feed", {"url": f"http://{first}/z", "appid": "testapp", "crawlid": "two"}).status == 409
+
+
+def test_expiring_ends_a_crawl_at_once(crawls: Crawls, api: Served) -> None:
+    (host,) = crawls.site.take()
+    feed(api, url=f"http://{host}/", appid="testapp", crawlid="old", spiderid="other")
+    told = feed(api, action="expire", appid="testapp", crawlid="old", uuid="u", spiderid="other")["data"]
+    assert (told["action"], told["total_expired"]) == ("expired", 1)
+    assert api.client.crawl("testapp:old")["state"] == "expired"
+
+
+def test_what_is_wrong_is_said_in_its_shape(api: Served) -> None:
+    got = api.ask("POST", "/feed", {"url": "http://a/", "appid": "testapp", "crawlid": "x", "crazykey": 1})
+    assert got.status == 400
+    assert got.json["status"] == "FAILURE"
+    assert "crazykey" in got.json["error"]["message"]
+
+
+def test_its_words_mean_what_they_mean_there() -> None:
+    asked = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
+    request = parse(asked)
+    assert isinstance(request, CrawlRequest)
+    assert (request.max_depth, request.scope, request.priority, request.spider) == (0, "any", 0, "")
+    assert (request.name, request.app, request.joins) == ("app:c", "app", True)
+    request = parse({**asked, "spiderid": "link", "priority": 100, "domain_max_pages": 7, "expires": 5, "attrs": None})
+    assert isinstance(request, CrawlRequest)
+    assert (request.spider, request.priority, request.max_pages_per_host, request.expires_at) == ("", 10, 7, 5.0)
+    action = parse(b'{"action": "info", "appid": "a", "uuid": "u", "spiderid": "link"}')
+    assert isinstance(action, Action)
+    assert cluster_name("a", "x y") != cluster_name("a", "x-y")
+    assert cluster_name("a" * 100, "b" * 100) != cluster_name("a" * 100, "b" * 99)
+
+
+@pytest.mark.parametrize(
+    ("domains", "patterns", "inside", "outside"),
+    [
+        (["cnn.com"], [], ["http://www.cnn.com/x", "http://cnn.com/"], ["http://bbc.co.uk/", "http://xcnn.com/"]),
+        (
+            ["cnn.com"],
+            ["^http://[a-z]+.cnn.com/a"],
+            ["http://www.cnn.com/a"],
+            ["http://www.cnn.com/b", "http://x.org/a"],
+        ),
+        (["docs.bbc.co.uk"], [], ["http://docs.bbc.co.uk/x"], ["http://www.bbc.co.uk/", "http://xdocs.bbc.co.uk/"]),
+        ([], ["/a"], ["http://x.org/a"], ["http://x.org/b"]),
+        ([], [], ["http://x.org/a"], []),
+    ],
+)
+def test_allowed_domains_and_patterns_must_both_hold(
+    domains: list[str], patterns: list[str], inside: list[str], outside: list[str]
+) -> None:
+    asked = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
+    request = parse({**asked, "allowed_domains": domains, "allow_regex": patterns})
+    assert isinstance(request, CrawlRequest)
+    policy = settle(request).policy
+    scope = Scope(policy.reach, [canonical(seed) for seed in policy.seeds], allow=policy.allow, deny=policy.deny)
+    for url in inside:
+        assert scope.verdict(canonical(url)) == "", url
+    for url in outside:
+        assert scope.verdict(canonical(url)) != "", url
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"{", b"[]", b"null", b'"x"', b"[" * 100_000, b"\xff\xfe", b"\x80\x04}q.",
+        b'{"url": 1, "appid": "a"}', b'{"action": "drop"}', b'{"seeds": ["http://a/"], "priority": 11}', b'{"seeds": "http://a/"}',
+        b'{"seeds": ["http://a/"], "attributes": []}', b"x" * 5_000_000,
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused_in_one_sentence(raw: bytes) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse(raw)
+    assert str(refused.value).endswith(".")
+    assert len(str(refused.value)) < 300

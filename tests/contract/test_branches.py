@@ -1,0 +1,98 @@
+"""Branches: what a crawl's spider sends to another spider is still of one crawl."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.errors import CrawlEnded
+from shoal.model import Limits, State
+from tests.contract.fleet import Fleet, end, paths
+
+
+async def _crawl(fleet: Fleet) -> tuple[str, str]:
+    ann = fleet.worker()
+    await ann.crawls.create("news", Limits(delay_seconds=0, spider="lister"), {"reach": "any"})
+    return "news", await ann.crawls.branch("news", "reader")
+
+
+async def test_a_branch_is_made_once_with_the_rules_of_its_crawl(fleet: Fleet) -> None:
+    crawl, branch = await _crawl(fleet)
+    bob = fleet.worker("bob")
+    assert await bob.crawls.branch(crawl, "reader") == branch == "news:reader"
+    made = await bob.crawls.get(branch)
+    assert (made.limits.spider, made.limits.delay_seconds, made.spec) == (
+        "reader",
+        0,
+        {"reach": "any", "parent": crawl},
+    )
+    assert await bob.crawls.branches(crawl) == [branch]
+    assert await bob.crawls.branch(crawl, "lister") == crawl
+    assert await bob.crawls.branches(branch) == []
+
+
+async def test_its_visits_go_to_workers_that_have_its_spider(fleet: Fleet) -> None:
+    crawl, branch = await _crawl(fleet)
+    ann = fleet.worker()
+    await ann.add(crawl, paths("a.example", 2))
+    await ann.add(branch, paths("b.example", 3))
+    assert {lease.host for lease in await ann.lease(spiders=["lister"])} == {"a.example"}
+    assert await ann.lease(spiders=[""]) == []
+    leases = await fleet.worker("bob").lease(spiders=["reader"])
+    assert [(visit.crawl, lease.host) for lease in leases for visit in lease.visits] == [(branch, "b.example")] * 3
+
+
+async def test_a_crawl_is_finished_when_its_branches_are(fleet: Fleet) -> None:
+    crawl, branch = await _crawl(fleet)
+    ann = fleet.worker()
+    await ann.add(crawl, ["http://a.example/list"])
+    (lease,) = await ann.lease(spiders=["lister"])
+    await ann.add(branch, ["http://b.example/page"])
+    await end(ann, [lease])
+    assert not await ann.crawls.finish(crawl)
+    # The other way round, too: what a branch finds may lead back.
+    (lease,) = await ann.lease(spiders=["reader"])
+    await ann.add(crawl, ["http://a.example/list2"])
+    await end(ann, [lease])
+    assert not await ann.crawls.finish(crawl)
+    assert (await ann.crawls.get(branch)).state is State.RUNNING
+    fleet.clock.tick(1)
+    await end(ann, await ann.lease(spiders=["lister"]))
+    counts = await ann.crawls.count(crawl)
+    assert (counts.admitted, counts.stored, counts.open) == (3, 3, 0)
+    assert await ann.crawls.finish(crawl)
+    assert (await ann.crawls.get(branch)).state is State.FINISHED
+    with pytest.raises(CrawlEnded):
+        await ann.add(branch, ["http://b.example/late"])
+    await fleet.check()
+
+
+async def test_pausing_resuming_and_stopping_a_crawl_does_so_to_its_branches(fleet: Fleet) -> None:
+    crawl, branch = await _crawl(fleet)
+    ann = fleet.worker()
+    await ann.add(branch, paths("b.example", 3))
+    await ann.crawls.pause(crawl)
+    assert await ann.lease(spiders=["reader"]) == []
+    # One that is made meanwhile begins as its crawl is.
+    other = await fleet.worker("bob").crawls.branch(crawl, "painter")
+    assert (await ann.crawls.get(other)).state is State.PAUSED
+    await ann.crawls.resume(crawl)
+    assert {(await ann.crawls.get(name)).state for name in (crawl, branch, other)} == {State.RUNNING}
+    await ann.crawls.stop(crawl)
+    assert {(await ann.crawls.get(name)).state for name in (crawl, branch, other)} == {State.STOPPED}
+    assert (await ann.crawls.count(crawl)).excluded == 3
+    await ann.crawls.delete(crawl)
+    assert [crawl.id async for crawl in ann.crawls.all()] == []
+    await fleet.check()
+
+
+async def test_what_failed_in_a_branch_is_listed_and_retried_with_its_crawl(fleet: Fleet) -> None:
+    crawl, branch = await _crawl(fleet)
+    ann = fleet.worker()
+    await ann.add(branch, ["http://b.example/page"])
+    (lease,) = await ann.lease(spiders=["reader"])
+    await end(ann, [lease], lambda visit: visit.failed("broken"))
+    assert await ann.crawls.finish(crawl)
+    assert [(visit.url, why) for visit, why in await ann.crawls.failed(crawl)] == [("http://b.example/page", "broken")]
+    assert await ann.crawls.retry(crawl) == 1
+    assert {(await ann.crawls.get(name)).state for name in (crawl, branch)} == {State.RUNNING}
+    await fleet.check()

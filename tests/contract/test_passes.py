@@ -1,0 +1,137 @@
+"""A finished crawl visited again: its URLs are admitted once in each pass, whoever is killed while they are added."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+from shoal.control import feeding
+from shoal.control.again import reopen, revisits
+from shoal.control.lifecycle import Tender
+from shoal.frontier import Frontier
+from shoal.model import Limits, Policy, Record, State, Visit
+from shoal.settings import Settings
+from shoal.sinks import check_output, open_sink
+from tests.contract.fleet import Fleet, drain, paths
+
+
+def visit(url: str, number: int) -> Visit:
+    return Visit(url=url, found="revisit", meta={"pass": number})
+
+
+async def stored(output: str, urls: list[str], at: float) -> None:
+    sink = open_sink(output, worker="w")
+    await sink.open()
+    await sink.write([Record(crawl="c", url=url, status=200, fetched_at=at) for url in urls], b"")
+    await sink.close()
+
+
+async def feed(frontier: Frontier, policy: Policy, named: dict[str, str], batches: int = 1000) -> int:
+    """As the command does it, or until it is killed after so many batches."""
+    now = await feeding.under_way(frontier, "c", feeding.PASS)
+    assert now is not None
+    new = 0
+    async with aclosing(revisits(frontier, "c", policy, now, named=named)) as found:
+        async for visits in found:
+            new += (await frontier.add("c", visits)).new
+            batches -= 1
+            if not batches:
+                return new
+    await feeding.end(frontier, "c", feeding.PASS)
+    return new
+
+
+async def test_a_url_is_admitted_once_in_each_pass_and_links_to_it_are_known(fleet: Fleet) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    urls = paths("a.example", 300)
+    await ann.crawls.create("c")
+    assert (await ann.add("c", urls)).new == 300
+    assert (await ann.add("c", [visit(url, 1) for url in urls])).new == 300
+    assert (await bob.add("c", [visit(url, 1) for url in urls])).new == 0
+    assert (await bob.add("c", urls)).new == 0
+    assert (await ann.add("c", [visit(url, 2) for url in urls])).new == 300
+    # Without its number it is the URL itself; and a number is the business of revisits alone.
+    assert (await ann.add("c", [Visit(url=url, found="revisit") for url in urls])).new == 0
+    assert (await ann.add("c", [Visit(url=url, meta={"pass": 3}) for url in urls])).new == 0
+
+
+async def test_a_pass_can_be_forgotten_without_the_url(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    urls = paths("a.example", 300)
+    await ann.crawls.create("c")
+    await ann.add("c", urls)
+    await ann.add("c", [visit(url, 1) for url in urls])
+    assert await ann.crawls.forget("c", urls, passed=2) == 0
+    assert await ann.crawls.forget("c", urls, passed=1) == 300
+    assert await ann.crawls.forget("c", urls, passed=1) == 0
+    assert (await ann.add("c", urls)).new == 0
+
+
+async def test_where_a_visit_moves_to_its_address_its_pass_goes_with_it(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c")
+    there = Visit(url="http://a.example/", host="192.0.2.1", meta={"address": True})
+    again = Visit(url="http://a.example/", host="192.0.2.1", found="revisit", meta={"address": True, "pass": 1})
+    assert [(await ann.add("c", [one])).new for one in (there, there, again, again)] == [1, 0, 1, 0]
+
+
+async def test_a_pass_that_was_killed_anywhere_is_gone_on_with(fleet: Fleet, tmp_path: Path) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    urls = [f"http://h{number % 60}.example/{number}" for number in range(1200)]
+    output = check_output(str(tmp_path / "pages.db"))
+    policy = Policy(seeds=(urls[0],), outputs=("mine",))
+    named = {"mine": output}
+    await ann.crawls.create("c", Limits(delay_seconds=0), spec=policy.spec())
+    await ann.add("c", urls)
+    await stored(output, urls, time.time() - 60)
+    for number in (1, 2):
+        await drain(fleet, ann, hosts=60, visits=30)
+        assert await ann.crawls.finish("c")
+        assert not await feeding.any_under_way(ann, "c")
+        crawl = await reopen(ann, await ann.crawls.get("c"), policy, named=named)
+        assert crawl.state.open
+        assert await feeding.any_under_way(ann, "c")
+        first = await feed(ann, policy, named, batches=2)
+        assert 0 < first < 1200
+        # A page that was found in this pass, and stored, before somebody goes on with it.
+        await bob.add("c", [f"http://a.example/late{number}"])
+        await stored(output, [f"http://a.example/late{number}"], time.time() + 1)
+        assert await feed(bob, policy, named) == 1200 - first
+        assert await feeding.under_way(bob, "c", feeding.PASS) is None
+        # For the next pass it is one of the others; here it shall be none.
+        await stored(output, [f"http://a.example/late{number}"], time.time() + 3600)
+    await drain(fleet, ann, hosts=60, visits=30)
+    assert (await ann.crawls.count("c")).stored == 3 * 1200 + 2
+
+
+async def test_a_feeding_that_was_counted_twice_is_begun_and_ended_all_the_same(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c")
+    for _ in range(3):
+        await feeding.begin(ann, "c", feeding.SEEDS)
+        first = await feeding.under_way(ann, "c", feeding.SEEDS)
+        assert first is not None
+        assert abs(first.began_at - time.time()) < 60
+        await feeding.begin(ann, "c", feeding.SEEDS)
+        assert await feeding.under_way(ann, "c", feeding.SEEDS) == first
+        await feeding.end(ann, "c", feeding.SEEDS)
+        assert await feeding.under_way(ann, "c", feeding.SEEDS) is None
+        # What a call does whose answer was lost.
+        await ann.crawls.tally("c", seeds_done=1)
+
+
+async def test_a_crawl_that_is_still_fed_is_not_over_for_whoever_tends_it(fleet: Fleet) -> None:
+    ann = await fleet.join("ann")
+    await ann.crawls.create("c", Limits(delay_seconds=0), spec=Policy().spec())
+    await ann.add("c", ["http://a.example/"])
+    await feeding.begin(ann, "c", feeding.SEEDS)
+    (lease,) = await ann.lease()
+    await ann.acknowledge(lease, [visit.stored() for visit in lease.visits])
+    assert await ann.crawls.finished("c")
+    await Tender(ann, Settings()).look()
+    assert (await ann.crawls.get("c")).state is State.RUNNING
+    await feeding.end(ann, "c", feeding.SEEDS)
+    await Tender(ann, Settings()).look()
+    assert (await ann.crawls.get("c")).state is State.FINISHED
+    await ann.close()

@@ -1,0 +1,354 @@
+"""Bridges: a request is one crawl, whatever dies in between; a bad one is kept with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractChannel
+
+from shoal.frontier import Frontier
+from tests.brokers import PASSWORD, Kafka, Rabbit, kafka, rabbitmq
+from tests.servers import Server, server, wait_until
+from tests.site.site import serving
+from tests.system.commanding import LOCAL, Running, Shell
+
+COUNT = 1000
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Kafka]:
+    with kafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def rabbit() -> Iterator[Rabbit]:
+    with rabbitmq() as broker:
+        yield broker
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Server]:
+    """Where the crawls go: another server than the one that requests come from."""
+    with server(tmp_path / "store") as one:
+        yield one
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    one = Shell(tmp_path)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@dataclass
+class Post:
+    """One source of a technology: how messages get in, and what has come out."""
+
+    uri: str
+    send: Callable[[list[bytes]], None]
+    read: Callable[[str, int], list[dict[str, Any]]]
+    name: str
+
+
+def restart(broker: Any) -> None:
+    broker.kill()
+    broker.start()
+
+
+@pytest.fixture(params=["list", "stream", "kafka", "amqp"])
+def post(request: pytest.FixtureRequest) -> Post:
+    name = f"crawls-{abs(hash(request.node.name)):x}"
+    kind = request.param
+    if kind in ("list", "stream"):
+        one: Server = request.getfixturevalue("valkey")
+
+        def push(bodies: list[bytes]) -> None:
+            if kind == "list":
+                one.ask("LPUSH", name, *bodies)
+            else:
+                for body in bodies:
+                    one.ask("XADD", name, "*", "json", body)
+
+        def pushed(place: str, count: int) -> list[dict[str, Any]]:
+            wait_until(lambda: one.ask("LLEN", f"{name}-{place}") >= count, f"{count} in {place}")
+            return [json.loads(body) for body in one.ask("LRANGE", f"{name}-{place}", 0, -1)]
+
+        return Post(f"{one.url}/0/{name}" + ("?stream&group=bridges" if kind == "stream" else ""), push, pushed, name)
+    if kind == "kafka":
+        cluster: Kafka = request.getfixturevalue("brokers")
+        cluster.produce(name, [])
+        return Post(
+            cluster.uri(name, "group=bridges"), lambda bodies: cluster.produce(name, bodies),
+            lambda place, count: [
+                json.loads(one.value()) for one in cluster.consume(f"{name}-{place}", lambda got: len(got) >= count)
+            ], name,
+        )  # fmt: skip
+    broker: Rabbit = request.getfixturevalue("rabbit")
+
+    def publish(bodies: list[bytes]) -> None:
+        async def run(channel: AbstractChannel) -> None:
+            await channel.declare_queue(name, durable=True)
+            for body in bodies:
+                message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+                await channel.default_exchange.publish(message, name)
+
+        broker.do(run)
+
+    def got(place: str, count: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+
+        def enough() -> bool:
+            try:
+                found.extend(json.loads(one.body) for one in broker.drain(f"{name}-{place}"))
+            except aio_pika.exceptions.ChannelNotFoundEntity:
+                return False
+            return len(found) >= count
+
+        wait_until(enough, f"{count} in {place}")
+        return found
+
+    return Post(broker.uri(name), publish, got, name)
+
+
+def listening(shell: Shell, post: Post, store: Server, **how: Any) -> Running:
+    running = shell.start("listen", how.get("uri", post.uri), "--store", store.url)
+    running.until_said("Listening to ")
+    return running
+
+
+def crawls(store: Server) -> Counter[str]:
+    async def ids() -> Counter[str]:
+        async with await Frontier.open(store.url) as frontier:
+            return Counter([crawl.id async for crawl in frontier.crawls.all()])
+
+    return asyncio.run(ids())
+
+
+def admitted(store: Server, names: set[str]) -> set[int]:
+    """How many URLs these crawls were given."""
+
+    async def counts() -> set[int]:
+        async with await Frontier.open(store.url) as frontier:
+            return {(await frontier.crawls.count(name)).admitted for name in names}
+
+    return asyncio.run(counts())
+
+
+def request_of(number: int) -> bytes:
+    """Every third is one of Scrapy Cluster's."""
+    if number % 3:
+        return json.dumps({"name": f"crawl-{number}", "seeds": [f"https://site{number}.example/"]}).encode()
+    asked = {"url": f"https://site{number}.example/", "appid": "app", "crawlid": str(number), "maxdepth": 1}
+    return json.dumps(asked).encode()
+
+
+def names(numbers: range) -> set[str]:
+    return {f"crawl-{number}" if number % 3 else f"app:{number}" for number in numbers}
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_a_thousand_requests_are_each_one_crawl_though_bridge_and_broker_die(
+    post: Post, shell: Shell, store: Server, request: pytest.FixtureRequest
+) -> None:
+    first = listening(shell, post, store)
+    post.send([request_of(number) for number in range(100)])
+    wait_until(lambda: len(crawls(store)) == 100, "the first are stored")
+    store.freeze()
+    post.send([request_of(number) for number in range(100, COUNT - 100)])
+    # A bridge that has taken messages and waits for the store looks from outside like one that has not.
+    time.sleep(1.5)
+    first.end(signal.SIGKILL)
+    store.thaw()
+    assert len(crawls(store)) < COUNT - 100, "it was in the middle of something"
+    second = listening(shell, post, store)
+    wait_until(lambda: second.said[1:], "the second goes on")
+    if "kafka" not in post.uri:
+        # Kafka's brokers keep everything in memory.
+        restart(request.getfixturevalue("rabbit" if "amqp" in post.uri else "valkey"))
+    # Some of them for the second time.
+    post.send([request_of(number) for number in range(COUNT - 200, COUNT)])
+    wait_until(lambda: len(crawls(store)) >= COUNT, "all are stored")
+    wait_until(lambda: admitted(store, names(range(COUNT))) == {1}, "with their URLs")
+    ended = second.end(signal.SIGTERM)
+    assert ended.code == 0, ended.err
+    assert crawls(store) == Counter(names(range(COUNT)))
+    for secret in ("hunter2", PASSWORD, "pass%2F"):
+        assert secret not in ended.err + "".join(first.said)
+
+
+def test_what_cannot_be_used_is_kept_with_the_reason_and_the_rest_goes_on(
+    post: Post, shell: Shell, store: Server
+) -> None:
+    bad = {
+        b"no json": "The request is not JSON",
+        b"[1]": "it must be a JSON object",
+        b'{"seeds": []}': "The request cannot be used",
+        b'{"seeds": ["javascript:alert(1)"], "name": "x"}': "javascript",
+        b'{"seeds": ["https://a.example/"], "spidr": "x"}': "spidr",
+        b'{"seeds": ["https://a.example/"], "ignore_robots": true}': "only an administrator",
+        b'{"seeds": ["https://a.example/"], "outputs": ["/etc/passwd.db"]}': "is a file",
+        b'{"name": "good", "seeds": ["https://other.example/"]}': "good",
+        b"\xff\xfe" + b"{" * 3000: "The request is not JSON",
+    }
+    good = b'{"name": "good", "seeds": ["https://a.example/"]}'
+    post.send([good])
+    running = listening(shell, post, store)
+    wait_until(lambda: "good" in crawls(store), "the first is stored")
+    post.send([*bad, good])
+    letters = post.read("dead", len(bad))
+    reasons = {letter["message"].encode(): letter["reason"] for letter in letters}
+    assert len(letters) == len(bad)
+    for message, reason in bad.items():
+        assert reason in reasons[message.decode(errors="backslashreplace").encode()]
+    ended = running.end(signal.SIGTERM)
+    assert ended.code == 0
+    assert "9 requests refused" in ended.err
+    assert crawls(store) == Counter(["good"])
+
+
+def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
+    ask = {"appid": "app", "uuid": "u1", "crawlid": "3"}
+    post.send([
+        request_of(3), json.dumps({"action": "info", **ask}).encode(),
+        json.dumps({"action": "stop", **ask, "reply": f"{post.name}-own"}).encode(),
+        json.dumps({"action": "info", "appid": "app", "uuid": "u2", "crawlid": "absent"}).encode(),
+    ])  # fmt: skip
+    if "amqp" in post.uri:
+        # A queue of one's own is made by whoever wants it.
+        post_queue(post)
+    running = listening(shell, post, store)
+    answers = {answer["uuid"]: answer for answer in post.read("replies", 2)}
+    assert (answers["u1"]["crawlid"], answers["u1"]["total_pending"]) == ("3", 1)
+    assert "has no crawl 'absent'" in answers["u2"]["error"]
+    (own,) = post.read("own", 1)
+    assert (own["action"], own["total_purged"]) == ("stop", 1)
+    assert running.end(signal.SIGTERM).code == 0
+
+
+def post_queue(post: Post) -> None:
+    async def make() -> None:
+        async with await aio_pika.connect(post.uri.rpartition("/")[0] + "/%2F") as connection:
+            await (await connection.channel()).declare_queue(f"{post.name}-own", durable=True)
+
+    asyncio.run(make())
+
+
+def test_requests_without_a_name_are_each_one_crawl(shell: Shell, store: Server, valkey: Server) -> None:
+    body = b'{"seeds": ["https://a.example/"]}'
+    valkey.ask("LPUSH", "nameless", body, body)
+    uri = f"{valkey.url}/0/nameless"
+    running = shell.start("listen", uri, "--store", store.url)
+    wait_until(lambda: len(crawls(store)) == 2, "the same request twice is two crawls")
+    # As if it had been killed between storing and removing them.
+    running.end(signal.SIGKILL)
+    held = [b"1-2-1 " + body, b"1-2-2 " + body]
+    valkey.ask("RPUSH", "nameless-taken:dead", *held)
+    valkey.ask("ZADD", "nameless-bridges", 1, "dead")
+    for _ in range(2):
+        again = shell.start("listen", uri, "--store", store.url)
+        again.until_said("Listening to ")
+        wait_until(lambda: not valkey.ask("EXISTS", "nameless-taken:dead"), "the next takes what a dead bridge held")
+        wait_until(lambda: len(crawls(store)) == 4, "and stores it")
+        assert again.end(signal.SIGTERM).code == 0
+        assert len(crawls(store)) == 4
+        valkey.ask("RPUSH", "nameless-taken:dead", *held)
+        valkey.ask("ZADD", "nameless-bridges", 1, "dead")
+
+
+def test_a_request_ends_as_messages_of_its_pages(
+    shell: Shell, store: Server, valkey: Server, rabbit: Rabbit, brokers: Kafka, tmp_path: Path
+) -> None:
+    """From a message to messages: a bridge, a worker, a site, and an output of each technology."""
+
+    async def make(channel: AbstractChannel) -> None:
+        await channel.declare_queue("pages", durable=True)
+
+    rabbit.do(make)
+    with serving(tmp_path / "site", hosts=3) as site:
+        (host,) = site.take()
+        tree = site.plant(20, [host])
+        outputs = [
+            f"{valkey.url}/0/pages", f"{valkey.url}/0/pages-stream?stream", rabbit.uri("?routing_key=pages"),
+            brokers.uri("pages"),
+        ]  # fmt: skip
+        asked = {"name": "whole", "seeds": [tree.url(0)], "delay_seconds": 0, "outputs": outputs}
+        valkey.ask("LPUSH", "requests", json.dumps(asked).encode())
+        bridge = shell.start("listen", f"{valkey.url}/0/requests", "--store", store.url)
+        worker = shell.start("worker", "--store", store.url, "--workers", 1, *LOCAL)
+        wait_until(lambda: valkey.ask("LLEN", "pages") >= 20, f"all pages are there; {worker.said} {bridge.said}")
+        assert worker.end(signal.SIGTERM).code == 0
+        assert bridge.end(signal.SIGTERM).code == 0
+        seen = [
+            valkey.ask("LRANGE", "pages", 0, -1),
+            [entry[1][3] for entry in valkey.ask("XRANGE", "pages-stream", "-", "+")],
+            [message.body for message in rabbit.drain("pages")],
+            [one.value() for one in brokers.consume("pages", lambda got: len({one.key() for one in got}) >= 20)],
+        ]
+        for bodies in seen:
+            rows = [json.loads(body) for body in bodies]
+            assert {row["url"] for row in rows if row["status"] == 200} == tree.walk()
+            assert {row["crawl"] for row in rows} == {"whole"}
+
+
+def test_a_store_that_is_away_is_waited_for(shell: Shell, store: Server, valkey: Server) -> None:
+    shell.environ["SHOAL_STORE_PATIENCE_SECONDS"] = "1"
+    running = shell.start("listen", f"{valkey.url}/0/patient", "--store", store.url)
+    running.until_said("Listening to ")
+    store.kill()
+    valkey.ask("LPUSH", "patient", request_of(1), b"bad")
+    running.until_said("did not answer")
+    store.start()
+    wait_until(lambda: crawls(store) == Counter(["crawl-1"]), "it is stored in the end")
+    assert running.end(signal.SIGTERM).code == 0
+    assert valkey.ask("LLEN", "patient-dead") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("redis://:hunter2@127.0.0.1/0", "is no address that can be used"),
+        ("http://u:hunter2@h/x", "No source is meant by 'http://***@h/x'"),
+        ("kafka://h/topic?grp=x", "unknown option 'grp'"),
+        ("amqp://u:hunter2@h/", "is no address that can be used"),
+    ],
+)
+def test_what_is_no_source_is_refused_in_one_sentence(shell: Shell, source: str, sentence: str) -> None:
+    ran = shell.run("listen", source)
+    assert ran.code == 2
+    assert sentence in ran.err
+    assert "hunter2" not in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_wrong_password_ends_the_bridge_with_one_sentence(
+    shell: Shell, store: Server, valkey: Server, rabbit: Rabbit, brokers: Kafka
+) -> None:
+    login = "security.protocol=sasl_plaintext"
+    for source in (
+        f"redis://:hunter22@{valkey.where}/0/x", rabbit.uri("x", login="shoal:hunter22"),
+        brokers.uri("x", login).replace("://", "://u:hunter22@"),
+    ):  # fmt: skip
+        ran = shell.run("listen", source, "--store", store.url)
+        assert ran.code == 1, ran.err
+        assert "check user and password" in ran.err.splitlines()[-1]
+        assert "hunter22" not in ran.err

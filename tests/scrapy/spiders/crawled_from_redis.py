@@ -1,0 +1,17 @@
+"""A CrawlSpider as projects on scrapy-redis have it: rules, and start URLs from Redis."""
+
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import Rule
+from scrapy_redis.spiders import RedisCrawlSpider
+
+from tests.scrapy.keeping import KEPT
+
+
+class Crawled(RedisCrawlSpider):  # type: ignore[misc] # scrapy-redis has no types
+    name = "crawled"
+    redis_key = "crawled:start_urls"
+    custom_settings = KEPT
+    rules = (Rule(LinkExtractor(allow=r"/p/"), callback="parse_page", follow=True),)
+
+    def parse_page(self, response):
+        yield {"key": response.url, "title": response.css("title::text").get()}

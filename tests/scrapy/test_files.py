@@ -1,0 +1,85 @@
+"""Files of media pipelines, which Scrapy downloads past the scheduler: their hosts are asked in turn all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.frontier import Frontier
+from tests.scrapy.processes import Project, project
+from tests.servers import wait_until
+from tests.site.answers import Answer, page, robots
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
+        yield one
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Project]:
+    with project(tmp_path / "project", FILES_STORE=tmp_path / "files") as one:
+        yield one
+
+
+def _files(site: Site, pages: str, files: list[str], count: int) -> set[str]:
+    """Pages on one host, each with a file on each of the others; returns the files' URLs."""
+    site.at(pages, "/", page(*(f"/{number}" for number in range(count))))
+    urls = set()
+    for number in range(count):
+        own = [f"http://{host}/file/{pages.partition(':')[0]}/{number}" for host in files]
+        site.at(pages, f"/{number}", page(body="".join(f'<img src="{url}">' for url in own)))
+        urls |= set(own)
+    for host in files:
+        for url in urls:
+            if f"//{host}/" in url:
+                site.at(host, url.partition(host)[2], Answer(body="data", type="image/png"))
+    return urls
+
+
+def test_pages_and_files_of_all_processes_keep_a_hosts_delay(scrapy: str, site: Site, here: Project) -> None:
+    here.scrapy = scrapy
+    first, second = site.take(2)
+    rules = robots("User-agent: *\nDisallow: /private\n")
+    for host in (first, second):
+        site.at(host, "/robots.txt", rules)
+    urls = _files(site, first, [first, second], 6)
+    settings = {"DOWNLOAD_DELAY": 0.1, "ROBOTSTXT_OBEY": 1}
+    started = here.crawl("with_files", count=2, settings=settings, start=f"http://{first}/")
+    items = {item["key"]: item for item in here.kept()}
+    assert len(items) == len(here.kept()) == 7
+    assert {one["url"] for item in items.values() for one in item["files"]} == urls
+    judge = site.judge(first, second)
+    assert not judge.impolite(0.1)
+    assert not judge.repeated()
+    assert not judge.unannounced()
+    assert all("Traceback" not in one.said() for one in started)
+
+
+def test_processes_that_are_full_of_waiting_files_do_not_keep_hosts_from_each_other(site: Site, here: Project) -> None:
+    """Every page's files are on the host that the other process has pages of, and two requests are all Scrapy takes."""
+    first, second = site.take(2)
+    urls = _files(site, first, [second], 6) | _files(site, second, [first], 6)
+    settings = {"CONCURRENT_REQUESTS": 2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1, "DOWNLOAD_DELAY": 0.03}
+    here.crawl("with_files", count=2, settings=settings, start=f"http://{first}/,http://{second}/")
+    assert {one["url"] for item in here.kept() for one in item["files"]} == urls
+    assert not site.judge(first, second).impolite(0.03)
+
+
+async def test_a_page_whose_file_was_under_way_at_a_kill_is_made_again(site: Site, here: Project) -> None:
+    (host,) = site.take(1)
+    url = site.at(host, "/", page(body=f'<img src="http://{host}/file">'))
+    site.at(host, "/file", Answer(fault="silent"), Answer(body="data", type="image/png"))
+    first = here.start("with_files", start=url)
+    wait_until(lambda: any(one.path == "/file" for one in site.requests(host)), "it asks for the file", 30)
+    assert not here.kept()
+    first.kill()
+    here.crawl("with_files", start=url)
+    (item,) = here.kept()
+    assert [one["status"] for one in item["files"]] == ["downloaded"]
+    async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
+        assert not [one.id async for one in frontier.crawls.all() if one.id.startswith("guests:")]

@@ -1,0 +1,177 @@
+"""What a sink wrote is read back as the records that were written, from every output of the contract."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.control.export import into_output
+from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
+from shoal.model.record import Item, Record
+from shoal.sinks import check_output, gather, open_sink
+from shoal.sinks.reading import read
+from shoal.sinks.row import moment
+from tests.servers import free_port
+from tests.sinks.databases import Database
+from tests.sinks.outputs import Output, Store, read_sqlite
+
+FULL = Record(
+    crawl="c", url="https://a.example/", status=404, error="dns", title="=1+1", description="'=2", text="x\r\n\"y\", z",
+    language="en", canonical="https://a.example/c", content_type="text/html", charset="utf-8", bytes=7, depth=3,
+    found="seed", links=9, robots="noindex", redirects=(("https://b.example/", 301), ("https://c.example/", 0)),
+    etag='"e"', last_modified="Mon", fetched_at=1700000000.657, response_seconds=0.25, bytes_received=5,
+    address="192.0.2.1", http_version="2", attempt=2, robots_ignored=True, worker="w", spider="", file="f",
+)  # fmt: skip
+ITEM = Item(
+    crawl="c", url="https://a.example/", spider="s", number=2, fetched_at=1700000000.657,
+    data={"a": [1, 2.5, None, True], "b": {"c": "ä"}},
+)  # fmt: skip
+
+
+async def written(uri: str, *records: Record | Item, spider: bool = False) -> str:
+    sink = open_sink(check_output(uri), worker="w", spider=spider)
+    await sink.open()
+    await sink.write(records, b"receipt")
+    await sink.settle(())
+    await sink.close()
+    await gather(uri, live=(), replay=Store().replay, spider=spider)
+    return uri
+
+
+async def found(uri: str, **how: Any) -> list[Record | Item]:
+    return [record async for batch in read(uri, **how) for record in batch]
+
+
+async def test_every_field_of_a_record_comes_back(output: Output, tmp_path: Path) -> None:
+    plain = Record(crawl="c", url="https://a.example/b", status=200)
+    uri = await written(output.uri(tmp_path), FULL, plain)
+    back = {record.url: record for record in await found(uri)}
+    assert len(back) == 2
+    assert back[plain.url] == plain
+    # Milliseconds are what an output has of a moment.
+    full = back[FULL.url]
+    assert moment(full) == moment(FULL)
+    assert msgspec.structs.replace(full, fetched_at=FULL.fetched_at) == FULL
+
+
+async def test_what_was_read_is_written_again_as_it_was(output: Output, tmp_path: Path) -> None:
+    uri = await written(output.uri(tmp_path), FULL)
+    before = output.read(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    await written(output.uri(other), *await found(uri))
+    assert output.read(other) == before
+
+
+async def test_one_crawl_is_read_and_one_without_rows_named(output: Output, tmp_path: Path) -> None:
+    records = [Record(crawl=crawl, url=f"https://a.example/{n}") for crawl in ("c", "d") for n in range(3)]
+    uri = await written(output.uri(tmp_path), *records)
+    assert {record.key for record in await found(uri, crawl="d")} == {record.key for record in records[3:]}
+    with pytest.raises(UnknownCrawl, match="has no page of crawl 'x'"):
+        await found(uri, crawl="x")
+
+
+async def test_only_some_columns_are_read(output: Output, tmp_path: Path) -> None:
+    uri = await written(output.uri(tmp_path), FULL)
+    (record,) = await found(uri, crawl="c", columns=("crawl", "url", "depth", "redirects"))
+    assert record == Record(crawl="c", url=FULL.url, depth=3, redirects=FULL.redirects)
+
+
+async def test_items_come_back(output: Output, tmp_path: Path) -> None:
+    uri = await written(output.uri(tmp_path), ITEM, spider=True)
+    (item,) = await found(uri, items=True)
+    assert isinstance(item, Item)
+    assert moment(item) == moment(ITEM)
+    assert msgspec.structs.replace(item, fetched_at=ITEM.fetched_at) == ITEM
+
+
+async def test_an_export_there_and_back_is_the_same_and_may_be_repeated(output: Output, tmp_path: Path) -> None:
+    records = [msgspec.structs.replace(FULL, url=f"https://a.example/{n}", crawl=f"c{n % 2}") for n in range(10)]
+    first, last = str(tmp_path / "first.db"), str(tmp_path / "last.db")
+    await written(first, *records)
+    assert await into_output(first, output.uri(tmp_path), print, crawl="c1") == 5
+    for _ in range(2):
+        assert await into_output(output.uri(tmp_path), last, print) == 5
+    rows = [
+        sorted(read_sqlite(Path(path)), key=lambda row: row["url"]) for path in (first, last)
+    ]  # fmt: skip
+    assert rows[1] == [row for row in rows[0] if row["crawl"] == "c1"]
+
+
+async def test_an_export_into_files_wants_a_new_folder_and_an_output_of_pages(tmp_path: Path) -> None:
+    source, target = str(tmp_path / "a.db"), str(tmp_path / "b.parquet")
+    await written(source, FULL)
+    await into_output(source, target, print)
+    with pytest.raises(InvalidInput, match="exists already: name another one"):
+        await into_output(source, target, print)
+    with pytest.raises(SinkRefused, match="keeps other things than pages"):
+        await into_output(source, f"warc:{tmp_path / 'w'}", print)
+
+
+async def test_many_rows_come_in_batches(output: Output, tmp_path: Path) -> None:
+    records = [Record(crawl="c", url=f"https://a.example/{n}", text="x" * 10_000) for n in range(1100)]
+    uri = await written(output.uri(tmp_path), *records)
+    sizes = [len(batch) async for batch in read(uri)]
+    assert sum(sizes) == 1100
+    assert max(sizes) <= 500
+    # Nothing is left open by who has had enough.
+    async with aclosing(read(uri)) as batches:
+        assert len(await anext(batches)) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.jsonl", b'{"crawl": "c", "url": "u"}\nno json\n', "Line 2 of .* is no record of Shoal's"),
+        ("a.jsonl", b'{"crawl": "c"}\n', "Line 1 of .* is no record of Shoal's.*url"),
+        ("a.jsonl", b'{"crawl": "c", "url": "u", "status": "x"}\n', "Line 1 of .* is no record"),
+        ("a.jsonl", b'{"crawl": "c", "url": "u", "fetched_at": "soon"}\n', "no moment"),
+        ("a.jsonl.gz", b"plain", "a.jsonl.gz cannot be read"),
+        ("a.jsonl.zst", b"plain text", "a.jsonl.zst cannot be read"),
+        ("a.csv", b"name,price\r\na,1\r\n", "no CSV file of Shoal's"),
+        ("a.csv", b"crawl,url,status\r\nc,u,x\r\n", "Line 2 of .* is no record"),
+        ("a.csv", b"crawl,url\r\nc,\xff\r\n", "a.csv cannot be read"),
+        ("a.db", b"no database at all", "cannot be read as an SQLite output"),
+        ("a.parquet/1.parquet", b"no parquet", "cannot be read as Parquet"),
+    ],
+)
+async def test_what_is_no_output_is_said_in_one_sentence(
+    tmp_path: Path, name: str, content: bytes, sentence: str
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SinkRefused, match=sentence):
+        await found(str(tmp_path / name.partition("/")[0]))
+
+
+async def test_a_line_without_an_end_is_not_there_yet(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"crawl": "c", "url": "u"}\n{"crawl": "c", "url": "v"}')
+    assert [record.url for record in await found(str(path))] == ["u"]
+
+
+async def test_what_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
+    for name in ("a.db", "a.jsonl", "a.parquet"):
+        with pytest.raises(InvalidInput, match="There is no output"):
+            await found(str(tmp_path / name))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("service", ["postgresql_server", "mariadb_server"])
+async def test_a_table_that_is_not_there_or_not_ours_is_named_and_none_is_made(
+    service: str, request: pytest.FixtureRequest
+) -> None:
+    server: Database = request.getfixturevalue(service)
+    with pytest.raises(SinkRefused, match="has no table nothing_here of Shoal's"):
+        await found(server.uri(table="nothing_here"))
+    with pytest.raises(SinkRefused, match="has no table nothing_here_items"):
+        await found(server.uri(table="nothing_here"), items=True)
+    with pytest.raises(SinkRefused, match="check user and password"):
+        await found(server.uri(login="shoal:s3cret"))
+    with pytest.raises(SinkUnavailable, match="cannot be reached") as raised:
+        await found(server.uri(port=free_port()))
+    assert "pass" not in str(raised.value)

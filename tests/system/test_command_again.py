@@ -1,0 +1,177 @@
+"""`shoal crawl --again`: a finished crawl's pages are visited again, and only what has changed is transferred."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import wait_until
+from tests.site.answers import Answer, html, page, redirect
+from tests.site.site import Site, serving
+from tests.system.commanding import LOCAL, Shell
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=30) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def tagged(*links: str, title: str, tag: str) -> Answer:
+    return Answer(body=html(links, title), etag=f'"{tag}"')
+
+
+def asked(site: Site, host: str, since: int) -> dict[str, int]:
+    """Path -> status of what the host was asked after its first so many requests; none twice."""
+    found = [one for one in site.requests(host)[since:] if not one.is_robots]
+    assert max(Counter(one.path for one in found).values(), default=0) <= 1
+    return {one.path: one.status for one in found}
+
+
+@pytest.mark.parametrize("out", ["pages.db", "pages.jsonl.gz"])
+def test_what_changed_is_fetched_what_is_new_found_and_what_is_gone_said(site: Site, shell: Shell, out: str) -> None:
+    (host,) = site.take()
+    site.at(host, "/", tagged("/same", "/new-text", "/gone", title="Home", tag="h1"))
+    site.at(host, "/same", tagged("/deep", title="Same", tag="s1"))
+    site.at(host, "/deep", tagged("/", title="Deep", tag="d1"))
+    site.at(host, "/new-text", tagged(title="Old", tag="o1"))
+    site.at(host, "/gone", tagged(title="Gone", tag="g1"))
+    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "news", "--out", out)
+    assert ran.code == 0, ran.err
+    since = len(site.requests(host))
+    site.at(host, "/new-text", tagged("/fresh", "/same", title="New", tag="o2"))
+    site.at(host, "/fresh", tagged("/deep", title="Fresh", tag="f1"))
+    site.at(host, "/gone", Answer(status=404))
+    ran = shell.crawl("--name", "news", "--again")
+    assert ran.code == 0, ran.err
+    assert "Crawl news is visited again, with" in ran.err
+    assert "5 URLs of crawl news are visited again." in ran.err
+    assert asked(site, host, since) == {
+        "/": 304, "/same": 304, "/deep": 304, "/new-text": 200, "/gone": 404, "/fresh": 200,
+    }  # fmt: skip
+    if out == "pages.db":
+        rows = {url.rpartition("/")[2]: row for url, row in shell.rows().items()}
+        assert {path: (row["title"], row["error"]) for path, row in rows.items()} == {
+            "": ("Home", None), "same": ("Same", None), "deep": ("Deep", None), "new-text": ("New", None),
+            "gone": ("", "status 404"), "fresh": ("Fresh", None),
+        }  # fmt: skip
+        assert rows["deep"]["depth"] == 2
+    # And once more: what is new by now belongs to it.
+    since = len(site.requests(host))
+    ran = shell.crawl("--name", "news", "--again")
+    assert ran.code == 0, ran.err
+    assert set(asked(site, host, since).values()) == {304, 404}
+    assert len(asked(site, host, since)) == 6
+
+
+def test_a_name_that_is_new_begins_and_a_finished_one_says_how_to_go_on(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page())
+    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "daily", "--again")
+    assert ran.code == 0, ran.err
+    assert "Crawl daily begins" in ran.err
+    assert "or add --again" in shell.crawl("--name", "daily").err
+    assert len(site.requests(host)) == 2
+
+
+def test_where_a_seed_leads_is_asked_again(site: Site, shell: Shell) -> None:
+    first, second, third = site.take(3)
+    site.at(first, "/", redirect(f"http://{second}/"))
+    site.at(second, "/", tagged(title="Second", tag="2"))
+    site.at(third, "/", tagged(title="Third", tag="3"))
+    assert shell.crawl(f"http://{first}/", "--delay", "0", "--name", "moved").code == 0
+    site.at(first, "/", redirect(f"http://{third}/"))
+    ran = shell.crawl("--name", "moved", "--again")
+    assert ran.code == 0, ran.err
+    rows = shell.rows()
+    assert set(rows) == {f"http://{second}/", f"http://{third}/"}
+    assert first in rows[f"http://{second}/"]["redirects"]
+    assert [one.status for one in site.requests(second) if not one.is_robots] == [200, 304]
+
+
+def test_names_that_share_an_address_are_visited_again(site: Site, shell: Shell) -> None:
+    name = site.name()
+    site.at(name, "/", tagged("/a", title="Home", tag="h"))
+    site.at(name, "/a", tagged(title="A", tag="a"))
+    assert shell.crawl(f"http://{name}/", "--delay", "0", "--by-address", "--name", "shared").code == 0
+    since = len(site.requests(name))
+    ran = shell.crawl("--name", "shared", "--again")
+    assert ran.code == 0, ran.err
+    assert asked(site, name, since) == {"/": 304, "/a": 304}
+
+
+@pytest.mark.chaos
+def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shell: Shell) -> None:
+    hosts = site.take(2)
+    for host in hosts:
+        for number in range(60):
+            links = [f"/{next_}" for next_ in (2 * number + 1, 2 * number + 2) if next_ < 60]
+            site.at(host, f"/{number}", tagged(*links, title=f"{number}", tag=f"{number}"))
+    seeds = [f"http://{host}/0" for host in hosts]
+    ran = shell.crawl(*seeds, "--delay", "0", "--name", "twice")
+    assert ran.code == 0, ran.err
+    assert len(shell.rows()) == 120
+    since = {host: len(site.requests(host)) for host in hosts}
+    for host in hosts:
+        # Found in the middle of the pass, by a link alone.
+        site.at(host, "/7", tagged("/late", title="7", tag="changed"))
+        site.at(host, "/late", tagged(title="late", tag="late"))
+        for number in (20, 40, 59):
+            site.at(host, f"/{number}", Answer(body=html(title="slow"), etag='"slow"', after=0.3))
+    running = shell.start("crawl", "--name", "twice", "--again", *LOCAL)
+    wait_until(lambda: all(len(site.requests(host)) > since[host] + 25 for host in hosts), "pages are asked for again")
+    workers = running.workers()
+    running.process.send_signal(signal.SIGSTOP)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    running.process.kill()
+    running.process.wait()
+    ran = shell.crawl("--name", "twice", "--again")
+    assert ran.code == 0, ran.err
+    assert len(shell.rows()) == 122
+    again = [one for host in hosts for one in site.requests(host)[since[host] :] if not one.is_robots]
+    assert len({(one.host, one.path) for one in again}) == 122
+    # What was open when everything was killed is asked again; each page counts once in each of the two passes.
+    counts = shell.counts("twice")["counts"]
+    assert (counts["stored"], counts["admitted"], counts["failed"]) == (120 + 122, 120 + 122, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "sentence"),
+    [
+        (["--max-pages", "1"], "ended by its limit of"),
+        (["--out", "x.jsonl"], "There is no output"),
+    ],
+)
+def test_what_cannot_be_visited_again_is_said_in_one_sentence(
+    site: Site, shell: Shell, first: list[str], sentence: str
+) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", "/b"))
+    shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", *first)
+    (shell.folder / "x.jsonl").unlink(missing_ok=True)
+    since = len(site.requests(host))
+    ran = shell.crawl("--name", "one", "--again")
+    assert ran.code in (1, 2)
+    assert sentence in ran.err
+    assert len(ran.err.splitlines()) == 1, ran.err
+    assert len(site.requests(host)) == since
+    assert shell.counts("one")["state"] == "finished"
+
+
+def test_again_needs_a_name(shell: Shell) -> None:
+    ran = shell.run("crawl", "http://127.0.0.1:9/", "--again")
+    assert ran.code == 2
+    assert "Say with --name which crawl" in ran.err

@@ -1,0 +1,139 @@
+"""`shoal crawl -f crawl.toml`: flags as keys of a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from shoal.cli.crawl import command
+from shoal.cli.crawl_file import _checked
+from shoal.cli.program import run
+from tests.site.answers import page
+from tests.site.site import Site, serving
+from tests.system.commanding import Shell
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=10) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def told(shell: Shell, crawl: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(shell.run("show", crawl, "--json").out)
+    return shown["policy"] | shown["limits"]
+
+
+def test_a_crawl_is_what_its_file_says_and_what_is_typed_goes_first(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", "/b"))
+    (shell.folder / "crawl.toml").write_text(f"""
+        urls = ["http://{host}/"]
+        name = "filed"
+        out = ["one.db", "two.jsonl"]
+        delay = 0
+        max-pages = 5
+        max_depth = 3
+        max-bytes = "5mb"
+        deny = ["/b$"]
+        header = ["X-One: 1"]
+        no-follow = false
+        scope = "domain"
+        allow_network = ["127.0.0.0/8"]
+        priority = -2
+    """)
+    ran = shell.run("crawl", "-f", "crawl.toml", "--max-depth", "7", "--scope", "host")
+    assert ran.code == 0, ran.err
+    shown = told(shell, "filed")
+    expected = {
+        "delay_seconds": 0.0, "max_pages": 5, "max_depth": 7, "max_bytes": 5_000_000, "deny": ["/b$"], "reach": "host",
+        "headers": {"X-One": "***"}, "follow": True, "priority": -2,
+        # Relative to the folder in which it was typed.
+        "outputs": [f"sqlite:{shell.folder / 'one.db'}", f"jsonl:{shell.folder / 'two.jsonl'}"],
+    }  # fmt: skip
+    assert {name: shown[name] for name in expected} == expected
+    assert set(shell.rows("one.db")) == {f"http://{host}/", f"http://{host}/a"}
+
+
+def test_what_a_file_asks_for_later_is_named_as_if_it_were_typed(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page())
+    (shell.folder / "a.toml").write_text(f'urls = ["http://{host}/"]\nname = "n"\nallow-network = ["127.0.0.0/8"]\n')
+    assert shell.run("crawl", "-f", "a.toml", "--delay", "0").code == 0
+    ran = shell.run("failed", "n", "--retry")
+    assert ran.code == 0, ran.err
+    (shell.folder / "b.toml").write_text('name = "n"\ndelay = 4\nallow-network = ["127.0.0.0/8"]\n')
+    ran = shell.run("crawl", "--file", "b.toml")
+    assert "What the crawl began with still holds, and not the new --delay" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("dely = 1", "has a key 'dely' that is no flag of `shoal crawl`; is delay meant?"),
+        ("max_pagse = 1", "is max-pages meant?"),
+        ("zzz = 1", "that is no flag of `shoal crawl`; the keys are "),
+        ("file = 'x'", "has a key 'file' that is no flag"),
+        ("delay = 's3cret'", "delay in the file c.toml must be a number from 0 to 86400."),
+        ("delay = true", "delay in the file c.toml must be a number"),
+        ("delay = -1", "delay in the file c.toml must be a number from 0 to 86400."),
+        ("workers = 1.5", "workers in the file c.toml must be a whole number from 1 to 1000."),
+        ("max-pages = '9'", "max-pages in the file c.toml must be a whole number from 1."),
+        ("no-follow = 1", "no-follow in the file c.toml must be true or false."),
+        ("scope = 'world'", "scope in the file c.toml must be one of host, domain, prefix, any."),
+        ("out = 'pages.db'", "out in the file c.toml must be a list of texts."),
+        ("header = [1]", "header in the file c.toml must be a list of texts."),
+        ("cookie = 5", "cookie in the file c.toml must be text."),
+        ("bandwidth = 's3cret'", "bandwidth in the file c.toml must be a size"),
+        ("max-pages = 1\nmax_pages = 2", "has max-pages twice"),
+        ("[settings]\ndelay = 1", "has a key 'settings' that is no flag"),
+        ("delay = ", "The file c.toml is no TOML: "),
+        ("delay = 'ä'".encode("latin-1"), "The file c.toml is not UTF-8 text"),
+        (None, "The file c.toml cannot be read: No such file or directory."),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    content: str | bytes | None, sentence: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / "c.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SystemExit) as ended:
+        run(["crawl", "http://127.0.0.1:9/", "-f", "c.toml"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2, said
+    assert len(said.splitlines()) == 1, said
+    assert sentence in said
+    assert "s3cret" not in said
+    assert not (tmp_path / ".shoal").exists()
+
+
+def test_every_flag_can_be_written_in_a_file() -> None:
+    """None has a type that the file does not know: what is written is what would be typed."""
+    samples: dict[type, Any] = {
+        click.types.BoolParamType: True, click.IntRange: 2, click.FloatRange: 2.5, click.types.FuncParamType: "5k",
+    }  # fmt: skip
+    written: dict[str, Any] = {}
+    for param in command.params:
+        if not param.expose_value:
+            continue
+        assert param.name is not None
+        sample: Any = next((one for kind, one in samples.items() if type(param.type) is kind), "text")
+        if isinstance(param.type, click.Choice):
+            sample = param.type.choices[0]
+        written[param.name] = ["text"] if param.multiple or param.nargs == -1 else sample
+    context = click.Context(command)
+    assert set(_checked(context, "c.toml", written)) == set(written)

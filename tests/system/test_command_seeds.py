@@ -1,0 +1,167 @@
+"""`--seeds` with more URLs than anybody wants to wait for or to hold in memory."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.servers import wait_until
+from tests.site.answers import page
+from tests.site.site import Site, serving
+from tests.system.commanding import LOCAL, Running, Shell
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=80) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def lines(hosts: list[str], count: int) -> list[str]:
+    return [f"http://{hosts[number % len(hosts)]}/{number}\n" for number in range(count)]
+
+
+def admitted(shell: Shell, crawl: str) -> int:
+    counts: dict[str, int] = shell.counts(crawl)["counts"]
+    return counts["admitted"]
+
+
+def poured(shell: Shell, text: list[str]) -> IO[str]:
+    """The end of a pipe that the command reads: it gets these lines, and no end until this is closed."""
+    pipe = (shell.folder / "pipe").open("w")
+    pipe.writelines(text)
+    pipe.flush()
+    return pipe
+
+
+def killed(running: Running) -> None:
+    workers = running.workers()
+    running.process.send_signal(signal.SIGSTOP)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    running.process.kill()
+    running.process.wait()
+
+
+@pytest.mark.chaos
+def test_a_command_killed_while_it_reads_is_told_the_rest_by_the_same_command(site: Site, shell: Shell) -> None:
+    hosts = site.take(20)
+    seeds = lines(hosts, 6000)
+    os.mkfifo(shell.folder / "pipe")
+    typed = ("crawl", "--seeds", "pipe", "--name", "many", "--delay", "2", "--no-follow", *LOCAL)
+    running = shell.start(*typed)
+    pipe = poured(shell, seeds[:3500])
+    # The first are visited while others are still to come.
+    wait_until(lambda: len(site.requests(*hosts)) > len(hosts), "pages are asked for")
+    wait_until(lambda: admitted(shell, "many") == 3000, "whole batches are added")
+    killed(running)
+    pipe.close()
+    # Without the file nothing is added, and it says so.
+    running = shell.start("crawl", "--name", "many", *LOCAL)
+    running.until_said("Crawl many was interrupted before all of its seeds were read: give --seeds again.")
+    assert running.end(signal.SIGINT).code == 130
+    assert admitted(shell, "many") == 3000
+    running = shell.start(*typed)
+    poured(shell, seeds).close()
+    wait_until(lambda: admitted(shell, "many") == 6000, "all of them are added")
+    ran = running.end(signal.SIGINT)
+    assert ran.code == 130, ran.err
+    # All was read: the name is enough from here on.
+    assert re.search(r"Resume it with: shoal crawl --name many --allow-network \S+$", ran.err, re.M)
+    assert not site.judge(*hosts).impolite(2)
+
+
+def test_a_silent_pipe_holds_up_neither_the_crawl_nor_its_end(site: Site, shell: Shell) -> None:
+    hosts = site.take(5)
+    os.mkfifo(shell.folder / "pipe")
+    running = shell.start("crawl", "--seeds", "pipe", "--name", "slow", "--delay", "0", "--no-follow", *LOCAL)
+    pipe = poured(shell, lines(hosts, 1100))
+    wait_until(lambda: shell.counts("slow")["counts"]["failed"] == 1000, "the first are visited")
+    # More may come: it is not over.
+    assert shell.counts("slow")["state"] == "running"
+    ran = running.end(signal.SIGINT, seconds=20)
+    assert ran.code == 130, ran.err
+    assert "--name slow --allow-network 127.0.0.0/8 --seeds pipe" in ran.err
+    pipe.close()
+
+
+def test_bad_lines_behind_the_first_are_left_out_and_named(site: Site, shell: Shell) -> None:
+    hosts = site.take(5)
+    seeds = lines(hosts, 1200)
+    seeds[1100:1100] = ["http://[\n", "# a note\n", "mailto:ann@example.org\n", "x" * 200_000 + "\n", "http://]\n"]
+    (shell.folder / "seeds.gz").write_bytes(gzip.compress("".join(seeds).encode() + b"\xff\xfe\n"))
+    ran = shell.crawl("--seeds", "seeds.gz", "--name", "bad", "--delay", "0", "--no-follow")
+    assert ran.code == 1, ran.err
+    assert shell.counts("bad")["counts"]["admitted"] == 1200
+    assert "Line 1101 of seeds.gz: 'http://[' is not a URL" in ran.err
+    assert "Line 1103 of seeds.gz: " in ran.err
+    assert "5 lines of seeds.gz are no URLs and were left out." in ran.err
+    assert ran.err.count(" of seeds.gz") == 4
+    assert max(map(len, ran.err.splitlines())) < 500
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "sentence"),
+    [
+        (b"http://127.0.0.1:9/\n\nhttp://[\n", "seeds", "Line 3 of seeds: 'http://[' is not a URL"),
+        (b"http://127.0.0.1:9/\n\xff\n", "seeds", "Line 2 of seeds is not UTF-8 text."),
+        (b"no gzip", "seeds.gz", "The file of seeds seeds.gz cannot be read: Not a gzipped file"),
+        (gzip.compress(b"http://127.0.0.1:9/\n" * 50)[:-12], "seeds.gz", "The file of seeds seeds.gz cannot be read"),
+        (b"# nothing\n", "seeds", "Give a URL, --seeds with a file of them"),
+    ],
+    ids=["no URL", "no UTF-8", "no gzip", "gzip cut off", "nothing"],
+)
+def test_bad_lines_among_the_first_stop_it_before_anything_is_made(
+    shell: Shell, content: bytes, name: str, sentence: str
+) -> None:
+    (shell.folder / name).write_bytes(content)
+    ran = shell.run("crawl", "--seeds", name)
+    assert ran.code == 2
+    assert sentence in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not (shell.folder / ".shoal").exists()
+
+
+def test_links_on_the_hosts_of_late_seeds_are_followed(site: Site, shell: Shell) -> None:
+    *hosts, late, beyond = site.take(7)
+    site.at(late, "/", page("/a", f"http://{beyond}/"))
+    site.at(late, "/a", page())
+    (shell.folder / "seeds").write_text("".join([*lines(hosts, 1500), f"http://{late}/\n"]))
+    ran = shell.crawl("--seeds", "seeds", "--name", "late", "--delay", "0")
+    assert ran.code == 0, ran.err
+    assert site.judge(late).times(f"http://{late}/a") == 1
+    assert site.requests(beyond) == []
+
+
+@pytest.mark.slow
+def test_a_long_file_takes_little_memory(site: Site, shell: Shell) -> None:
+    """20 MB of URLs. Slow, because so many have to be read before it could take much."""
+    hosts = site.take(10)
+    with (shell.folder / "seeds").open("w") as file:
+        file.writelines(f"http://{hosts[number % 10]}/{'path/' * 36}{number}\n" for number in range(100_000))
+    running = shell.start("crawl", "--seeds", "seeds", "--name", "long", "--delay", "60", "--no-follow", *LOCAL)
+    running.until_said("Crawl long begins")
+    before = peak_bytes(running.process.pid)
+    wait_until(lambda: admitted(shell, "long") == 100_000, "all are added", 120)
+    assert peak_bytes(running.process.pid) - before < 10_000_000
+    assert running.end(signal.SIGINT).code == 130
+
+
+def peak_bytes(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1000

@@ -1,0 +1,210 @@
+"""Crawls from Python: `shoal.crawl` in the calling process, and a coordinator of worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shoal
+from shoal.errors import InvalidInput, UnknownCrawl
+from tests.servers import wait_until
+from tests.site.answers import page
+from tests.site.site import Site, serving
+from tests.system.commanding import ROOT, Shell
+
+LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
+
+
+class Titles(shoal.Spider):
+    def parse(self, page: shoal.Page) -> Iterator[Any]:
+        yield {"title": page.title}
+        yield from page.follow("a")
+
+
+class Lists(shoal.Spider):
+    async def parse(self, page: shoal.Page) -> AsyncIterator[Any]:
+        for follow in page.follow("a", spider="Titles"):
+            await asyncio.sleep(0)
+            yield follow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=30) as site:
+        yield site
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_crawl_is_iterated_over(site: Site, folder: Path) -> None:
+    tree = site.plant(30, site.take(2))
+    crawling = shoal.crawl(tree.url(0), scope="any", delay_seconds=0.02, settings=LOCAL)
+    records = list(crawling)
+    assert sorted(record.url for record in records) == sorted(tree.walk())
+    assert all(isinstance(record, shoal.Record) and record.status == 200 for record in records)
+    assert (crawling.counts.stored, crawling.counts.open) == (30, 0)
+    # Nothing is left behind: no store, no thread.
+    assert not list(folder.iterdir())
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
+    with pytest.raises(InvalidInput, match="once"):
+        next(iter(crawling))
+
+
+def test_with_a_spider_of_this_very_module_it_gives_the_items(site: Site) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", "/b", title="Root"))
+    for name in "ab":
+        site.at(host, f"/{name}", page("/", title=name))
+    found = list(shoal.crawl(f"http://{host}/", spider=Titles, delay_seconds=0, settings=LOCAL))
+    assert sorted(item["title"] for item in found) == ["Root", "a", "b"]
+    # One spider may send pages to another; both are here.
+    sent = shoal.crawl(f"http://{host}/", spider=Lists, spiders=[Titles], delay_seconds=0, settings=LOCAL)
+    assert sorted(item["title"] for item in sent) == ["Root", "a", "b"]
+
+
+def test_leaving_the_loop_ends_the_crawl(site: Site) -> None:
+    (host,) = site.take()
+    tree = site.plant(200, [host])
+    for record in shoal.crawl(tree.url(0), delay_seconds=0.02, settings=LOCAL):
+        assert record.status == 200
+        break
+    made = len(site.requests(host))
+    assert made < 150
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
+    assert len(site.requests(host)) == made
+
+
+async def test_it_is_iterated_over_in_an_event_loop_too(site: Site) -> None:
+    tree = site.plant(20, site.take(1))
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.01)
+            beats += 1
+
+    beating = asyncio.create_task(beat())
+    found = [record.url async for record in shoal.crawl(tree.url(0), delay_seconds=0.02, settings=LOCAL)]
+    beating.cancel()
+    assert sorted(found) == sorted(tree.walk())
+    # The loop was free meanwhile.
+    assert beats > 10
+    # As in a notebook, where a loop runs already: the plain form works as well.
+    plain = await asyncio.to_thread(lambda: list(shoal.crawl(tree.url(0), delay_seconds=0, settings=LOCAL)))
+    assert len(plain) == 20
+    inside = list(itertools.islice(shoal.crawl(tree.url(0), delay_seconds=0, settings=LOCAL), 3))
+    assert len(inside) == 3
+
+
+def test_a_caller_that_is_slow_makes_the_crawl_wait(site: Site) -> None:
+    hosts = site.take(8)
+    tree = site.plant(3000, hosts)
+    crawling = iter(shoal.crawl(tree.url(0), scope="any", delay_seconds=0, settings=LOCAL))
+    next(crawling)
+    asked, before = 0, -1
+    while asked != before:
+        time.sleep(0.5)
+        before, asked = asked, len(site.requests(*hosts))
+    assert asked < 1500
+    assert len(list(crawling)) == 2999
+
+
+def test_a_crawl_with_a_folder_goes_on_where_it_was_killed(site: Site, folder: Path) -> None:
+    (host,) = site.take()
+    tree = site.plant(60, [host])
+    program = folder / "program.py"
+    program.write_text(
+        f"import shoal\nhow = dict(name='mine', folder='kept', delay_seconds=0.03, settings={LOCAL})\n"
+        f"for record in shoal.crawl({tree.url(0)!r}, **how):\n    print(record.url, flush=True)\n"
+    )
+    shell = Shell(folder)
+    try:
+        first = shell.start(program=(str(program),))
+        wait_until(lambda: len(site.requests(host)) > 20, "some pages are fetched")
+        os.kill(first.process.pid, signal.SIGKILL)
+        before = first.end().out.split()
+        second = shell.start(program=(str(program),)).end()
+        assert second.code == 0, second.err
+        after = second.out.split()
+        # What was acknowledged and not yet printed is all that may be missing; nothing comes twice.
+        assert set(before) | set(after) <= set(tree.walk())
+        assert len(set(tree.walk()) - set(before) - set(after)) <= 3
+        assert not set(before) & set(after)
+        third = shell.start(program=(str(program),)).end()
+        assert (third.code, third.out) == (0, "")
+    finally:
+        shell.close()
+    assert not site.judge(host).impolite(0.03)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"delay": 1}, "unknown field `delay`"),
+        ({"max_pages": "many"}, "Expected `int`, got `str` for max_pages"),
+        ({"scope": "world"}, "for scope"),
+        ({"spider": "books.py:Books"}, "pass the class itself"),
+        ({"folder": "here"}, "needs a name"),
+        ({"outputs": ["pages.xyz"]}, "No output takes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_before_anything_starts(how: dict[str, Any], told: str, folder: Path) -> None:
+    with pytest.raises(shoal.errors.ShoalError, match=told):
+        shoal.crawl("http://127.0.0.1:1/", **how)
+    assert not list(folder.iterdir())
+
+
+def test_a_coordinator_runs_workers_and_tells_how_it_goes(site: Site, folder: Path) -> None:
+    hosts = site.take(4)
+    tree = site.plant(60, hosts)
+    (folder / "titles.py").write_text((ROOT / "tests/system/test_python.py").read_text().partition("@pytest")[0])
+    with shoal.Coordinator(folder="kept", workers=2, settings=LOCAL) as coordinator:
+        name = coordinator.submit([tree.url(0)], scope="any", delay_seconds=0.02, outputs=["pages.jsonl"], name="one")
+        assert name == "one"
+        wait_until(lambda: coordinator.stats().workers == 2, "both are heard of")
+        wait_until(lambda: coordinator.finished("one"), "the crawl is over")
+        stats = coordinator.stats()
+        assert (stats.crawls, stats.running, stats.pending, stats.seen, stats.stored) == (1, 0, 0, 60, 60)
+        assert coordinator.counts("one").stored == 60
+        with pytest.raises(UnknownCrawl):
+            coordinator.counts("two")
+        with pytest.raises(InvalidInput, match="unknown field"):
+            coordinator.submit(["http://a.example/"], colour="red")
+    lines = [json.loads(line)["url"] for line in (folder / "pages.jsonl").read_text().splitlines()]
+    assert sorted(lines) == sorted(tree.walk())
+    assert not site.judge(*hosts).impolite(0.02)
+    with pytest.raises(InvalidInput, match="not at work"):
+        coordinator.stats()
+
+
+def test_a_coordinator_pauses_resumes_and_replaces_workers_that_die(site: Site) -> None:
+    (host,) = site.take()
+    tree = site.plant(60, [host])
+    with shoal.Coordinator(folder="kept", workers=2, settings=LOCAL) as coordinator:
+        name = coordinator.submit([tree.url(0)], delay_seconds=0.05, outputs=["pages.db"])
+        wait_until(lambda: coordinator.counts(name).stored > 5, "it began")
+        coordinator.pause(name)
+        wait_until(lambda: not coordinator.counts(name).leased, "nothing is open")
+        made = len(site.requests(host))
+        os.kill(coordinator.pids[0], signal.SIGKILL)
+        wait_until(lambda: any("died" in event for event in coordinator.events), "its end is noticed")
+        assert len(site.requests(host)) == made
+        coordinator.resume(name)
+        wait_until(lambda: coordinator.finished(name), "the crawl is over")
+        assert coordinator.counts(name).stored == 60
+    assert not site.judge(host).impolite(0.05)

@@ -1,0 +1,238 @@
+"""Spiders from the command line: items in the outputs, several spiders on one store, and what they do wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import server, wait_until
+from tests.site.answers import page, redirect, robots
+from tests.site.site import Site, serving
+from tests.system.commanding import LOCAL, Shell
+
+BOOKS = """
+import os
+import shoal
+
+class Books(shoal.Spider):
+    def parse(self, page):
+        for book in page.css("article.book"):
+            yield {"title": book.css_first("h3").text(), "on": page.url}
+        yield from page.follow("a.next")
+        yield from page.follow("a.author", callback="author", data={"list": page.url}, spider=os.environ.get("TO", ""))
+
+    def author(self, page):
+        yield {"author": page.title, "from": page.data["list"]}
+
+    def failed(self, url, error):
+        yield {"gone": url, "why": error}
+
+
+class Authors(Books):
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=30) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    (tmp_path / "here").mkdir()
+    shell = Shell(tmp_path / "here")
+    (shell.folder / "books.py").write_text(BOOKS)
+    yield shell
+    shell.close()
+
+
+def _shelf(site: Site, pages: int) -> str:
+    """A list of several pages, each with a book and an author behind a redirect; the last leads nowhere."""
+    (host,) = site.take()
+    for n in range(pages):
+        body = f'<article class=book><h3>Book {n}</h3></article><a class=next href="/list/{n + 1}">next</a>'
+        body += f'<a class=author href="/to/author/{n}">author</a><a href="/other/{n}">not followed</a>'
+        site.at(host, f"/list/{n}", page(body=body))
+        site.at(host, f"/to/author/{n}", redirect(f"/author/{n}"))
+        site.at(host, f"/author/{n}", page(title=f"Author {n}"))
+    return f"http://{host}"
+
+
+def _expected(root: str, pages: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for n in range(pages):
+        found.append({"title": f"Book {n}", "on": f"{root}/list/{n}"})
+        found.append({"author": f"Author {n}", "from": f"{root}/list/{n}"})
+    return [*found, {"gone": f"{root}/list/{pages}", "why": "status 404"}]
+
+
+def _items(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".db":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return [json.loads(row[0]) for row in connection.execute("SELECT data FROM items")]
+    return [json.loads(line)["data"] for line in path.read_text().splitlines()]
+
+
+def _same(got: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    assert sorted(map(json.dumps, got)) == sorted(map(json.dumps, wanted))
+
+
+def test_a_spider_gives_items_and_says_where_to_go_on(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 4)
+    ran = shell.crawl(
+        f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--out", "b.db", "--out", "b.jsonl"
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    _same(_items(shell.folder / "b.db"), _expected(root, 4))
+    _same(_items(shell.folder / "b.jsonl"), _expected(root, 4))
+    rows = shell.rows("b.db")
+    assert set(rows) == {f"{root}/{kind}/{n}" for kind in ("list", "author") for n in range(4)} | {f"{root}/list/4"}
+    assert {row["spider"] for row in rows.values()} == {"Books"}
+    judge = site.judge(root.removeprefix("http://"))
+    assert not judge.impolite(0.02)
+    assert not any(request.path.startswith("/other/") for request in site.requests(root.removeprefix("http://")))
+
+
+def test_without_urls_it_begins_where_the_spider_starts(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 1)
+    (shell.folder / "mine.py").write_text(
+        f"from books import Books\nimport shoal\n\nclass Mine(Books):\n    name = 'my-books'\n\n    def start(self):\n"
+        f"        yield shoal.Follow(url='{root}/author/0', callback='author', data={{'list': 'start'}})\n"
+    )
+    ran = shell.crawl("--spider", "mine.py:Mine", "--delay", "0", "--out", "b.jsonl", "--name", "mine")
+    assert ran.code == 0, ran.err
+    assert _items(shell.folder / "b.jsonl") == [{"author": "Author 0", "from": "start"}]
+    assert shell.counts("mine")["limits"]["spider"] == "my-books"
+
+
+def test_two_spiders_with_workers_of_their_own_serve_one_crawl(site: Site, shell: Shell, tmp_path: Path) -> None:
+    root = _shelf(site, 3)
+    shell.environ["TO"] = "Authors"
+    with server(tmp_path / "store") as store:
+        where = ("--store", store.url)
+        crawl = shell.start(
+            "crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--name", "two",
+            "--out", "b.jsonl", "--workers", "1", *where, *LOCAL,
+        )  # fmt: skip
+        # Lists are read; nobody is there for the authors, which is said, here and to whoever asks.
+        crawl.until_said("waiting: no worker has spider Authors")
+        told = shell.counts("two", *where)
+        assert told["waiting"] == ["waiting: no worker has spider Authors"]
+        assert not any("author" in request.path for request in site.requests(root.removeprefix("http://")))
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "people.py").write_text((shell.folder / "books.py").read_text())
+        other = Shell(elsewhere)
+        try:
+            other.start("worker", "--spider", "people.py:Authors", "--workers", "1", *where, *LOCAL)
+            ran = crawl.end()
+        finally:
+            other.close()
+    assert ran.code == 0, ran.err
+    _same(_items(shell.folder / "b.jsonl"), _expected(root, 3))
+    assert not site.judge(root.removeprefix("http://")).impolite(0.02)
+
+
+def test_an_exception_fails_its_page_with_the_traceback_and_nothing_else(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 3)
+    spider = "from books import Books\n\nclass Bad(Books):\n    def author(self, page):\n"
+    spider += "        if page.title == 'Author 1':\n            raise KeyError('one')\n"
+    spider += "        return {'author': page.title, 'from': page.data['list']}\n"
+    (shell.folder / "bad.py").write_text(spider)
+    ran = shell.crawl(f"{root}/list/0", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.db", "--name", "bad")
+    assert ran.code == 0, ran.err
+    wanted = [item for item in _expected(root, 3) if item.get("author") != "Author 1"]
+    _same(_items(shell.folder / "b.db"), wanted)
+    error = shell.rows("b.db")[f"{root}/author/1"]["error"]
+    assert error.startswith("spider: KeyError\nTraceback")
+    assert "bad.py" in error
+    assert "KeyError: 'one'" in ran.err
+    assert shell.counts("bad")["failed"] == {"spider: KeyError": 1, "status 404": 1}
+
+
+def test_a_spider_that_ends_its_process_is_found_and_its_page_fails(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 2)
+    spider = "import os\nfrom books import Books\n\nclass Deadly(Books):\n    async def author(self, page):\n"
+    spider += "        if page.title == 'Author 1':\n            os.abort()\n        return {'author': page.title}\n"
+    (shell.folder / "deadly.py").write_text(spider)
+    ran = shell.crawl(
+        f"{root}/list/0", "--spider", "deadly.py:Deadly", "--delay", "0", "--workers", "1", "--out", "b.db",
+        "--name", "d", seconds=90,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert shell.counts("d")["failed"] == {"poison": 1, "status 404": 1}
+    assert len(_items(shell.folder / "b.db")) == 4
+
+
+def test_a_killed_crawl_with_a_spider_goes_on_and_loses_and_repeats_nothing(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 40)
+    typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.03", "--name", "k", *LOCAL)
+    outputs = ("--out", "b.db", "--out", "b.jsonl", "--workers", "2")
+    crawl = shell.start(*typed, *outputs)
+    crawl.until_said("begins")
+    host = root.removeprefix("http://")
+    wait_until(lambda: len(site.requests(host)) > 20, "some pages are fetched")
+    pids = [*crawl.workers(), crawl.process.pid]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    crawl.process.wait()
+    ran = shell.run("crawl", "--name", "k", *LOCAL)
+    assert ran.code == 2
+    assert "is read by the spider Books; give it by --spider FILE.py:Books" in ran.err
+    ran = shell.run(*typed, *outputs, seconds=120)
+    assert ran.code == 0, ran.err
+    assert "goes on" in ran.err
+    _same(_items(shell.folder / "b.db"), _expected(root, 40))
+    _same(_items(shell.folder / "b.jsonl"), _expected(root, 40))
+    assert not site.judge(host).impolite(0.03)
+
+
+def test_what_a_spider_asks_for_keeps_to_the_scope_and_the_wishes_of_the_site(site: Site, shell: Shell) -> None:
+    here, there = site.take(2)
+    links = f'<a class=next href="http://{there}/list/1">other host</a><a class=next href="ftp://{here}/">no</a>'
+    site.at(here, "/list/0", page(body=links + '<a class=next href="/list/2">2</a><a class=next href="/no">no</a>'))
+    site.at(
+        here, "/list/2", page(body='<a class=next href="/list/3">3</a>', head="<meta name=robots content=nofollow>")
+    )
+    site.at(here, "/robots.txt", robots("User-agent: *\nDisallow: /no\n"))
+    ran = shell.crawl(f"http://{here}/list/0", "--spider", "books.py:Books", "--delay", "0", "--out", "b.db")
+    assert ran.code == 0, ran.err
+    assert {request.path for request in site.requests(here)} == {"/robots.txt", "/list/0", "/list/2"}
+    assert not site.requests(there)
+
+
+@pytest.mark.parametrize(
+    ("spider", "told"),
+    [
+        ("books.py:Bokks", "There is no spider Bokks in books.py; it has Books, Authors."),
+        ("none.py:Books", "There is no file"),
+        ("books.py", "write FILE.py:Class"),
+    ],
+)
+def test_a_spider_that_is_not_there_is_one_sentence(shell: Shell, spider: str, told: str) -> None:
+    for command in (("crawl", "http://127.0.0.1:1/"), ("worker",)):
+        ran = shell.run(*command, "--spider", spider)
+        assert ran.code == 2, ran.err
+        assert told in ran.err
+        assert ran.err.count("\n") == 1
+    assert not (shell.folder / ".shoal").exists()
+
+
+def test_spiders_are_registered_by_name_in_the_settings(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 1)
+    (shell.folder / "shoal.toml").write_text('[spiders]\nshelf = "books.py:Books"\n[outputs]\nmine = "items.jsonl"\n')
+    ran = shell.crawl(f"{root}/list/0", "--spider", "shelf", "--delay", "0", "--out", "mine", "--name", "r")
+    assert ran.code == 0, ran.err
+    _same(_items(shell.folder / "items.jsonl"), _expected(root, 1))
+    told = shell.counts("r")
+    assert (told["limits"]["spider"], told["policy"]["outputs"]) == ("shelf", ["mine"])

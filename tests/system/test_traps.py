@@ -1,0 +1,172 @@
+"""Sites without an end: a crawl of one ends by itself, or stays small and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import Frontier, Limits, Visit
+from shoal.model.policy import Policy
+from shoal.settings import load
+from shoal.urls.traps import Hosts
+from shoal.worker.worker import Worker
+from tests.site.answers import Answers, page
+from tests.site.log import Request
+from tests.site.site import serving
+from tests.system.crawling import Crawls, crawling
+
+# The clock of a test machine may be anywhere; calendars here go on for longer than any.
+MONTHS = [(year, month) for year in range(2020, 2120) for month in range(1, 13)]
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    with crawling(tmp_path_factory.mktemp("traps"), hosts=40, workers=1) as one:
+        yield one
+
+
+def crawled(crawls: Crawls, host: str, **policy: Any) -> list[str]:
+    """What was asked of a host by a crawl that ends by itself."""
+    crawls.run(f"http://{host}/", delay_seconds=0.0, delay_factor=0.0, seconds=60, **policy)
+    return [one.path for one in crawls.site.requests(host) if not one.is_robots]
+
+
+@pytest.mark.parametrize("form", ["/calendar/{}/{:02}/", "/?date={}-{:02}-01", "/events?year={}&month={}"])
+def test_an_endless_calendar_ends(crawls: Crawls, form: str) -> None:
+    (host,) = crawls.site.take()
+    paths = [form.format(*month) for month in MONTHS]
+    triples = zip(paths, paths[1:], paths[2:], strict=False)
+    crawls.site.tell(
+        Answers(host, "/", (page(paths[6 * 12]),)),
+        *(Answers(host, path, (page(before, after),)) for before, path, after in triples),
+    )
+    asked = crawled(crawls, host)
+    # From 2020 to the year after next, and not a century.
+    assert paths[6 * 12] in asked
+    assert 80 < len(asked) < 500
+    assert form.format(2100, 5) not in asked
+
+
+def test_folders_in_folders_end(crawls: Crawls) -> None:
+    """Every page is found, whatever its path, and has links that are deeper: wrong relative links, soft 404s."""
+    (host,) = crawls.site.take()
+    crawls.site.at(host, "*", page("a/b/", "a/"))
+    asked = crawled(crawls, host)
+    assert "/a/b/" in asked
+    assert len(asked) < 500
+
+
+def test_a_path_that_only_grows_ends(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    path = "/"
+    for number in range(60):
+        crawls.site.at(host, path, page(f"s{number}/"))
+        path += f"s{number}/"
+    assert len(crawled(crawls, host)) == 21
+
+
+def test_a_session_in_every_link_is_no_new_page(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    sessions = (f"{n:032x}" for n in itertools.count())
+
+    def links(path: str) -> tuple[str, ...]:
+        one = next(sessions)
+        return (
+            f"{path};jsessionid={one}", f"{path}?PHPSESSID={one}", f"{path}?utm_source={one}&fbclid={one}",
+            f"/other;jsessionid={one}?id=1",
+        )  # fmt: skip
+
+    for path in ("/", "/page", "/other?id=1"):
+        crawls.site.at(host, path, *(page(*links("/page")) for _ in range(20)))
+    assert sorted(crawled(crawls, host)) == ["/", "/other?id=1", "/page"]
+
+
+def test_parameters_in_every_order_are_one_page(crawls: Crawls) -> None:
+    (host,) = crawls.site.take()
+    filters = ["colour=red", "size=9", "brand=x", "sort=price"]
+    every = ["/list?" + "&".join(order) for order in itertools.permutations(filters)]
+    crawls.site.at(host, "*", page(*every))
+    assert crawled(crawls, host) == ["/", every[0]]
+
+
+def test_without_the_policy_traps_are_walked_into(crawls: Crawls) -> None:
+    """And the tests above could fail."""
+    (host,) = crawls.site.take()
+    every = ["/list?" + "&".join(order) for order in itertools.permutations(["a=1", "b=2", "c=3"])]
+    crawls.site.at(host, "*", page(*every, "/x/x/x/x/", "/x?utm_source=1"))
+    asked = crawled(crawls, host, traps=False, drop_parameters=())
+    assert len(asked) == 1 + 6 + 1 + 1
+
+
+def memory(pid: int) -> int:
+    """The most that a process has had, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(pid)
+
+
+def pace(requests: list[Request]) -> float:
+    """Requests a second."""
+    return (len(requests) - 1) / (requests[-1].began - requests[0].began)
+
+
+def test_other_hosts_keep_their_rate_beside_traps(crawls: Crawls) -> None:
+    """Hosts that are asked as fast as they answer, without an end in sight; on a busy machine the best of three."""
+    (process,) = crawls.workers.values()
+    traps = crawls.site.take(4)
+    for host in traps:
+        crawls.site.at(host, "*", page("a/", "b/", "c/", "d/"))
+    # More folders than a test has time for, and fewer than a crawl would take without the rules.
+    shares = []
+    for _ in range(3):
+        alone, beside = crawls.site.take(2)
+        for host in (alone, beside):
+            crawls.site.plant(12, [host])
+        crawls.run(f"http://{alone}/p/0", delay_seconds=0.25, delay_factor=0.0)
+        before = memory(process.pid)
+        trap = crawls.begin(*(f"http://{host}/" for host in traps), delay_seconds=0.0, delay_factor=0.0)
+        crawls.until(lambda: len(crawls.site.requests(*traps)) > 100, "the trap is sprung")
+        crawls.run(f"http://{beside}/p/0", delay_seconds=0.25, delay_factor=0.0)
+        crawls.do(crawls.frontier.crawls.stop(trap))
+        assert memory(process.pid) - before < 100 * MEBIBYTE
+        shares.append(pace(crawls.site.requests(beside)) / pace(crawls.site.requests(alone)))
+        if shares[-1] >= 0.9:
+            return
+    raise AssertionError(f"beside traps a host had these shares of its rate: {shares}")
+
+
+async def test_subdomains_without_an_end_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any name of the domain resolves, and every page links to new ones. In this process: names need a resolver."""
+    monkeypatch.setattr("shoal.worker.conduct.Hosts", functools.partial(Hosts, most=30))
+
+    async def resolve(host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    with serving(tmp_path, hosts=1) as site:
+        names = [site.name(f"h{n}.trap.example") for n in range(120)]
+        links = [f"http://{name}/" for name in names]
+        site.tell(*(Answers(name, "/", (page(*links[n : n + 5]),)) for n, name in enumerate(names)))
+        flags = {"store.folder": str(tmp_path / "store"), "fetch.allow_networks": "127.0.0.0/8"}
+        settings = load(environ={}, flags=flags).settings
+        frontier = await Frontier.from_settings(settings)
+        policy = Policy(seeds=(links[0],), reach="domain", delay_factor=0.0)
+        await frontier.crawls.create("c", Limits(delay_seconds=0.0), policy.spec())
+        await frontier.add("c", [Visit(url=links[0], found="seed")])
+        worker = Worker(frontier, settings, resolver=resolve)
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(60):
+            while not await frontier.crawls.finished("c"):  # noqa: ASYNC110 - the store does not tell
+                await asyncio.sleep(0.05)
+        worker.stop()
+        await running
+        await frontier.close()
+        assert len({one.host for one in site.requests()}) == 30
+        assert worker.report.trapped["trap: subdomains"] > 0

@@ -1,0 +1,258 @@
+"""What the live display shows, how it fits, what a log line holds; by made-up numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.cli import log, terminal
+from shoal.cli.display import PLAIN_BARS, View, cells, frame, graph, painted
+from shoal.cli.pace import Pace
+from shoal.fleet.totals import Totals, causes, seconds_left
+from shoal.model import Lease, Visit
+from shoal.model.crawl import Counts
+from shoal.worker.outlook import Outlook
+from shoal.worker.report import Report
+
+REASONS = {"failed:timed out": 40, "failed:status 404": 30, "failed:名前がない": 9, "excluded:robots.txt": 7}
+
+
+def pace(
+    seconds: int = 60, *, pages_a_second: int = 10, to_go: int = 500, ahead: float = 0.0, max_pages: int = 0,
+    workers: int = 2, trouble: str = "",
+) -> Pace:  # fmt: skip
+    """A crawl that ran so long at a constant pace, counted once a second."""
+    made = Pace("docs", max_pages)
+    for second in range(seconds):
+        stored = second * pages_a_second
+        reports = [
+            Report(
+                worker=f"box-1-{n + 1}", pid=100 + n, pages=stored // workers, bytes=stored * 1000, open_hosts=5,
+                alive_seconds=second + 1.0, cpu_seconds=second * 0.2, politeness_seconds=second * 0.8,
+                ahead={"docs": ahead / (n + 1)}, trouble=trouble,
+            )
+            for n in range(workers)
+        ]  # fmt: skip
+        counts = Counts(
+            admitted=stored + 86 + to_go, waiting=to_go, stored=stored, failed=79, excluded=7, reasons=REASONS
+        )
+        made.note(float(second), Totals().of(reports), reports, counts, (3, 40))
+    return made
+
+
+def shown(made: Pace, columns: int, rows: int, title: str = "docs") -> list[str]:
+    view = View(
+        title=title, state="running", elapsed_seconds=61.0, pace=made, left_seconds=made.left(59.0), prefix="box-1"
+    )
+    return [painted(line, colours=False) for line in frame(view, columns, rows)]
+
+
+# Time left
+
+
+def test_the_host_that_takes_longest_decides_however_fast_the_others_are() -> None:
+    assert seconds_left(open=500, ended_a_second=100, ahead_seconds=400) == 400
+
+
+def test_where_the_workers_are_the_limit_their_pace_decides() -> None:
+    assert seconds_left(open=5000, ended_a_second=10, ahead_seconds=60) == 500
+
+
+def test_a_limit_on_pages_ends_it_sooner() -> None:
+    left = seconds_left(open=5000, ended_a_second=10, ahead_seconds=900, pages_left=50, pages_a_second=5)
+    assert left == 10
+
+
+def test_without_any_pace_nobody_can_say_and_with_nothing_open_it_is_over() -> None:
+    assert seconds_left(open=5, ended_a_second=0, ahead_seconds=0) is None
+    assert seconds_left(open=5, ended_a_second=0, ahead_seconds=7) == 7
+    assert seconds_left(open=0, ended_a_second=0, ahead_seconds=7) == 0
+
+
+def test_a_pace_reckons_by_its_counts_its_limit_and_its_slowest_host() -> None:
+    assert pace(to_go=500).left(59.0) == pytest.approx(50, rel=0.01)
+    assert pace(to_go=500, ahead=300).left(59.0) == pytest.approx(300)
+    # It goes down by itself between two counts.
+    assert pace(to_go=500, ahead=300).left(61.0) == pytest.approx(298)
+    assert pace(to_go=500, ahead=300, max_pages=690).left(59.0) == pytest.approx(10, rel=0.01)
+    assert Pace().left(1.0) is None
+
+
+def test_a_crawl_that_finds_more_than_it_does_takes_that_long_at_least() -> None:
+    made = Pace("docs")
+    for second, to_go in enumerate((10, 500, 900)):
+        made.note(float(second), Report(), [], Counts(admitted=to_go + second, waiting=to_go, stored=second))
+    assert shown(made, 80, 24)[0].endswith("at least 14 min left")
+    for second, to_go in enumerate((900, 500, 10), 40):
+        made.note(float(second), Report(), [], Counts(admitted=1000, waiting=to_go, stored=1000 - to_go))
+    assert not made.growing
+
+
+def lease(host: str, ahead_seconds: float, crawl: str = "docs") -> Lease:
+    visit = Visit(url=f"http://{host}/", crawl=crawl)
+    return Lease("t", 0, host, 1.0, 1, 60.0, (visit,), ahead_seconds=ahead_seconds)
+
+
+def test_a_worker_knows_its_slowest_host_until_that_is_done_or_set_aside() -> None:
+    outlook, report = Outlook(), Report()
+
+    def told(now: float) -> dict[str, float]:
+        outlook.tell(report, now)
+        return report.ahead
+
+    outlook.note(lease("slow", 100.0), 0.0)
+    outlook.note(lease("quick", 5.0), 0.0)
+    outlook.note(lease("other", 50.0, crawl="else"), 0.0)
+    assert told(10.0) == {"docs": 90.0, "else": 40.0}
+    # What the store says now is what counts, also when it is less.
+    outlook.note(lease("slow", 60.0), 20.0)
+    assert told(20.0)["docs"] == 60.0
+    # A lease that says nothing changes nothing.
+    outlook.note(lease("slow", 0.0), 20.0)
+    assert told(20.0)["docs"] == 60.0
+    outlook.gone("slow")
+    assert told(20.0) == {"else": 30.0}
+    assert told(60.0) == {}
+    outlook.rests("busy", 70.0)
+    told(60.0)
+    assert report.backing_off == 1
+    told(71.0)
+    assert report.backing_off == 0
+
+
+def test_of_several_workers_the_longest_time_counts_and_a_dead_one_has_none() -> None:
+    totals = Totals()
+    totals.keep(Report(pages=5, ahead={"docs": 900.0}, backing_off=3, open_hosts=4))
+    total = totals.of([Report(ahead={"docs": 5.0, "a": 1.0}, backing_off=1), Report(ahead={"docs": 7.0}, pages=1)])
+    assert total.ahead == {"docs": 7.0, "a": 1.0}
+    assert (total.backing_off, total.open_hosts, total.pages) == (1, 0, 6)
+
+
+def test_what_limits_the_speed_is_that_of_the_last_time_alone() -> None:
+    before = Report(alive_seconds=100, cpu_seconds=90, politeness_seconds=10)
+    now = Report(alive_seconds=110, cpu_seconds=91, politeness_seconds=19)
+    assert causes(now, since=before) == [("politeness", 0.9), ("CPU", 0.1)]
+
+
+# The frame
+
+
+def test_a_frame_says_what_there_is_to_know() -> None:
+    lines = shown(pace(ahead=300), 80, 24)
+    text = "\n".join(lines)
+    assert lines[0] == "docs  running  61 s  about 5 min left"
+    assert "57% of 1,176 URLs found" in lines[1]
+    assert lines[2].startswith("pages     590         10.0 pages/s now, 10.0 mean")
+    assert "received  590 kB" not in text  # two workers received as much each
+    assert "received  1.2 MB" in text
+    assert "to go     500         500 waiting" in text
+    assert "failed    79          40 timed out, 30 status 404, 9 名前がない" in text
+    assert "excluded  7           7 robots.txt" in text
+    assert "hosts     10 open     3 ready, 40 cooling down, 0 backing off" in text
+    assert "limit     politeness 80%, CPU 20%" in text
+    assert "     1      100         295      5.0      5    20%  politeness 80%" in lines
+    assert "     2      101         295      5.0      5    20%  politeness 80%" in lines
+
+
+def test_workers_that_do_not_fit_are_counted() -> None:
+    lines = shown(pace(workers=40), 80, 24)
+    rows = [line for line in lines if line.endswith("politeness 80%")]
+    assert 3 <= len(rows) < 40
+    pages = (40 - len(rows)) * 14
+    assert lines[-1].startswith(f"and {40 - len(rows)} more, with {pages:,} pages")
+
+
+def test_a_wide_terminal_has_two_workers_side_by_side_and_a_tall_one_a_graph() -> None:
+    lines = shown(pace(workers=60), 200, 50)
+    assert sum("politeness 80%" in line for line in lines) >= 20
+    assert sum(line.count("politeness 80%") for line in lines if " open " not in line and "limit" not in line) >= 40
+    assert any(line.startswith("10.0 pages/s █") for line in lines)
+    assert any(line.endswith("now") and "59 s ago" in line for line in lines)
+
+
+@given(
+    columns=st.integers(1, 250), rows=st.integers(1, 80), workers=st.integers(0, 70),
+    title=st.text(max_size=40), trouble=st.text(max_size=200),
+)  # fmt: skip
+def test_whatever_there_is_to_show_fits_and_steers_nothing(
+    columns: int, rows: int, workers: int, title: str, trouble: str
+) -> None:
+    lines = shown(pace(5, workers=max(1, workers), trouble=trouble), columns, rows, title)
+    assert 1 <= len(lines) <= max(1, rows - 1)
+    for line in lines:
+        assert cells(line) <= max(10, columns - 1)
+        assert line.isprintable()
+
+
+def test_nothing_is_known_yet_at_the_start() -> None:
+    assert shown(Pace("docs"), 80, 24)[0] == "docs  running  61 s"
+    assert shown(Pace(), 80, 24)[-1] == "limit     not known yet"
+
+
+def test_a_graph_has_its_largest_value_at_the_top_and_shows_the_smallest() -> None:
+    assert graph([0, 1, 50, 100], 1) == [" ▁▄█"]
+    assert graph([0, 1, 50, 100], 2) == ["   █", " ▁██"]
+    assert graph([0, 100], 1, PLAIN_BARS) == [" @"]
+    assert graph([0, 0], 1) == ["  "]
+
+
+def test_a_graph_of_a_long_crawl_takes_several_seconds_together() -> None:
+    values, each = pace(100).rates(30)
+    assert len(values) <= 30
+    assert each == pytest.approx(4, abs=1)
+    assert values == pytest.approx([10] * len(values))
+
+
+# Log lines
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    terminal.speak_through(log.speak_json)
+    yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    terminal.speak_through(None)
+
+
+def test_a_log_line_is_one_object_with_a_time_a_level_and_its_fields(said: Any) -> None:
+    terminal.say("Crawl a\n  begins", event="crawl.begin", crawl="a", host="", worker=None)
+    terminal.warn("Beware.")
+    first, second = said()
+    assert len(first.pop("time")) == len("2026-03-01T12:00:00.123Z")
+    assert first == {"level": "info", "event": "crawl.begin", "crawl": "a", "message": "Crawl a begins"}
+    assert (second["level"], second["event"], second["message"]) == ("warning", "warning", "Beware.")
+
+
+def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.speak_through(log.speak_json)
+    try:
+        terminal.say(
+            "\x1b[2J\x7f\x9b1m\u202eé redis://me:top@host/0 and http://h/@somebody", trouble="x password=top y"
+        )
+    finally:
+        terminal.speak_through(None)
+    line = capsys.readouterr().err
+    assert line.rstrip("\n").isascii()
+    assert line.rstrip("\n").isprintable()
+    assert "top" not in line
+    assert "http://h/@somebody" in line
+    assert json.loads(line)["message"].startswith("\x1b[2J\x7f\x9b1m\u202eé redis://***@host/0 and")
+
+
+def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say("The store redis://:top@host/0 is away.")
+    assert capsys.readouterr().err == "The store redis://***@host/0 is away.\n"
+
+
+def test_every_event_has_its_meaning_written_down() -> None:
+    folder = Path(log.__file__).parent
+    used = {name for path in folder.glob("*.py") for name in re.findall(r'event="([^"]*)"', path.read_text())}
+    used |= set(re.findall(r'event: str = "([^"]*)"', Path(terminal.__file__).read_text()))
+    # What a supervisor tells of its processes.
+    used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
+    assert used == set(log.EVENTS)

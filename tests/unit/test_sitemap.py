@@ -1,0 +1,234 @@
+"""Sitemaps, indexes, text, feeds: what is read of them, and what hostile ones do not do to us."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from shoal.parse import sitemap
+from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, is_sitemap, read
+
+SAMPLES = Path(__file__).parents[3] / "shared/data/crawler-commons/src/test/resources/sitemaps"
+HERE = "https://example.org/maps/sitemap.xml"
+NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+
+
+def urlset(*locs: str, attributes: str = NAMESPACE, head: str = '<?xml version="1.0" encoding="UTF-8"?>') -> str:
+    return f"{head}<urlset {attributes}>{''.join(f'<url><loc>{loc}</loc></url>' for loc in locs)}</urlset>"
+
+
+def urls(body: str | bytes, **more: str) -> tuple[str, ...]:
+    found = read(body.encode() if isinstance(body, str) else body, url=HERE, **more)
+    assert found.trouble == ""
+    return found.urls
+
+
+def test_a_urlset_lists_pages_in_their_order_and_each_once():
+    body = urlset("https://example.org/b", " https://example.org/a\n", "HTTPS://EXAMPLE.org/b#part", "/relative?q=1")
+    assert read(body.encode(), url=HERE) == Sitemap(
+        urls=("https://example.org/b", "https://example.org/a", "https://example.org/relative?q=1"), kind="urlset"
+    )
+
+
+def test_an_index_lists_sitemaps():
+    body = "<sitemapindex><sitemap><loc>https://example.org/1.xml.gz</loc><lastmod>2020</lastmod></sitemap>"
+    body += "<sitemap>\nhttps://example.org/2.xml\n</sitemap></sitemapindex>"
+    found = read(body.encode(), url=HERE)
+    assert found.sitemaps == ("https://example.org/1.xml.gz", "https://example.org/2.xml")
+    assert found.urls == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        urlset("https://example.org/a", attributes=""),
+        urlset("https://example.org/a", attributes='xmlns="http://www.google.com/schemas/sitemap/0.84"'),
+        "<s:urlset xmlns:s='u'><s:url><s:loc>https://example.org/a</s:loc></s:url></s:urlset>",
+        "<s:urlset><s:url><s:loc>https://example.org/a</s:loc></s:url></s:urlset>",
+        "<URLSET><Url><LOC>https://example.org/a</LOC></Url></URLSET>",
+        "\n\n  " + urlset("https://example.org/a"),
+        "\ufeff" + urlset("https://example.org/a"),
+        urlset("<![CDATA[https://example.org/a]]>"),
+        "<!DOCTYPE urlset SYSTEM 'http://127.0.0.1:1/a.dtd'><urlset><url><loc>https://example.org/a</loc></url></urlset>",
+    ],
+)
+def test_namespaces_and_marks_do_not_matter(body):
+    assert urls(body) == ("https://example.org/a",)
+    assert is_sitemap(body.encode().lstrip())
+
+
+def test_images_and_other_languages_of_a_page_are_no_pages():
+    body = """<urlset xmlns:image="i" xmlns:xhtml="x"><url><loc>https://example.org/a</loc>
+        <image:image><image:loc>https://example.org/a.png</image:loc></image:image>
+        <xhtml:link rel="alternate" hreflang="de" href="https://example.org/de"/></url></urlset>"""
+    assert urls(body) == ("https://example.org/a",)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1", "windows-1251", "shift_jis"])
+def test_a_declared_encoding_is_read(encoding):
+    word = {"windows-1251": "ж", "shift_jis": "日"}.get(encoding, "é")
+    body = urlset(f"https://example.org/{word}", head=f'<?xml version="1.0" encoding="{encoding}"?>').encode(encoding)
+    assert urls(body) == urls(urlset(f"https://example.org/{word}"))
+
+
+def test_the_server_may_name_the_encoding():
+    body = urlset("https://example.org/ж", head="").encode("windows-1251")
+    assert urls(body, content_type="text/xml; charset=windows-1251") == ("https://example.org/%D0%B6",)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_plain_text_has_a_url_a_line(mark, end):
+    lines = [b"https://example.org/a", b"", b"  ftp://example.org/b ", b"not a URL", b"javascript:alert(1)"]
+    found = read(mark + end.join(lines), url=HERE)
+    assert (found.urls, found.dropped) == (("https://example.org/a", "ftp://example.org/b"), 2)
+    assert found.kind == "text"
+
+
+def test_the_items_of_a_feed_are_pages():
+    body = """<rss version="2.0" xmlns:atom="a"><channel><link>https://example.org/</link>
+        <atom:link href="https://example.org/feed" rel="self"/>
+        <item><title>One</title><link>https://example.org/1</link><guid>https://example.org/?p=1</guid></item>
+        <item><guid isPermaLink="true">https://example.org/2</guid></item>
+        <item><guid isPermaLink="false">https://example.org/id/3</guid></item>
+        <item><guid>tag:example.org,2020:4</guid></item></channel></rss>"""
+    assert urls(body) == ("https://example.org/1", "https://example.org/2")
+
+
+def test_rss_1_is_rdf():
+    body = """<rdf:RDF xmlns:rdf="r" xmlns="http://purl.org/rss/1.0/"><channel><link>https://example.org/</link></channel>
+        <item rdf:about="https://example.org/1"><link>https://example.org/1</link></item></rdf:RDF>"""
+    assert urls(body) == ("https://example.org/1",)
+
+
+def test_the_entries_of_atom_are_pages():
+    body = """<feed xmlns="http://www.w3.org/2005/Atom" xml:base="https://example.org/blog/"><link href="/"/>
+        <entry><link href="1"/><link rel="edit" href="1/edit"/><link rel="alternate" href="1.html"/>
+        <content type="xhtml"><div><a href="x">x</a><link href="no"/></div></content></entry></feed>"""
+    assert urls(body) == ("https://example.org/blog/1", "https://example.org/blog/1.html")
+
+
+def test_a_page_or_any_other_xml_is_none():
+    for body in (b"<html><body><url><loc>https://example.org/</loc></url></body></html>", b"<svg/>", b"<", b"", b"<!-"):
+        assert read(body, url=HERE).urls == ()
+        assert not is_sitemap(body)
+
+
+def test_gzip_of_one_or_more_members_is_unpacked():
+    one, two = gzip.compress(b"https://example.org/1\n"), gzip.compress(b"https://example.org/2\n")
+    assert urls(one + two, content_type="application/x-gzip; charset=x") == (
+        "https://example.org/1",
+        "https://example.org/2",
+    )
+    assert is_sitemap(gzip.compress(urlset("/").encode()))
+
+
+def test_what_was_read_before_an_error_counts():
+    whole = urlset(*(f"https://example.org/{n}" for n in range(5000))).encode()
+    found = read(whole[: len(whole) // 2] + b"<</wrong>", url=HERE)
+    assert 2000 < len(found.urls) < 3000
+    assert found.trouble == "not well-formed"
+    packed = gzip.compress(whole, mtime=0)
+    for broken in (packed[: len(packed) // 2], packed[: len(packed) // 2] + b"\xff" * 100):
+        found = read(broken, url=HERE)
+        assert len(found.urls) > 100
+        assert found.trouble == "broken gzip"
+
+
+@pytest.mark.parametrize("inside", ["/?a=1&b=2", "/?a=1&nbsp;", "/\x01", "/\x00"])
+def test_addresses_with_what_xml_does_not_allow_are_mended(inside):
+    assert (
+        len(urls(urlset("https://example.org/first", f"https://example.org{inside}", "https://example.org/last"))) == 3
+    )
+    # A byte that is no UTF-8.
+    assert urls(urlset("https://example.org/X", "/b").encode().replace(b"X", b"\xff"))[1:] == ("https://example.org/b",)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '<!ENTITY a "https://example.org/a"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">',
+        '<!ENTITY a SYSTEM "file:///etc/passwd">',
+        '<!ENTITY a SYSTEM "http://127.0.0.1:1/a">',
+        '<!ENTITY % p SYSTEM "http://127.0.0.1:1/p"> %p;',
+    ],
+)
+def test_declared_entities_are_refused(declared):
+    body = f"<!DOCTYPE urlset [{declared}]>{urlset('https://example.org/1', '&a;&b;', head='')}"
+    found = read(body.encode(), url=HERE)
+    assert found.urls == ()
+    assert found.trouble == "entities"
+
+
+def test_a_bomb_is_cut_at_the_protocols_size():
+    bomb = gzip.compress(urlset("https://example.org/1").removesuffix("</urlset>").encode() + b" " * (MAX_BYTES + 1))
+    assert len(bomb) < 100_000
+    found = read(bomb, url=HERE)
+    assert (found.urls, found.trouble) == (("https://example.org/1",), "too large")
+
+
+def test_memory_stays_near_the_size_of_the_file():
+    lone = b"<urlset><url><loc>" + b"x" * 20_000_000
+    tracemalloc.start()
+    try:
+        assert read(lone, url=HERE).trouble == "not well-formed"
+        assert tracemalloc.get_traced_memory()[1] < len(lone) + (1 << 24)
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_urls_than_anybody_lists_are_counted_and_dropped():
+    found = read(b"\n".join(b"https://example.org/%d" % n for n in range(MAX_URLS + 7)), url=HERE)
+    assert (len(found.urls), found.dropped) == (MAX_URLS, 7)
+
+
+@pytest.mark.parametrize(
+    ("body", "trouble"),
+    [
+        (b"<urlset>" + b"<a>" * 1_000_000, "nested too deep"),
+        (gzip.compress(b"") * (MAX_MEMBERS + 1), "too many members"),
+        (b"<html>", "not a sitemap"),
+        (b"<!doctype html><p>", "not a sitemap"),
+        (b'{"not": "a sitemap"}', "not a sitemap"),
+    ],
+)
+def test_costly_files_end_early(body, trouble):
+    assert read(body, url=HERE).trouble == trouble
+
+
+def test_elements_that_say_nothing_are_counted(monkeypatch):
+    monkeypatch.setattr(sitemap, "MAX_ELEMENTS", 1000)
+    found = read(urlset("/first").removesuffix("</urlset>").encode() + b"<a/>" * 1000, url=HERE)
+    assert (found.urls, found.trouble) == (("https://example.org/first",), "too many elements")
+
+
+def test_a_front_of_comments_is_looked_at_once():
+    assert not is_sitemap(b"<!---->" * 1000)
+    assert is_sitemap(b"<?xml version='1.0'?><!-- a > b --><?x y?>\n<!DOCTYPE rss><rss>")
+
+
+def test_addresses_that_cannot_be_visited_are_dropped():
+    bad = ["javascript:alert(1)", "mailto:a@b", "file:///etc/passwd", "https://", "https://a" + "a" * 9000, ""]
+    found = read(urlset("https://example.org/", *bad).encode(), url=HERE)
+    assert found.urls == ("https://example.org/",)
+    # An entry without an address is no entry.
+    assert found.dropped == len(bad) - 1
+
+
+def test_the_samples_of_crawler_commons_are_read():
+    if not SAMPLES.is_dir():
+        pytest.skip(f"the samples of crawler-commons are not at {SAMPLES}")
+    counts = {}
+    for path in SAMPLES.rglob("*.*"):
+        found = read(path.read_bytes(), url=HERE)
+        assert (found.dropped, found.trouble) == (0, ""), path
+        counts[path.name] = len(found.urls) + len(found.sitemaps)
+    assert counts["sitemap.index.xml"] == 15
+    assert counts["xmlSitemap.gz"] == counts["sitemap.txt.gz"] == 5
+    assert counts["atom.xml"] == 2
+    assert counts["hebdenbridgetimes-articles-sitemap.xml"] == 74
+    assert all(counts.values())
+    assert sitemap.MAX_URLS >= 50_000

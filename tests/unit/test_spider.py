@@ -1,0 +1,306 @@
+"""What spiders see of a page, what they may yield, and how they are found."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import Follow, Page, Spider
+from shoal.errors import InvalidInput
+from shoal.model.page import Page as Answer
+from shoal.model.visit import Visit
+from shoal.parse.html import Parsed, markup_of, parse, tree_of
+from shoal.spider import load, name_of
+from shoal.worker.blame import Blame, Blamed, read
+from shoal.worker.spiders import SpiderFailed, Spiders, Yielded, first_visits
+
+URL = "http://books.example/shelf/1?a=b"
+HTML = b"""<html lang=en><title>Shelf</title><base href="/other/"><h3>One</h3><h3>Two</h3>
+<a class=next href="2">next</a> <a class=next href="mailto:x@y">mail</a> <a class=next>none</a>
+<a href="http://[">broken</a><img src="/cover.png"><a href="3#part">3</a></html>"""
+
+
+def _page(body: bytes = HTML, content_type: str = "text/html", **more: Any) -> Page:
+    answer = Answer(url=URL, status=200, headers=(("content-type", content_type), ("x", "1"), ("x", "2")), body=body)
+    parsed = parse(body, url=URL, content_type=content_type) if "html" in content_type else Parsed()
+    return Page(
+        answer, parsed=parsed, markup=lambda: markup_of(body, content_type), tree=tree_of, depth=2, priority=3,
+        data={"from": "list"}, spider="Books", **more,
+    )  # fmt: skip
+
+
+def test_a_page_offers_what_a_spider_needs() -> None:
+    page = _page()
+    assert (page.url, page.status, page.depth, page.data, page.body) == (URL, 200, 2, {"from": "list"}, HTML)
+    assert (page.title, page.headers) == ("Shelf", {"content-type": "text/html", "x": "1"})
+    assert page.text.startswith("One Two next")
+    assert page.links == ["http://books.example/other/2", "http://books.example/other/3"]
+    assert [node.text() for node in page.css("h3")] == ["One", "Two"]
+    first = page.css_first("h3")
+    assert first is not None
+    assert first.text() == "One"
+    assert page.css_first("h4") is None
+    assert "<h3>One</h3>" in page.html
+    assert page.selector.xpath("//h3[2]/text()").get() == "Two"
+
+
+def test_reading_the_text_leaves_the_tree_whole() -> None:
+    page = _page(b"<title>T</title><script>var x</script>H<sub>2</sub>O")
+    assert page.text == "H2O"
+    assert page.css_first("script") is not None
+    assert page.css_first("sub") is not None
+
+
+def test_links_are_followed_by_selector_from_the_base_of_the_page() -> None:
+    found = list(_page().follow("a, img", callback="book", data={"n": 1}, priority=7, spider="Reader"))
+    told: dict[str, Any] = {"callback": "book", "data": {"n": 1}, "priority": 7, "spider": "Reader"}
+    assert found == [
+        Follow(url="http://books.example/other/2", **told),
+        Follow(url="mailto:x@y", **told),
+        Follow(url="http://books.example/cover.png", **told),
+        Follow(url="http://books.example/other/3#part", **told),
+    ]
+    assert _page().visit("?q=ä").url == "http://books.example/other/?q=%C3%A4"
+    # Without a word on it, the priority of the page itself.
+    assert _page().visit("/").priority == 3
+    with pytest.raises(ValueError, match="is not a link"):
+        _page().visit("http://[")
+
+
+def test_what_is_not_html_is_text_or_json() -> None:
+    assert _page("Grüße".encode("latin-1"), "text/plain; charset=latin-1").text == "Grüße"
+    assert _page(b'{"a": [1, 2]}', "application/json").json() == {"a": [1, 2]}
+    with pytest.raises(ValueError, match=r"books\.example/shelf/1\?a=b is not JSON"):
+        _page(b"{", "application/json").json()
+
+
+@dataclasses.dataclass
+class Book:
+    title: str
+    when: datetime.date
+
+
+class Model:
+    """As those of other libraries are."""
+
+    def model_dump(self) -> dict[str, Any]:
+        return {"of": "a model"}
+
+
+class Everything(Spider):
+    """A method for each way to give something back."""
+
+    def nothing(self, page: Page) -> None:
+        return None
+
+    def one(self, page: Page) -> Any:
+        return {"one": 1}
+
+    def some(self, page: Page) -> Any:
+        return [{"one": 1}, None, page.visit("/2"), Book("T", datetime.date(2026, 1, 2))]
+
+    def generator(self, page: Page) -> Iterator[Any]:
+        yield {"one": 1}
+        yield Model()
+
+    async def later(self, page: Page) -> Any:
+        await asyncio.sleep(0)
+        return {"one": 1}
+
+    async def stream(self, page: Page) -> AsyncIterator[Any]:
+        for n in range(2):
+            await asyncio.sleep(0)
+            yield {"n": n}
+
+    def text(self, page: Page) -> Any:
+        yield {"one": 1}
+        yield "text"
+
+    def foreign(self, page: Page) -> Any:
+        return {"it": object()}
+
+    def broken(self, page: Page) -> Any:
+        yield {"one": 1}
+        raise KeyError("key")
+
+    def endless(self, page: Page) -> Any:
+        while True:
+            yield {"text": "x" * 100_000}
+
+    def _own(self, page: Page) -> Any:
+        return {"secret": 1}
+
+    number = 5
+
+
+async def _plainly(work: Coroutine[Any, Any, Yielded]) -> Yielded:
+    return await work
+
+
+async def _call(callback: str) -> Yielded:
+    answer = Answer(url=URL, status=200, headers=(("content-type", "text/html"),), body=HTML, started_at=5.0)
+    visit = Visit(url=URL, meta={"callback": callback})
+    return await Spiders({"E": Everything}).read("E", "crawl", answer, parse(HTML, url=URL), visit, _plainly)
+
+
+@pytest.mark.parametrize(
+    ("callback", "data"),
+    [
+        ("nothing", []), ("one", [{"one": 1}]), ("some", [{"one": 1}, {"title": "T", "when": "2026-01-02"}]),
+        ("generator", [{"one": 1}, {"of": "a model"}]), ("later", [{"one": 1}]), ("stream", [{"n": 0}, {"n": 1}]),
+    ],
+)  # fmt: skip
+async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: list[Any]) -> None:
+    yielded = await _call(callback)
+    assert [item.data for item in yielded.items] == data
+    assert [item.number for item in yielded.items] == list(range(1, len(data) + 1))
+    for item in yielded.items:
+        assert item.key == ("crawl", f"{URL}#E/{item.number}")
+    assert len(yielded.follows) == (callback == "some")
+
+
+@pytest.mark.parametrize(
+    ("callback", "reason", "told"),
+    [
+        ("text", "spider: InvalidInput", "A spider yielded str"),
+        ("foreign", "spider: InvalidInput", "object is no plain value"),
+        ("broken", "spider: KeyError", "KeyError: 'key'"),
+        ("endless", "spider: yields too much", ""),
+        ("absent", "spider: no method absent", ""),
+        ("_own", "spider: no method _own", ""),
+        ("number", "spider: no method number", ""),
+        ("parse", "spider: NotImplementedError", "Everything has no method parse"),
+    ],
+)
+async def test_what_a_spider_does_wrong_fails_its_page(
+    callback: str, reason: str, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SpiderFailed) as failed:
+        await _call(callback)
+    assert failed.value.reason == reason
+    assert told in failed.value.trace
+    # It is shown to whoever looks at the screen, with the user's own lines alone.
+    shown = capfd.readouterr().err
+    assert told in shown if told else not shown
+    assert "worker/" not in failed.value.trace
+
+
+async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture[str]) -> None:
+    spiders = Spiders({"E": Everything})
+    answer = Answer(url=URL, status=200, body=HTML)
+    for _ in range(3):
+        with pytest.raises(SpiderFailed):
+            await spiders.read("E", "c", answer, Parsed(), Visit(url=URL, meta={"callback": "broken"}), _plainly)
+    assert capfd.readouterr().err.count("KeyError: 'key'") == 1
+
+
+async def test_a_page_is_to_blame_while_its_spider_runs_and_not_while_it_waits(tmp_path: Path) -> None:
+    path = tmp_path / "note"
+    blame = Blame(str(path), 0.0)
+    seen: list[tuple[str, int]] = []
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        seen.append(read(path))
+        waiting.set()
+        try:
+            await go_on.wait()
+        except asyncio.CancelledError:
+            seen.append(read(path))
+            raise
+        seen.append(read(path))
+        return "done"
+
+    async def run() -> str:
+        return await Blamed(work(), blame, "token", 7)
+
+    task = asyncio.create_task(run())
+    await waiting.wait()
+    assert read(path) == ("", 0)
+    go_on.set()
+    assert await task == "done"
+    waiting.clear()
+    go_on.clear()
+    task = asyncio.create_task(run())
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == [("token", 7)] * 4
+    assert read(path) == ("", 0)
+
+
+class Starting(Spider):
+    name = "starter"
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield "http://a.example"
+        yield Follow(url="http://b.example/x", callback="list", data={"page": 1}, priority=4)
+
+
+async def test_a_spider_says_where_to_start() -> None:
+    one, two = await first_visits(Starting)
+    assert (one.url, one.found, one.meta) == ("http://a.example/", "seed", {})
+    assert (two.url, two.priority, two.meta) == ("http://b.example/x", 4, {"callback": "list", "data": {"page": 1}})
+    assert name_of(Starting) == "starter"
+    assert name_of(Everything) == "Everything"
+
+
+@pytest.mark.parametrize(
+    ("urls", "told"),
+    [
+        ((), "has nothing to start from"), (("no url",), "is not a URL"), ((5,), "start of Bad gives int"),
+        (5, "start of Bad failed: TypeError"),
+    ],
+)  # fmt: skip
+async def test_a_start_that_cannot_be_is_one_sentence(urls: Any, told: str) -> None:
+    class Bad(Spider):
+        def start(self) -> Any:
+            return iter(urls)
+
+    with pytest.raises(InvalidInput, match=told):
+        await first_visits(Bad)
+
+
+def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("NAME = 'from beside'\n")
+    (tmp_path / "json.py").write_text(
+        "import dataclasses\nimport shoal\nfrom beside import NAME\n\n@dataclasses.dataclass\nclass It:\n    x: int\n\n"
+        "class Books(shoal.Spider):\n    name = NAME.replace(' ', '-')\n"
+    )
+    spider = load(f"{tmp_path}/json.py:Books")
+    assert name_of(spider) == "from-beside"
+    import json
+
+    assert json.loads("1") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "told"),
+    [
+        (None, "Books", "There is no file"),
+        ("x = 1", "Books", "it has none"),
+        ("import shoal\nclass Other(shoal.Spider): pass", "Books", "it has Other"),
+        ("class Books: pass", "Books", "A spider is a subclass"),
+        ("def f(:\n  pass", "Books", "in line 1 of"),
+        ("x = 1\nraise ValueError('no')", "Books", r"ValueError: no, in line 2 of .*spider\.py"),
+        ("import sys\nsys.exit(1)", "Books", "SystemExit"),
+        ("import shoal\nclass Books(shoal.Spider): name = 'a b'", "Books", "spider is 'a b'"),
+        ("", "not a name", "write FILE.py:Class"),
+    ],
+)
+def test_a_spider_that_cannot_be_loaded_is_one_sentence(
+    tmp_path: Path, source: str | None, name: str, told: str
+) -> None:
+    path = tmp_path / "spider.py"
+    if source is not None:
+        path.write_text(source)
+    with pytest.raises(InvalidInput, match=told) as failed:
+        load(f"{path}:{name}")
+    assert "\n" not in str(failed.value)
