@@ -19,7 +19,7 @@ HOSTS, VISITS = 16, 8
 BATCH = HOSTS * VISITS
 # 250 URLs for each of 16 shards: one full call to each.
 _FILL = 4000
-_CRAWL = "bench"
+CRAWL = "bench"
 PHASES = ("lease", "add", "acknowledge")
 
 
@@ -50,7 +50,7 @@ class Workload:
         await workload.drain()
         await frontier.crawls.finish("warm-up")
         await frontier.crawls.delete("warm-up")
-        await frontier.crawls.create(_CRAWL, Limits(delay_seconds=0))
+        await frontier.crawls.create(CRAWL, Limits(delay_seconds=0))
         return workload
 
     def urls(self, of_host: str, count: int) -> list[str]:
@@ -74,7 +74,7 @@ class Workload:
             await adding
         self.pages = first + count
 
-    async def cycle(self, batches: int, rounds: int, hosts: int = HOSTS, visits: int = VISITS) -> dict[str, Cost]:
+    async def cycle(self, batches: int, rounds: int) -> dict[str, Cost]:
         """Lease batches, add as many URLs to the same hosts (links of the pages), acknowledge; each phase metered."""
         costs = {phase: Cost() for phase in PHASES}
         for _ in range(rounds):
@@ -82,7 +82,7 @@ class Workload:
             held: list[list[Lease]] = []
             with metered(self.server, costs["lease"]):
                 for _ in range(batches):
-                    held.append(await self.frontier.lease(hosts=hosts, visits=visits))
+                    held.append(await self.frontier.lease(hosts=HOSTS, visits=VISITS))
             links = [[link for one in batch for link in self.urls(one.host, len(one.visits))] for batch in held]
             with metered(self.server, costs["add"]):
                 for part in links:
@@ -124,7 +124,7 @@ class Workload:
         )
 
     async def _add(self, urls: list[str]) -> int:
-        added = await self.frontier.add(_CRAWL, urls)
+        added = await self.frontier.add(CRAWL, urls)
         if added.new != len(urls):
             raise RuntimeError(f"Of {len(urls)} new URLs {added.new} were taken: the measurement is void.")
         return added.new

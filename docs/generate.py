@@ -1,7 +1,7 @@
 """Write the parts of docs/ that come from the code, and check that the documentation holds.
 
-Owns everything between `<!-- generated: NAME -->` and `<!-- end -->` in docs/: the index, the table of settings, the
-tree of errors. With --check nothing is written; each difference, dead link, unlinked page and stray word is one line,
+Owns everything between `<!-- generated: NAME -->` and `<!-- end -->` in docs/: the index, settings, the tree of errors,
+the HTTP API, events of logs, metrics. With --check nothing is written; each difference, dead link, unlinked page and stray word is one line,
 and the exit code is 1.
 
     python docs/generate.py [--check]
@@ -9,6 +9,7 @@ and the exit code is 1.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -21,6 +22,7 @@ from shoal import errors, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+SOURCES = ROOT / "src/shoal"
 FOLDERS = {
     "guides": "How to do one thing, step by step",
     "concepts": "How Shoal works, and why",
@@ -154,6 +156,80 @@ def api_tables() -> str:
     return "\n".join(lines).strip()
 
 
+def log_events() -> str:
+    """What `--log json` writes: each event with the fields that the commands give it."""
+    from shoal.cli.log import EVENTS
+
+    given = event_fields()
+    for name in sorted(given.keys() - EVENTS.keys()):
+        raise Problem(f"src/shoal/cli/log.py: the event {name} is not in EVENTS")
+    lines = ["| event | fields | meaning |", "| --- | --- | --- |"]
+    for name, meaning in EVENTS.items():
+        lines.append(f"| `{name}` | {', '.join(f'`{field}`' for field in given.get(name, ()))} | {meaning} |")
+    return "\n".join(lines)
+
+
+def event_fields() -> dict[str, list[str]]:
+    """The keywords of every `say` and `warn` in the commands, by the event they name."""
+    from shoal.cli.log import EVENTS
+
+    found: dict[str, list[str]] = {}
+    for path in sorted((SOURCES / "cli").glob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for call in ast.walk(function):
+                if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("say", "warn")):
+                    continue
+                keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+                default = ast.Constant("note" if getattr(call.func, "id", "") == "say" else "warning")
+                event = keywords.pop("event", default)
+                fields = [name for name in keywords if name]
+                if None in keywords:
+                    fields += _keys_before(call, function)
+                if isinstance(event, ast.Constant):
+                    names = [str(event.value)]
+                elif isinstance(event, ast.JoinedStr):
+                    start = str(getattr(event.values[0], "value", ""))
+                    # Troubles are told by name; the other events of a worker come from its supervisor.
+                    names = [name for name in EVENTS if name.startswith(start) and name != "worker.trouble"]
+                else:
+                    continue
+                for name in names:
+                    known = found.setdefault(name, [])
+                    known += [field for field in fields if field not in known]
+    return found
+
+
+def _keys_before(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The keys of the dicts that a function has put together by the time of this call."""
+    return [
+        str(key.value)
+        for node in ast.walk(function)
+        if isinstance(node, ast.AnnAssign | ast.AugAssign) and isinstance(node.value, ast.Dict)
+        if node.lineno < call.lineno
+        for key in node.value.keys
+        if isinstance(key, ast.Constant)
+    ]
+
+
+def metrics_table() -> str:
+    """The metrics of an empty store with one worker, as they are scraped."""
+    from shoal.api.fleet import Stats, _families
+    from shoal.frontier.workers import Worker
+    from shoal.model.crawl import Counts
+
+    nothing = Stats(
+        crawls={}, counts=Counts(), workers=0, pages_per_second=0, hosts_ready=0, hosts_cooling=0, lease_age_seconds=0
+    )
+    lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for family in _families(nothing, [Worker(name="", seen_seconds_ago=0, info={})], 0):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
+        lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+    return "\n".join(lines)
+
+
 def _paragraph(text: str) -> str:
     return " ".join(text.split())
 
@@ -177,6 +253,8 @@ GENERATED = {
     DOCS / "reference/settings.md": ("settings", settings_table),
     DOCS / "reference/errors.md": ("errors", errors_tree),
     DOCS / "reference/api.md": ("api", api_tables),
+    DOCS / "reference/logs.md": ("logs", log_events),
+    DOCS / "reference/metrics.md": ("metrics", metrics_table),
 }
 
 

@@ -25,6 +25,7 @@ from urllib.parse import quote
 
 import aio_pika
 import confluent_kafka
+import trustme
 from aio_pika.abc import AbstractChannel
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -41,6 +42,7 @@ class Rabbit:
     folder: Path
     argv: list[str]
     port: int
+    tls_port: int
     environ: dict[str, str]
     user: dict[str, Any]
     process: subprocess.Popen[bytes] | None = field(default=None)
@@ -123,10 +125,17 @@ def rabbitmq() -> Iterator[Rabbit]:
         entry = pwd.getpwnam("rabbitmq")
         user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
         os.chown(folder, entry.pw_uid, entry.pw_gid)
-    port, mapper_port = free_port(), free_port()
+    port, tls_port, mapper_port = free_port(), free_port(), free_port()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate = authority.issue_cert("localhost")
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     (folder / "plugins").write_text("[].")
     (folder / "rabbitmq.conf").write_text(
         f"default_user = shoal\ndefault_pass = {PASSWORD}\nloopback_users = none\nlog.file.level = warning\n"
+        f"listeners.ssl.1 = 127.0.0.1:{tls_port}\nssl_options.cacertfile = {folder}/ca.pem\n"
+        f"ssl_options.certfile = {folder}/cert.pem\nssl_options.keyfile = {folder}/key.pem\n"
     )
     environ = {
         "PATH": place, "HOME": str(folder), "LANG": "C.UTF-8", "ERL_EPMD_PORT": str(mapper_port),
@@ -142,7 +151,7 @@ def rabbitmq() -> Iterator[Rabbit]:
         [mapper, "-port", str(mapper_port), "-address", "127.0.0.1"], env=environ, stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **user,
     )  # fmt: skip
-    broker = Rabbit(folder, [server], port, environ, user)
+    broker = Rabbit(folder, [server], port, tls_port, environ, user)
     try:
         broker.start()
         yield broker

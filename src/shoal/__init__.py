@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.client import AsyncClient, Client
     from shoal.coordinator import Coordinator
     from shoal.crawling import crawl
     from shoal.frontier import Done, Frontier, Host
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Added",
+    "AsyncClient",
+    "Client",
     "Coordinator",
     "Counts",
     "Crawl",
@@ -35,8 +38,9 @@ __all__ = [
 
 # The others are in shoal.model.
 _HOMES = {
-    "Coordinator": "coordinator", "Done": "frontier", "Follow": "spider", "Frontier": "frontier", "Host": "frontier",
-    "Page": "spider", "Spider": "spider", "Store": "store", "crawl": "crawling",
+    "AsyncClient": "client", "Client": "client", "Coordinator": "coordinator", "Done": "frontier", "Follow": "spider",
+    "Frontier": "frontier", "Host": "frontier", "Page": "spider", "Spider": "spider", "Store": "store",
+    "crawl": "crawling",
 }  # fmt: skip
 
 

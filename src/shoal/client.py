@@ -30,6 +30,7 @@ T = TypeVar("T")
 _MOST_BYTES = 64_000_000
 # The server closes connections that were silent for longer.
 _IDLE_SECONDS = 10.0
+_PATIENT_TRIES, _LONGEST_SECONDS = 10, 10.0
 _NAMED = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 
 
@@ -174,14 +175,20 @@ class Client:
                 return
 
     def _ask(self, method: str, path: str, body: Answer | None = None) -> Answer:
-        with self._lock:
-            status, raw = self._answer(method, path, body)
+        for _ in range(_PATIENT_TRIES):
+            with self._lock:
+                status, raw, wait = self._answer(method, path, body)
+            if status != 429:
+                break
+            # Nothing was done: who asks too often is told when to come back.
+            time.sleep(min(float(wait) if wait.isdigit() else 1.0, _LONGEST_SECONDS))
         if status >= 400:
             raise _refusal(status, raw)
         answer: Answer = json.loads(raw) if raw else {}
         return answer
 
-    def _answer(self, method: str, path: str, body: Answer | None) -> tuple[int, bytes]:
+    def _answer(self, method: str, path: str, body: Answer | None) -> tuple[int, bytes, str]:
+        """Status, body, and what Retry-After says."""
         if self._connection is not None and time.monotonic() - self._used_mono > _IDLE_SECONDS:
             self._drop()
         if self._connection is None:
@@ -193,7 +200,7 @@ class Client:
             self._drop()
             raise self._away(error) from None
         self._used_mono = time.monotonic()
-        return response.status, raw
+        return response.status, raw, response.getheader("Retry-After", "")
 
     def _send(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Answer | None

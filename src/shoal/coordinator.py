@@ -146,7 +146,7 @@ class Coordinator:
         self._place = Workplace(self._settings)
         self._supervisor = Supervisor(
             flags=orders(self._settings), workers=self._workers, folder=self._place.folder, on_event=self._hear,
-            spiders=self._spiders, plain=not self._spiders,
+            spiders=self._spiders, plain=not self._spiders, shared=True,
         )  # fmt: skip
         try:
             self._frontier = await Frontier.from_settings(self._settings)
@@ -174,9 +174,10 @@ class Coordinator:
         return control.is_gathered(crawl, named=named)
 
     async def _stats(self) -> Stats:
-        found = [crawl async for crawl in self._frontier.crawls.all()]
-        counts = [await self._frontier.crawls.count(crawl.id) for crawl in found if not crawl.spec.get("parent")]
-        hosts = [await self._frontier.hosts.waiting(spider) for spider in {crawl.limits.spider for crawl in found}]
+        every = [crawl async for crawl in self._frontier.crawls.all()]
+        found = [crawl for crawl in every if not crawl.spec.get("parent")]
+        counts = [await self._frontier.crawls.count(crawl.id) for crawl in found]
+        hosts = [await self._frontier.hosts.waiting(spider) for spider in {crawl.limits.spider for crawl in every}]
         total, now = self._supervisor.total(), time.monotonic()
         then, pages, requests = self._asked
         self._asked = (now, total.pages, total.requests)

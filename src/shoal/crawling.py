@@ -11,6 +11,7 @@ with a crawl that was interrupted.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import re
 import shutil
@@ -34,7 +35,7 @@ from shoal.model.visit import Visit
 from shoal.settings import Settings, load
 from shoal.sinks.caller import CHANNELS, Channel
 from shoal.spider import Spider, name_of
-from shoal.worker.conduct import CALLER
+from shoal.worker.conduct import CALLER, lane_of
 from shoal.worker.spiders import Spiders, first_visits
 from shoal.worker.worker import Worker
 
@@ -55,12 +56,14 @@ class Crawling:
         self._request = request
         self._first = first
         self._spiders = {name_of(spider): spider for spider in spiders}
-        self._temporary = tempfile.mkdtemp(prefix="shoal-crawl-") if folder is None else ""
-        where = msgspec.structs.replace(settings.store, url="", folder=folder or self._temporary)
-        self._settings = msgspec.structs.replace(settings, store=where)
+        self._folder = folder
+        self._temporary = ""
+        self._settings = settings
         self._output = f"{CALLER}{request.name}"
+        self._lane = lane_of(request.name)
         self._channel = Channel()
-        self._stopping: asyncio.Event | None = None
+        self._stopping = asyncio.Event()
+        self._started = False
         self._background: Background | None = None
         self.counts = Counts()
 
@@ -86,27 +89,35 @@ class Crawling:
         background, self._background = self._background, None
         if background is None:
             return
+        atexit.unregister(self.stop)
         CHANNELS.pop(self._output, None)
-        stopping = self._stopping
-        if stopping is not None:
-            background.call(stopping.set)
-        with contextlib.suppress(BaseException):
-            self._running.result()
-        background.close()
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        background.call(self._stopping.set)
+        try:
+            # Its error is the caller's already, unless the loop was left before.
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                self._running.result()
+        finally:
+            background.close()
+            if self._temporary:
+                shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _start(self) -> None:
-        if self._stopping is not None or self._background is not None:
+        if self._started:
             raise InvalidInput("A crawl can be iterated over once; call shoal.crawl again.")
         if self._output in CHANNELS:
             raise InvalidInput(f"Crawl {self._request.name!r} is running in this process already.")
+        self._started = True
+        if self._folder is None:
+            self._temporary = tempfile.mkdtemp(prefix="shoal-crawl-")
+        where = msgspec.structs.replace(self._settings.store, url="", folder=self._folder or self._temporary)
+        self._settings = msgspec.structs.replace(self._settings, store=where)
         CHANNELS[self._output] = self._channel
+        # A program may end while it is still in the loop; when its last objects go, no thread runs any more.
+        atexit.register(self.stop)
         self._background = Background("shoal-crawl")
         self._running = self._background.begin(self._run())
 
     async def _run(self) -> None:
-        self._stopping = asyncio.Event()
         try:
             await self._crawl(self._stopping)
         except BaseException as error:
@@ -118,14 +129,14 @@ class Crawling:
         wanted = settle(self._request)
         async with await Frontier.from_settings(self._settings) as frontier:
             spiders = Spiders(self._spiders or {"": None})
-            limits = msgspec.structs.replace(wanted.limits, spider=CALLER + self._request.spider)
+            limits = msgspec.structs.replace(wanted.limits, spider=self._lane + self._request.spider)
             policy = msgspec.structs.replace(wanted.policy, outputs=(*wanted.policy.outputs, self._output))
             await take_back(frontier, self._traces)
             begun = await begin(
                 frontier, name=wanted.name, seeds=wanted.urls, visits=self._first, limits=limits, policy=policy
             )  # fmt: skip
             if begun.how is not How.FINISHED:
-                worker = Worker(frontier, self._settings, spiders=spiders, lane=CALLER)
+                worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
                 with self._traced(frontier.worker):
                     working = asyncio.create_task(worker.run())
                     await self._until_over(frontier, wanted.name, working, stopping)

@@ -159,6 +159,8 @@ def test_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
         assert found[0].status == 200
         refused = next(got for got in found if got.status == 429)
         assert int(refused.headers["retry-after"]) >= 1
+        # A client waits as long as it is told to.
+        assert [api.client.stats()["workers"] for _ in range(3)] == [0] * 3
         guesses = [api.ask("GET", "/v1/workers", Authorization=f"Bearer {n}").status for n in range(15)]
         assert guesses[0] == 401
         assert guesses[-1] == 429

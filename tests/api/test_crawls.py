@@ -105,6 +105,7 @@ def test_pausing_and_stopping_reach_all_workers_within_two_seconds(crawls: Crawl
     tree = crawls.site.plant(3000, hosts)
     crawl = begin(client, *(tree.url(n) for n in range(3)), scope="any", delay_seconds=0.02)
     wait_until(lambda: all(len(crawls.site.requests(host)) > 5 for host in hosts), "all hosts are asked")
+    wait_until(lambda: client.crawl(crawl)["counts"]["waiting"] > 100, "there is more to do than workers hold")
     getattr(client, verb)(crawl)
     at = time.monotonic()
     wait_until(lambda: client.crawl(crawl)["counts"]["leased"] == 0, "nothing is open", 10)
@@ -277,6 +278,8 @@ def test_workers_and_metrics_say_what_there_is(crawls: Crawls, api: Served, clie
     client.pause(crawl)
     wait_until(lambda: client.crawl(crawl)["counts"]["leased"] == 0, "nothing is leased")
     left = client.crawl(crawl)["counts"]
+    # Who looks for work finds none, and puts the host aside.
+    assert crawls.do(crawls.frontier.lease(hosts=1)) == []
     (waits,) = [one for one in client.hosts() if one["name"] == host]
     assert waits["crawls"] == {crawl: left["waiting"]}, "hosts of a paused crawl are listed, too"
     metrics = api.ask("GET", "/metrics").raw.decode()
@@ -293,7 +296,7 @@ def test_workers_and_metrics_say_what_there_is(crawls: Crawls, api: Served, clie
 
 
 def test_what_cannot_be_meant_is_refused_in_a_sentence(client: Client, api: Served) -> None:
-    for request in (
+    meaningless: tuple[dict[str, Any], ...] = (
         {"seeds": []},
         {"seeds": ["mailto:a@b"]},
         {"seeds": ["http://a/"], "max_pages": "many"},
@@ -303,7 +306,8 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(client: Client, api: Serv
         {"seeds": ["http://a/"], "outputs": ["gopher://x"]},
         {"seeds": ["http://a/"], "outputs": ["unknown"]},
         {"seeds": ["http://a/"], "notify": "ftp://a/"},
-    ):
+    )
+    for request in meaningless:
         with pytest.raises(ShoalError) as refused:
             client.submit(**request)
         assert str(refused.value).endswith("."), request

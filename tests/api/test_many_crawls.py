@@ -41,7 +41,8 @@ def test_crawls_that_share_hosts_get_their_share_and_their_counts_are_exact(tmp_
         for crawl, seed in seeds.items():
             request = {"priority": PRIORITIES[crawl % 3], "scope": "any", "delay_seconds": DELAY, "outputs": ["main"]}
             if crawl in EXPIRED:
-                request["expires_at"] = time.time() + 3.0
+                # The first before anybody works, the others while they do, or after it.
+                request["expires_at"] = time.time() + (0.05 if crawl == EXPIRED[0] else 3.0)
             client.submit(seeds=[seed], name=f"c{crawl}", **request)
         for crawl in PAUSED:
             client.pause(f"c{crawl}")
@@ -53,7 +54,7 @@ def test_crawls_that_share_hosts_get_their_share_and_their_counts_are_exact(tmp_
             crawls.hire(2)
             shell.start("worker", "--folder", tmp_path / "store", "--workers", 2, *LOCAL)
             wait_until(lambda: len(client.workers()) == 4, "both groups are there")
-            wait_until(lambda: len(site.requests()) > 100, "they work")
+            wait_until(lambda: len(site.requests()) > 40, "they work")
             for crawl in STOPPED[1:]:
                 client.stop(f"c{crawl}")
             others = [crawl for crawl in range(CRAWLS) if crawl not in PAUSED]
@@ -61,7 +62,7 @@ def test_crawls_that_share_hosts_get_their_share_and_their_counts_are_exact(tmp_
                 client.wait(f"c{crawl}", timeout_seconds=120)
             wait_until(lambda: client.stats()["counts"]["leased"] == 0, "what was leased has ended")
             asked = Counter(request.path.split("/")[1] for request in site.requests() if not request.is_robots)
-            assert not any(str(crawl) in asked for crawl in [*PAUSED, STOPPED[0]])
+            assert not any(str(crawl) in asked for crawl in [*PAUSED, STOPPED[0], EXPIRED[0]])
             _judge_shares(site.requests())
             for crawl in PAUSED:
                 client.resume(f"c{crawl}")
@@ -86,9 +87,11 @@ def test_crawls_that_share_hosts_get_their_share_and_their_counts_are_exact(tmp_
             assert counts["admitted"] == counts["stored"] + counts["failed"] + counts["excluded"], one
             assert counts["stored"] == stored[f"c{crawl}"], one
             assert counts["stored"] == sum(request.path.startswith(f"/{crawl}/") for request in requests), one
-            wanted = "stopped" if crawl in STOPPED else "expired" if crawl in EXPIRED else "finished"
-            assert one["state"] == wanted, one
-            if wanted == "finished":
+            wanted = {"stopped"} if crawl in STOPPED else {"expired"} if crawl == EXPIRED[0] else {"finished"}
+            if crawl in EXPIRED[1:]:
+                wanted = {"expired", "finished"}
+            assert one["state"] in wanted, one
+            if one["state"] == "finished":
                 assert counts["stored"] == counts["admitted"] == PAGES, one
 
 

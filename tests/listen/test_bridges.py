@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
 
+from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
+from shoal.listen import open_source
 from tests.brokers import PASSWORD, Kafka, Rabbit, kafka, rabbitmq
 from tests.servers import Server, server, wait_until
 from tests.site.site import serving
@@ -228,20 +231,37 @@ def test_what_cannot_be_used_is_kept_with_the_reason_and_the_rest_goes_on(
 
 def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
     ask = {"appid": "app", "uuid": "u1", "crawlid": "3"}
-    post.send([
-        request_of(3), json.dumps({"action": "info", **ask}).encode(),
-        json.dumps({"action": "stop", **ask, "reply": f"{post.name}-own"}).encode(),
-        json.dumps({"action": "info", "appid": "app", "uuid": "u2", "crawlid": "absent"}).encode(),
-    ])  # fmt: skip
+    absent = {"appid": "app", "uuid": "u2", "crawlid": "absent"}
+    post.send([request_of(3)])
     if "amqp" in post.uri:
         # A queue of one's own is made by whoever wants it.
         post_queue(post)
     running = listening(shell, post, store)
+    wait_until(lambda: crawls(store), "the crawl is there")
+    post.send([json.dumps({"action": "info", **asked}).encode() for asked in (ask, absent)])
     answers = {answer["uuid"]: answer for answer in post.read("replies", 2)}
     assert (answers["u1"]["crawlid"], answers["u1"]["total_pending"]) == ("3", 1)
     assert "has no crawl 'absent'" in answers["u2"]["error"]
+    post.send([json.dumps({"action": "stop", **ask, "reply": f"{post.name}-own"}).encode()])
     (own,) = post.read("own", 1)
     assert (own["action"], own["total_purged"]) == ("stop", 1)
+    assert running.end(signal.SIGTERM).code == 0
+
+
+def test_an_action_is_done_after_the_requests_before_it(shell: Shell, store: Server, valkey: Server) -> None:
+    asked = [
+        message
+        for number in range(0, 60, 3)
+        for message in (
+            request_of(number),
+            json.dumps({"action": "stop", "appid": "app", "uuid": str(number), "crawlid": str(number)}).encode(),
+        )
+    ]
+    valkey.ask("LPUSH", "ordered", *asked)
+    running = shell.start("listen", f"{valkey.url}/0/ordered", "--store", store.url)
+    wait_until(lambda: valkey.ask("LLEN", "ordered-replies") == 20, "all are answered")
+    answers = [json.loads(answer) for answer in valkey.ask("LRANGE", "ordered-replies", 0, -1)]
+    assert [answer["total_purged"] for answer in answers] == [1] * 20
     assert running.end(signal.SIGTERM).code == 0
 
 
@@ -338,6 +358,18 @@ def test_what_is_no_source_is_refused_in_one_sentence(shell: Shell, source: str,
     assert sentence in ran.err
     assert "hunter2" not in ran.err
     assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "extra"),
+    [("kafka://u:hunter2@h/x", "confluent_kafka", "kafka"), ("amqps://u:hunter2@h/x", "aio_pika", "amqp")],
+)
+def test_a_missing_package_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, source: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InvalidInput, match=rf"\*\*\*@h/x needs the package {package}, .*'shoal\[{extra}\]'\.\Z"):
+        open_source(source)
 
 
 def test_a_wrong_password_ends_the_bridge_with_one_sentence(

@@ -128,7 +128,7 @@ async def refusal(uri: str, work: Callable[[Sink], Awaitable[None]] | None = Non
     with pytest.raises(SinkRefused) as refused:
         await use()
     sentence = str(refused.value)
-    assert sentence.startswith("The output ")
+    assert sentence.startswith(("The output ", "The certificate files of the output "))
     assert sentence.endswith(".")
     assert "\n" not in sentence
     for secret in (PASSWORD, "pass%2F", "hunter2"):
@@ -323,6 +323,16 @@ async def test_what_rabbitmq_refuses_is_one_sentence(rabbit: Rabbit) -> None:
 
     await asyncio.to_thread(rabbit.do, make)
     assert (await refusal(rabbit.uri("inner"), write)).endswith("; let an administrator grant it.")
+
+
+async def test_rabbitmq_with_tls_is_trusted_by_its_certificate_alone(rabbit: Rabbit) -> None:
+    await asyncio.to_thread(bound, rabbit, "tls")
+    uri = rabbit.uri("tls", port=rabbit.tls_port).replace("amqp://", "amqps://").replace("127.0.0.1", "localhost")
+    async with opened(f"{uri}?ssl_ca_certs={rabbit.folder}/ca.pem") as sink:
+        await sink.write([page(1)], b"")
+    assert len(await asyncio.to_thread(rabbit.drain, "tls-queue")) == 1
+    assert "has a certificate that is not trusted" in await refusal(uri)
+    assert "cannot be loaded" in await refusal(f"{uri}?ssl_ca_certs=/absent.pem")
 
 
 async def test_a_message_of_rabbitmq_is_durable_and_carries_its_key(rabbit: Rabbit) -> None:

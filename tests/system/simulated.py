@@ -21,7 +21,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.control import planning
@@ -112,9 +112,9 @@ class BusyStore:
         tally = self.tally
         before = (tally.calls, tally.leases, tally.pages)
         answer = await call()
-        # A batch of the benchmarks is three calls: lease, add, acknowledge.
+        # A batch of the benchmarks is four calls: lease, add, remember, acknowledge.
         seconds = (
-            (tally.calls - before[0]) / 3 * planning.STORE_BATCH_SECONDS
+            (tally.calls - before[0]) / 4 * planning.STORE_BATCH_SECONDS
             + (tally.leases - before[1]) * planning.STORE_LEASE_SECONDS
             + (tally.pages - before[2]) * planning.STORE_PAGE_SECONDS
         )
@@ -176,7 +176,8 @@ class SimulatedWorker:
             if self._since is None:
                 self._since = self._timeline.now
             sleep = LONGEST_SLEEP_SECONDS if given.soonest_ms < 0 else given.soonest_ms / 1000 + 0.001
-            await self._sleep(min(sleep, OWN_SECONDS if alone else LONGEST_SLEEP_SECONDS))
+            left = self._since + OWN_SECONDS - self._timeline.now if alone else LONGEST_SLEEP_SECONDS
+            await self._sleep(min(sleep, max(0.001, left)))
 
         await self._fleet.store.ask(call, then)
 
@@ -243,6 +244,8 @@ class SimulatedWorker:
         async def call() -> None:
             now = self._timeline.now
             self._fleet.tally.pages += len(batch)
+            modified = "Sun, 15 Nov 2026 22:21:00 GMT"
+            await self._frontier.validators.remember(_CRAWL, [(visit.url, modified) for _, visit, _ in batch])
             await self._frontier.acknowledge_all(
                 [
                     Done(
@@ -312,7 +315,7 @@ async def simulate(
         worker.own([one.worker for one in frontiers], shards)
         timeline.at(0.0, worker.ask)
     await timeline.run(warm_seconds)
-    before = Tally(tally.calls, tally.empty, tally.leases, tally.pages, tally.busy_seconds)
+    before = replace(tally)
     await timeline.run(warm_seconds + seconds)
     for frontier in frontiers:
         await frontier.close()
@@ -321,6 +324,6 @@ async def simulate(
         pages / seconds,
         (tally.busy_seconds - before.busy_seconds) / seconds,
         pages / max(1, tally.leases - before.leases),
-        pages / max(1, tally.calls - before.calls) * 3,
+        pages / max(1, tally.calls - before.calls) * 4,
         (tally.empty - before.empty) / pages,
     )

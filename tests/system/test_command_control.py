@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.servers import wait_until
 from tests.site.answers import page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=20) as site:
-        yield site
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell: Shell) -> None:

@@ -8,28 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.servers import alive, wait_until
 from tests.site.answers import Answer, page, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell, command_line
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=60) as site:
-        yield site
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def test_a_site_is_crawled_to_its_end(site: Site, shell: Shell) -> None:

@@ -27,7 +27,7 @@ def test_every_command_and_flag_is_in_the_reference(name: str) -> None:
 
 
 def test_the_reference_names_no_flag_that_is_not_there() -> None:
-    known = {"--help"}
+    known = {"--help", "--version"}
     for name in COMMANDS:
         known |= {flag for param in import_module(f"shoal.cli.{name}").command.params for flag in param.opts}
     assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= known

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ LIMITED = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {1})); "
     "from shoal.cli.program import run; run(['doctor'])"
 )
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def findings(ran: Ran) -> dict[str, str]:

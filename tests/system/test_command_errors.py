@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,6 @@ from tests.servers import free_port
 from tests.system.commanding import LOCAL, Shell
 
 URL = "http://127.0.0.1:9/"
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import io
 import itertools
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,10 @@ from shoal.model.record import Item, Record
 from shoal.sinks import open_sink
 from shoal.sinks.sqlite import DEFINITIONS
 from tests.site.answers import page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import Shell
 
 COLUMNS = Record.__struct_fields__
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=10) as site:
-        yield site
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def stored(folder: Path, rows: list[dict[str, Any]], columns: tuple[str, ...] = COLUMNS) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,8 @@ from shoal.cli.crawl import command
 from shoal.cli.crawl_file import _checked
 from shoal.cli.program import run
 from tests.site.answers import page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import Shell
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=10) as site:
-        yield site
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def told(shell: Shell, crawl: str) -> dict[str, Any]:

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.servers import wait_until
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import LOCAL, Running, Shell
 
 pytestmark = pytest.mark.chaos
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=20) as site:
-        yield site
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def deaths(running: Running) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
@@ -12,13 +11,6 @@ import pytest
 from shoal.control import planning
 from shoal.control.planning import plan
 from tests.system.commanding import ROOT, Shell
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def planned(shell: Shell, *args: object) -> dict[str, Any]:
@@ -40,29 +32,86 @@ def test_one_host_is_limited_by_politeness_and_more_machines_cannot_help(shell: 
 
 
 def test_too_few_workers_are_the_limit_and_it_says_how_many_help(shell: Shell) -> None:
-    told = planned(shell, "--pages", "10M", "--hosts", "12k", "--workers", 2, "--page-size", "10kb")
-    # 12,000 hosts / 1.2 s = 10,000 pages/s for all of them, 400 for one worker
+    told = planned(shell, "--pages", "10M", "--hosts", "2400", "--workers", 2, "--page-size", "10kb")
+    # 2,400 hosts / 1.2 s = 2,000 pages/s for all of them, 400 for one worker
     assert told["limit"] == "workers"
-    assert told["workers_useful"] == 10_000 / planning.WORKER_PAGES_A_SECOND
+    assert told["workers_useful"] == 2000 / planning.WORKER_PAGES_A_SECOND
     assert told["pages_a_second"] == 2 * planning.WORKER_PAGES_A_SECOND
     assert told["bytes_a_second"] == told["pages_a_second"] * 10_000
     assert told["bytes_total"] == 10**11
-    ran = shell.run("plan", "--pages", "10M", "--hosts", "12k", "--workers", 2)
+    ran = shell.run("plan", "--pages", "10M", "--hosts", "2400", "--workers", 2)
     assert "cannot help" not in ran.err
     assert f"workers: {told['workers_useful']} would go as fast" in ran.out
 
 
 def test_without_a_number_of_workers_there_are_as_many_as_help() -> None:
-    made = plan(pages=10**7, hosts=12_000, delay=1, response=0.2, page_bytes=1)
+    made = plan(pages=10**7, hosts=2400, delay=1, response=0.2, page_bytes=1)
     assert (made.workers, made.limit) == (made.workers_useful, "politeness")
-    more = plan(pages=10**7, hosts=12_000, delay=1, response=0.2, page_bytes=1, workers=made.workers + 10)
+    more = plan(pages=10**7, hosts=2400, delay=1, response=0.2, page_bytes=1, workers=made.workers + 10)
     assert more.pages_a_second == made.pages_a_second
 
 
 def test_a_million_hosts_are_more_than_one_server_of_the_store_serves(shell: Shell) -> None:
     ran = shell.run("plan", "--pages", "1B", "--hosts", "1M")
-    assert "the store: one server does" in ran.out
-    assert "use a cluster" in ran.err
+    told = planned(shell, "--pages", "1B", "--hosts", "1M")
+    # A delay of 1 s leaves room for one visit in a lease.
+    cost = planning.STORE_PAGE_SECONDS + planning.STORE_LEASE_SECONDS + planning.STORE_BATCH_SECONDS / 64
+    assert (told["limit"], told["visits_a_lease"]) == ("store", 1)
+    assert told["pages_a_second"] == pytest.approx(1 / cost)
+    # 1,000,000 hosts / 1.2 s
+    assert told["nodes_useful"] == math.ceil(833_333.3 * cost)
+    assert "the store: 1 server of it" in ran.out
+    assert f"a cluster would, of up to {told['nodes_useful']:,} nodes" in ran.err
+
+
+def test_nodes_share_pages_and_memory_until_something_else_is_the_limit(shell: Shell) -> None:
+    one = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1)
+    four = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1, nodes=4)
+    assert four.pages_a_second == pytest.approx(4 * one.pages_a_second)
+    assert four.workers == pytest.approx(4 * one.workers, abs=3)
+    assert (four.store_bytes_most, four.node_bytes_most) == (one.store_bytes_most, one.store_bytes_most // 4)
+    few = plan(pages=10**9, hosts=2400, delay=1, response=0.2, page_bytes=1, nodes=4)
+    assert (few.limit, few.nodes_useful) == ("politeness", 1)
+    assert few.pages_a_second == pytest.approx(2000)
+    slow = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1, workers=2, nodes=4)
+    assert (slow.limit, slow.nodes_useful) == ("workers", 1)
+    ran = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 4)
+    assert "52.5 GB if every URL waits at once, 13.1 GB on each of 4 nodes" in ran.out
+
+
+def test_a_server_that_would_have_to_hold_too_much_is_warned_of(shell: Shell) -> None:
+    ran = shell.run("plan", "--pages", "2B", "--hosts", "1M")
+    assert "One server of the store may have to hold 105 GB: with --nodes 2 each has no more than 64.0 GB." in ran.err
+    assert "may have to hold" not in shell.run("plan", "--pages", "2B", "--hosts", "1M", "--nodes", 2).err
+
+
+def test_more_nodes_than_shards_are_warned_of(shell: Shell) -> None:
+    assert "set it to 17 or a multiple" in shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 17).err
+    assert "shards" not in shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 16).err
+
+
+@pytest.mark.parametrize(
+    ("delay", "response", "visits", "place_seconds"),
+    # 2 s hold so many visits; between them the place is kept for the gap.
+    [(1, 0.2, 1, 0.2), (0.5, 0.4, 2, 0.4 + 0.5 / 2), (0.2, 0.3, 3, 0.3 + 0.3 * 2 / 3), (0, 0.2, 10, 0.2)],
+)
+def test_a_lease_keeps_its_place_in_the_gaps_between_its_visits(
+    delay: float, response: float, visits: int, place_seconds: float
+) -> None:
+    made = plan(pages=10**6, hosts=10**6, delay=delay, response=response, page_bytes=1, workers=1)
+    assert made.visits_a_lease == visits
+    assert made.worker_pages_a_second == pytest.approx(min(400, 200 / place_seconds))
+
+
+def test_large_pages_take_more_of_a_worker_and_small_ones_as_much() -> None:
+    usual, small, large = (
+        plan(pages=10**6, hosts=10**6, delay=1, response=0.2, page_bytes=size, workers=1)
+        for size in (planning.PAGE_BYTES, 1000, 10 * planning.PAGE_BYTES)
+    )
+    assert small.pages_a_second == usual.pages_a_second == pytest.approx(10 * large.pages_a_second)
+    assert small.cpu_core_days == usual.cpu_core_days == pytest.approx(large.cpu_core_days / 10)
+    # So bandwidth stays what one core can read.
+    assert large.bytes_a_second == pytest.approx(usual.bytes_a_second)
 
 
 def test_a_server_that_is_slower_than_the_delay_is_given_as_long_as_it_took() -> None:
@@ -83,7 +132,7 @@ def test_memory_agrees_with_what_the_benchmarks_measured() -> None:
         made = plan(pages=10**6, hosts=hosts, delay=0, response=0.1, page_bytes=1)
         assert made.store_bytes_most / 10**6 == pytest.approx(measured, rel=0.03)
     done = plan(pages=2 * 10**6, hosts=200, delay=0, response=0.1, page_bytes=1)
-    assert done.store_bytes_end / done.pages == pytest.approx(8.38, rel=0.01)
+    assert done.store_bytes_end / done.pages == pytest.approx(8.38 + planning.VALIDATOR_BYTES, rel=0.01)
 
 
 def test_the_constants_are_those_of_the_page_of_benchmarks() -> None:
@@ -91,14 +140,18 @@ def test_the_constants_are_those_of_the_page_of_benchmarks() -> None:
     for line in (ROOT / "docs/reference/benchmarks.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) > 3:
-            rows[cells[1]] = cells[2]
+            rows[cells[1]] = cells[2].replace(",", "")
+    assert "one of 29 42 to 46" in (ROOT / "docs/reference/store-keys.md").read_text(encoding="utf-8")
+    assert planning.VALIDATOR_BYTES == (42 + 46) / 2
     waiting = float(rows["a waiting URL with dedup, 200 hosts"])
     seen = float(rows["a seen URL"])
     assert pytest.approx(waiting) == planning.WAITING_BYTES
     assert pytest.approx(seen) == planning.SEEN_BYTES
     assert pytest.approx(float(rows["a host with one waiting URL"]) - waiting) == planning.HOST_WAITING_BYTES
     assert pytest.approx(float(rows["a host after its only visit"]) - seen) == planning.HOST_DONE_BYTES
-    assert pytest.approx(float(rows["server CPU at 5,000,000"]) / 10**6) == planning.STORE_PAGE_SECONDS
+    assert pytest.approx(float(rows["server CPU of a page"]) / 10**6) == planning.STORE_PAGE_SECONDS
+    assert pytest.approx(float(rows["server CPU of a lease"]) / 10**6) == planning.STORE_LEASE_SECONDS
+    assert pytest.approx(float(rows["server CPU of a batch"]) / 10**6) == planning.STORE_BATCH_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -111,6 +164,7 @@ def test_the_constants_are_those_of_the_page_of_benchmarks() -> None:
         (["--pages", "10", "--hosts", "1k"], "--hosts 1,000 are more than --pages 10"),
         (["--pages", "10", "--hosts", "1", "--delay", "nan"], "--delay is not a number"),
         (["--pages", "10", "--hosts", "1", "--response", "0"], "0.0 is not in the range"),
+        (["--pages", "10", "--hosts", "1", "--nodes", "0"], "0 is not in the range"),
         (["--pages", "10", "--hosts", "1", "--page-size", "big"], "'big' is not a size"),
     ],
 )

@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -14,21 +13,8 @@ import pytest
 
 from tests.servers import wait_until
 from tests.site.answers import page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import LOCAL, Running, Shell
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=80) as site:
-        yield site
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def lines(hosts: list[str], count: int) -> list[str]:

@@ -12,14 +12,8 @@ import pytest
 from shoal import Frontier, Limits
 from shoal.model.policy import Policy
 from tests.servers import Server, server, wait_until
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=20) as site:
-        yield site
 
 
 @pytest.fixture
@@ -102,3 +96,52 @@ def test_a_worker_keeps_on_when_its_store_was_away(site: Site, store: Server, sh
     assert ran.code == 0, ran.err
     assert set(shell.rows()) == tree.walk()
     assert not site.judge(host).impolite(0.05)
+
+
+def test_crawls_of_scrapy_on_the_store_are_shown_and_in_nobodys_way(site: Site, store: Server, shell: Shell) -> None:
+    async def scrapy() -> None:
+        async with await Frontier.open(store.url) as frontier:
+            await frontier.crawls.create("books@1", Limits(spider="scrapy:books"), {"scrapy": "books"})
+            await frontier.add("books@1", ["http://127.0.0.1:1/"])
+
+    asyncio.run(scrapy())
+    (host,) = site.take()
+    tree = site.plant(5, [host])
+    worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
+    worker.until_said("1 workers of")
+    ran = shell.run("submit", tree.url(0), "--store", store.url, "--name", "ours", "--delay", "0", "--out", "p.jsonl")
+    assert ran.code == 0, ran.err
+    # The worker itself notices the end, and puts the file together.
+    wait_until(lambda: shell.counts("ours", "--store", store.url)["state"] == "finished", "the crawl ends")
+    wait_until(lambda: sorted(shell.lines("p.jsonl")) == sorted(tree.walk()), "the file is whole")
+    told = shell.counts("books@1", "--store", store.url)
+    assert (told["state"], told["policy"]["scrapy"], told["counts"]["waiting"]) == ("running", "books", 1)
+    assert worker.end(signal.SIGTERM).code == 0
+
+
+def test_a_crawl_whose_output_cannot_be_used_is_paused_and_others_go_on(
+    site: Site, store: Server, shell: Shell
+) -> None:
+    (shell.folder / "foreign.db").write_text("this is no database, but a text that somebody wrote")
+    here, there = site.take(2)
+    bad, good = site.plant(5, [here]), site.plant(5, [there])
+    worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
+    worker.until_said("1 workers of")
+    outputs = {"bad": "sqlite:foreign.db", "nameless": "warehouse", "good": "good.db"}
+    for name, output in outputs.items():
+        url = good.url(0) if name == "good" else bad.url(0)
+        ran = shell.run("submit", url, "--store", store.url, "--name", name, "--delay", "0", "--out", output)
+        assert ran.code == 0, ran.err
+    where = ("--store", store.url)
+    wait_until(lambda: shell.counts("good", *where)["state"] == "finished", "the good one ends")
+    for name in ("bad", "nameless"):
+        wait_until(lambda name=name: shell.counts(name, *where)["state"] == "paused", "it is paused")  # type: ignore[misc]
+        counts = shell.counts(name, *where)["counts"]
+        assert counts["stored"] == counts["failed"] == 0
+        worker.until_said(f"Crawl {name} is paused: ")
+    # Mended, it goes on, and nothing is missing.
+    (shell.folder / "foreign.db").unlink()
+    assert shell.run("resume", "bad", *where).code == 0
+    wait_until(lambda: shell.counts("bad", *where)["state"] == "finished", "it ends")
+    assert set(shell.rows("foreign.db")) == set(bad.walk())
+    assert worker.end(signal.SIGTERM).code == 0

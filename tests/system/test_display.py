@@ -20,17 +20,11 @@ import pytest
 
 from tests.servers import program, wait_until
 from tests.site.answers import page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell, children, command_line
 
 LABELS = ("pages", "received", "to go", "failed", "excluded", "hosts", "limit")
 NAMED = ("--user-agent", "bot/1.0 (+https://bot.example/)")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=60) as site:
-        yield site
 
 
 @pytest.fixture

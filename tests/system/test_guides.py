@@ -2,8 +2,9 @@
 
 A page shows commands in blocks of the language `console`. `$ ` begins a command; `one$ ` and `two$ ` say in which of
 two shells; `> ` goes on with it; `^C` is Ctrl-C to what runs in that shell; all other lines are what it prints. `...`
-stands for any lines. Ports, folders and the address of a site are put in the place of those of the page. Times, sizes
-and rates may differ; so may counts in a block in which something is interrupted or killed.
+stands for any lines. A block that begins with `# NAME.py` is a file of that name, in the folder of the commands. Ports,
+folders and the address of a site are put in the place of those of the page. Times, sizes and rates may differ; so may
+counts in a block in which something is interrupted or killed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "README.md",
     *(f"docs/guides/{name}.md" for name in (
-        "quickstart", "resuming", "several-machines", "responsible-crawling", "first-crawler", "spiders",
+        "quickstart", "resuming", "several-machines", "responsible-crawling", "first-crawler", "spiders", "planning",
     )),
 ]  # fmt: skip
 # What is no block of commands, and commands that cannot be run here, with the reason.
@@ -75,6 +76,12 @@ class Step:
 def blocks(page: str) -> Iterator[tuple[str, str]]:
     """The language and the text of each block."""
     yield from re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+
+
+def file_of(text: str) -> str:
+    """The name of the file that a block is, '' for one that is none."""
+    named = re.match(r"# (\w+\.(?:py|toml))\n", text)
+    return named[1] if named else ""
 
 
 def steps(page: str) -> list[Step]:
@@ -154,6 +161,9 @@ class Reader:
     def follow(self, page: str) -> None:
         todo = steps(page)
         assert todo
+        for _, text in blocks(page):
+            if name := file_of(text):
+                (self.folder / "here" / name).write_text(self.here(text))
         for number, step in enumerate(todo):
             following = next((later for later in todo[number + 1 :] if later.shell == step.shell), None)
             self.take(step, stays=following is not None and following.command == "^C")
@@ -256,6 +266,7 @@ def serve(reader: Reader) -> None:
     wait_until(lambda: listens(int(port)), "the site is there")
     reader.instead |= {
         r"(?<=crawl )https://example\.org(?= )": f"http://127.0.0.1:{port}/",
+        r"https://example\.org/(?!bot)": f"http://127.0.0.1:{port}/",
         r"(?<=hosts )example\.org(?= )": f"127.0.0.1:{port}",
         r"(?<=^name {20})example\.org": f"127.0.0.1:{port}",
     }
@@ -303,10 +314,14 @@ def test_the_guide_to_a_first_crawler_prints_what_it_says(reader: Reader) -> Non
     reader.follow("docs/guides/first-crawler.md")
 
 
+def test_the_guide_to_planning_prints_what_it_says(reader: Reader) -> None:
+    reader.follow("docs/guides/planning.md")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_no_block_of_a_guide_escapes_being_run(page: str) -> None:
     for language, text in blocks(page):
-        assert language == "console" or (page, language) in NOT_RUN, text
+        assert language == "console" or file_of(text) or (page, language) in NOT_RUN, text
 
 
 def test_a_page_that_says_something_else_is_noticed() -> None:

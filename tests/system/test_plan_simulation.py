@@ -40,8 +40,9 @@ async def played(
     strength = made.workers / slice_of / workers
     return await simulate(
         store, hosts=(hosts or made.hosts) // slice_of, delay=made.delay_seconds, response=made.response_seconds,
-        workers=workers, places=round(WorkerSettings().hosts * strength), worker_pages_a_second=WORKER_PAGES_A_SECOND * strength,
-        seconds=seconds, warm_seconds=warm_seconds, slice_of=slice_of, waiting=2 * made.visits_a_lease - 1,
+        workers=workers, places=round(WorkerSettings().hosts * strength),
+        worker_pages_a_second=WORKER_PAGES_A_SECOND * strength, seconds=seconds, warm_seconds=warm_seconds,
+        slice_of=slice_of, waiting=2 * made.visits_a_lease - 1,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import shoal
 from shoal.errors import InvalidInput, UnknownCrawl
 from tests.servers import wait_until
 from tests.site.answers import page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import ROOT, Shell
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
@@ -36,12 +36,6 @@ class Lists(shoal.Spider):
         for follow in page.follow("a", spider="Titles"):
             await asyncio.sleep(0)
             yield follow
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=30) as site:
-        yield site
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.servers import server, wait_until
 from tests.site.answers import page, redirect, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
 BOOKS = """
@@ -39,12 +39,6 @@ class Books(shoal.Spider):
 class Authors(Books):
     pass
 """
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=30) as site:
-        yield site
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +24,8 @@ def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     for page in pages:
         copy = tmp_path / page.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(page, copy)
+        # Only what is generated links to what is here.
+        copy.write_text(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page.read_text()))
     (tmp_path / "README.md").write_text("# Copy\n")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "DOCS", tmp_path / "docs")
@@ -95,3 +95,18 @@ def test_an_error_that_is_missing_from_the_drawn_tree_is_found(
     undrawn = re.sub(r"(?m)^.*LeaseLost.*\n", "", generate.errors.__doc__)
     monkeypatch.setattr(generate.errors, "__doc__", undrawn)
     assert "src/shoal/errors.py: LeaseLost is not drawn in the tree" in list(generate.problems())
+
+
+def test_an_event_that_no_table_names_is_found(generate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.cli import log
+
+    monkeypatch.delitem(log.EVENTS, "crawl.end")
+    assert "src/shoal/cli/log.py: the event crawl.end is not in EVENTS" in list(generate.problems())
+
+
+def test_fields_of_events_are_those_of_the_code(generate: ModuleType) -> None:
+    fields = generate.event_fields()
+    assert {"crawl", "state", "failed_by_reason", "outputs"} <= set(fields["crawl.end"])
+    assert "left_seconds" in fields["crawl.progress"]
+    assert "left_seconds" not in fields["workers.progress"]
+    assert fields["worker.died"] == ["worker", "crawl"]

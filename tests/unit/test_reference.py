@@ -15,12 +15,15 @@ import pytest
 
 import shoal
 import shoal.frontier
+from shoal import sinks
+from shoal.control.request import CrawlRequest
 from shoal.frontier import keys, scripts
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.robots import Robots
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import Worker, Workers
+from shoal.sinks.stream import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -132,6 +135,40 @@ def test_the_guide_has_the_whole_example() -> None:
     example = (ROOT / "examples/crawler.py").read_text()
     code = example[example.index("import asyncio") :]
     assert f"```python\n{code}```" in (DOCS / "guides/first-crawler.md").read_text()
+
+
+def test_every_kind_of_output_is_in_the_reference() -> None:
+    text = (DOCS / "reference/results.md").read_text()
+    for kind in sinks.KINDS:
+        if kind.place is not sinks.Place.CALLER:
+            for spelled in (kind.scheme, *filter(None, (kind.alias,))):
+                assert re.search(rf"`{spelled}:", text), spelled
+            assert not kind.extra or f"[{kind.extra}]" in text
+            for ending in kind.endings:
+                assert re.search(rf"`(?:pages)?{re.sub(r'[.](?:gz|zst)$', '', ending)}`", text), ending
+    for scheme, options in OPTIONS.items():
+        for option in options:
+            assert re.search(rf"`\??{re.escape(option)}[`=]", text), (scheme, option)
+
+
+def test_every_term_of_a_crawl_is_in_the_reference_and_no_other() -> None:
+    terms = section("crawl").partition("| term |")[2].partition("\n\n")[0]
+    named = [name for row in table(terms) for name in re.findall(r"`(\w+)", row)]
+    assert sorted(named) == sorted({*CrawlRequest.__struct_fields__} - {"seeds", "name", "spider"})
+
+
+def test_every_field_of_an_event_is_explained_and_no_other() -> None:
+    events, _, fields = (DOCS / "reference/logs.md").read_text().partition("## Fields")
+    given = {name for row in table(events).values() for name in re.findall(r"`(\w+)`", row[0])}
+    explained = [name for row in table(fields) for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(explained) == sorted(given)
+
+
+def test_metrics_that_a_page_names_are_there() -> None:
+    listed, _, advice = (DOCS / "reference/metrics.md").read_text().partition("## What to look at")
+    known = {name.strip("`") for name in table(listed)}
+    assert len(known) > 10
+    assert set(re.findall(r"\bshoal_\w+", advice)) <= known
 
 
 def test_every_test_that_a_page_names_exists() -> None:

@@ -13,6 +13,7 @@ from shoal.api.problems import Json
 from shoal.control.queues import waiting, waiting_hosts
 from shoal.errors import InvalidInput
 from shoal.frontier.hosts import Host
+from shoal.model.crawl import State
 
 
 class HostView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,26 +61,28 @@ async def listing(asked: Asked) -> Response:
     shard, name = read_cursor(text, tuple[int, str]) if (text := asked.text("cursor")) else (0, "")
     if not 0 <= shard < 1024:
         raise InvalidInput("cursor is not one of this API's: pass what `next` said.")
-    spiders, keys = {""}, []
+    spiders, paused = {""}, []
     async for _, crawl in all_crawls(asked.frontier):
         if crawl.state.open:
             spiders.add(crawl.limits.spider)
-            keys.append(crawl.key)
+        if crawl.state is State.PAUSED:
+            paused.append(crawl.key)
     found: list[HostView] = []
     while shard < asked.frontier.shards.count:
-        for host in await waiting_hosts(asked.frontier, shard, spiders, keys):
+        for host in await waiting_hosts(asked.frontier, shard, spiders, paused):
             if host <= name:
                 continue
             if len(found) == most:
                 return Json(HostPage(hosts=found, next=cursor_of((shard, name))))
-            found.append(await _view(asked, await asked.frontier.hosts.get(host)))
+            found.append(await _view(asked, await asked.frontier.hosts.get(host), paused))
             name = host
         shard, name = shard + 1, ""
     return Json(HostPage(hosts=found))
 
 
 async def show(asked: Asked) -> Response:
-    return Json(await _view(asked, await asked.frontier.hosts.get(asked.path("host"))))
+    host = await asked.frontier.hosts.get(asked.path("host"))
+    return Json(await _view(asked, host, await _paused(asked)))
 
 
 async def change(asked: Asked) -> Response:
@@ -91,14 +94,17 @@ async def change(asked: Asked) -> Response:
         await hosts.set_places(name, wanted.places)
     if not isinstance(wanted.blocked, msgspec.UnsetType):
         await (hosts.block(name, wanted.blocked) if wanted.blocked else hosts.unblock(name))
-    return Json(await _view(asked, await hosts.get(name)))
+    return Json(await _view(asked, await hosts.get(name), await _paused(asked)))
 
 
-async def _view(asked: Asked, host: Host) -> HostView:
+async def _paused(asked: Asked) -> list[str]:
+    return [crawl.key async for _, crawl in all_crawls(asked.frontier) if crawl.state is State.PAUSED]
+
+
+async def _view(asked: Asked, host: Host, paused: list[str]) -> HostView:
     lengths = {}
-    for key, by_priority in (await waiting(asked.frontier, host.name)).items():
-        if total := sum(by_priority.values()):
-            lengths[(await asked.frontier.crawls.by_key(key)).id] = total
+    for key, by_priority in (await waiting(asked.frontier, host.name, paused)).items():
+        lengths[(await asked.frontier.crawls.by_key(key)).id] = sum(by_priority.values())
     told = msgspec.structs.asdict(host)
     told.pop("crawls_waiting")
     return HostView(**told, waiting=sum(lengths.values()), crawls=lengths)

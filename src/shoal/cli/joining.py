@@ -14,6 +14,7 @@ from shoal.cli.progress import Progress
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spiders import Chosen
 from shoal.cli.terminal import say, warn
+from shoal.control.lifecycle import Tender
 from shoal.errors import StoreHeld, StoreUnavailable
 from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
@@ -28,7 +29,7 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
     place = Workplace(settings)
     supervisor = Supervisor(
         flags=orders(settings), workers=workers, folder=place.folder, name=os.environ.get("WORKER_ID", ""),
-        on_event=_hear, spiders=spiders.references, plain=spiders.plain,
+        on_event=_hear, spiders=spiders.references, plain=spiders.plain, shared=True,
     )  # fmt: skip
     signals = Signals(supervisor)
     opening = Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble"))
@@ -41,7 +42,8 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
             text = f"{workers} workers of {supervisor.name} work on {where}. Ctrl-C ends them."
             say(text, event="workers.begin", workers=workers, machine=supervisor.name, store=where)
             with Progress(supervisor, where=where) as progress:
-                telling = asyncio.create_task(_tell(progress, frontier))
+                tender = Tender(frontier, settings, on_trouble=partial(warn, event="output.trouble"))
+                beside = [asyncio.create_task(_tell(progress, frontier)), asyncio.create_task(tender.run())]
                 try:
                     await signals.race(supervisor.wait())
                 except Interrupted:
@@ -49,8 +51,9 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
                     say("Ending: open requests may end. Another Ctrl-C ends at once; nothing is lost either way.")
                     await supervisor.stop(settings.worker.grace_seconds)
                 finally:
-                    telling.cancel()
-                    await asyncio.gather(telling, return_exceptions=True)
+                    for task in beside:
+                        task.cancel()
+                    await asyncio.gather(*beside, return_exceptions=True)
             if signals.came.is_set():
                 total = supervisor.total()
                 text = f"{total.pages:,} pages were stored, {total.requests:,} requests made."

@@ -323,7 +323,8 @@ class _Running:
         if self.place.embedded:
             known = living(self.place.folder)
         else:
-            known = {worker.name for worker in await frontier.workers.alive()}
+            # Processes of Scrapy are on the store, too, and write no output of ours.
+            known = {worker.name for worker in await frontier.workers.alive() if worker.info.get("owns", True)}
         return {name for name in known if not name.startswith(f"{self.supervisor.name}-")}
 
     async def gather(self, frontier: Frontier) -> None:

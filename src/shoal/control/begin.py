@@ -103,7 +103,8 @@ async def begin(
     if crawl.state is State.FINISHED:
         crawl, how = await reopen(frontier, crawl, kept, named=named or {}), How.AGAIN
     # Those of the first start too: whoever began it may have been killed before they were added.
-    plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*kept.seeds, *urls])]
+    special = {visit.url for visit in visits}
+    plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*kept.seeds, *urls]) if url not in special]
     added = await frontier.add(name, [*visits, *plain])
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)

@@ -48,7 +48,8 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         excluded=_by_reason(counts, "excluded:"),
         bytes=tally.get("bytes", 0),
         limits=crawl.limits,
-        policy=_without_secrets(Policy.of(crawl.spec)),
+        # A crawl of Scrapy's has its rules in the settings of its project.
+        policy={**crawl.spec, "outputs": []} if "scrapy" in crawl.spec else _without_secrets(Policy.of(crawl.spec)),
         waiting=await waiting_for(frontier, crawl),
     )
 
@@ -79,5 +80,6 @@ def _without_secrets(policy: Policy) -> dict[str, Any]:
     # Any header may be a key to something.
     shown["headers"] = dict.fromkeys(shown["headers"], _HIDDEN)
     shown["outputs"] = [masked(output) for output in shown["outputs"]]
+    shown["files"] = masked(shown["files"])
     shown["seeds"] = [masked(seed) if "@" in seed else seed for seed in shown["seeds"]]
     return shown

@@ -9,7 +9,7 @@ from shoal.errors import InvalidInput, SinkError
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
 from shoal.model.policy import Policy
-from shoal.sinks import gather, has_parts
+from shoal.sinks import gather, has_parts, is_name
 from shoal.worker import receipt
 
 
@@ -21,12 +21,11 @@ async def gather_outputs(
     Returns what is in the way, a sentence each.
     """
     troubles = []
-    for output in Policy.of(crawl.spec).outputs:
+    for output in _outputs(crawl, named):
         try:
-            await gather(
-                named.get(output, output), live=live, replay=partial(receipt.replay, frontier),
-                spider=bool(crawl.limits.spider),
-            )  # fmt: skip
+            if has_parts(output):
+                replay = partial(receipt.replay, frontier)
+                await gather(output, live=live, replay=replay, spider=bool(crawl.limits.spider))
         except (SinkError, InvalidInput) as error:
             troubles.append(str(error))
     return troubles
@@ -34,4 +33,10 @@ async def gather_outputs(
 
 def is_gathered(crawl: Crawl, *, named: Mapping[str, str]) -> bool:
     """Whether nothing of its files is in parts any more."""
-    return not any(has_parts(named.get(output, output)) for output in Policy.of(crawl.spec).outputs)
+    return not any(map(has_parts, _outputs(crawl, named)))
+
+
+def _outputs(crawl: Crawl, named: Mapping[str, str]) -> list[str]:
+    """A name that only other machines know is none of ours."""
+    outputs = [named.get(output, output) for output in Policy.of(crawl.spec).outputs]
+    return [output for output in outputs if not is_name(output)]

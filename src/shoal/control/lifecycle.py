@@ -11,27 +11,23 @@ Must not judge what a crawl is about: one that Shoal's own workers do not end (S
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import platform
 import random
 import time
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 
 from shoal.control.actions import store_seconds
 from shoal.control.describe import describe
 from shoal.control.feeding import any_under_way
-from shoal.errors import FetchError, InvalidInput, ShoalError, SinkError, StoreHeld, StoreUnavailable
+from shoal.control.gathering import gather_outputs, is_gathered
+from shoal.errors import FetchError, InvalidInput, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier
 from shoal.frontier.keys import prefix
 from shoal.model.crawl import Crawl, State
-from shoal.model.policy import Policy
 from shoal.settings import Settings
-from shoal.sinks import gather, has_parts, is_local
-from shoal.worker import receipt
 
 _ROUND_SECONDS, _ASIDE_SECONDS, _LOCK_MS = 0.5, 3.0, 5000
 # An ended crawl can run again (its failures are retried): it is looked at again after this time.
@@ -219,24 +215,10 @@ class Tender:
         known.next_mono = min(known.next_mono, time.monotonic() + _MOST_SECONDS)
         if crawl.ended_at and await store_seconds(self._frontier) - crawl.ended_at > _GATHER_SECONDS:
             known.next_mono = time.monotonic() + _AGAIN_SECONDS
-        for output in self._files(crawl):
-            with contextlib.suppress(InvalidInput):
-                if has_parts(output):
-                    live = {worker.name for worker in await self._frontier.workers.alive()}
-                    try:
-                        await gather(output, live=live, replay=partial(receipt.replay, self._frontier))
-                    except SinkError as error:
-                        self._say(str(error))
-
-    def _files(self, crawl: Crawl) -> list[str]:
-        outputs = [self._settings.outputs.get(one, one) for one in Policy.of(crawl.spec).outputs]
-        found = []
-        for output in outputs:
-            # The name of an output that only other machines have is none of ours.
-            with contextlib.suppress(SinkError, InvalidInput):
-                if is_local(output):
-                    found.append(output)
-        return found
+        if not is_gathered(crawl, named=self._settings.outputs):
+            live = {worker.name for worker in await self._frontier.workers.alive()}
+            for text in await gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
+                self._say(text)
 
     async def _ids(self) -> list[str]:
         found = []

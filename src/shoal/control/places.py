@@ -42,7 +42,8 @@ def check_machine(crawl: str, policy: Policy, machine: str) -> None:
 async def check_joining(frontier: Frontier, machine: str) -> None:
     """Refuse to work on a store where a running crawl writes files of another machine."""
     async for crawl in frontier.crawls.all():
-        if crawl.state is State.RUNNING:
+        # A branch goes with its crawl, and one of Scrapy's is no affair of these workers.
+        if crawl.state is State.RUNNING and not crawl.spec.get("parent") and "scrapy" not in crawl.spec:
             policy = Policy.of(crawl.spec)
             files = _files(policy)
             if files and policy.machine not in ("", machine):
@@ -65,7 +66,8 @@ async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
     """
     paused = []
     async for crawl in frontier.crawls.all():
-        if crawl.state is State.RUNNING and crawl.id != but:
+        # A branch goes with its crawl.
+        if crawl.state is State.RUNNING and crawl.id != but and not crawl.spec.get("parent"):
             await frontier.crawls.pause(crawl.id)
             paused.append(crawl.id)
     return paused

@@ -20,12 +20,13 @@ PAGE_BYTES = 40_000
 
 # Figures of docs/reference/benchmarks.md, by their names there.
 SEEN_BYTES = 8.38  # a seen URL
+VALIDATOR_BYTES = 44.0  # of docs/reference/store-keys.md: a Last-Modified date, kept of every page that has one
 WAITING_BYTES = 51.7  # a waiting URL with dedup, 200 hosts
 HOST_WAITING_BYTES = 341.8 - WAITING_BYTES  # a host with one waiting URL, without that URL
 HOST_DONE_BYTES = 162.5 - SEEN_BYTES  # a host after its only visit, without that URL
-STORE_PAGE_SECONDS = 23.8e-6  # server CPU of a page: leased, one new link, acknowledged
-STORE_LEASE_SECONDS = 143.1e-6  # server CPU of a lease
-STORE_BATCH_SECONDS = 1161e-6  # server CPU of a batch: its three calls, lease, add and acknowledge
+STORE_PAGE_SECONDS = 39.1e-6  # server CPU of a page: leased, one new link, one validator, acknowledged
+STORE_LEASE_SECONDS = 163.1e-6  # server CPU of a lease
+STORE_BATCH_SECONDS = 1520e-6  # server CPU of a batch: its calls, lease, add, remember and acknowledge
 
 # Where the store is the limit, workers wait for it, and what they ask for gathers: about what one call may take.
 _BATCH_PAGES = 64
@@ -94,14 +95,15 @@ def plan(
     count = useful if workers is None else workers
     rate, limit = min((polite, POLITENESS), (nodes * node, STORE), (count * one, WORKERS), key=lambda bound: bound[0])
     asked_for = polite if workers is None else min(polite, workers * one)
-    most = round(pages * WAITING_BYTES + hosts * HOST_WAITING_BYTES)
+    end = round(pages * (SEEN_BYTES + VALIDATOR_BYTES) + hosts * HOST_DONE_BYTES)
+    most = max(end, round(pages * WAITING_BYTES + hosts * HOST_WAITING_BYTES))
     return Plan(
         pages=pages, hosts=hosts, delay_seconds=gap, response_seconds=response, page_bytes=page_bytes,
         seconds=pages / rate, days=pages / rate / _DAY_SECONDS, pages_a_second=rate, limit=limit,
         workers=count, workers_useful=useful, worker_pages_a_second=one, visits_a_lease=visits,
         cpu_cores=rate * PAGE_CPU_SECONDS * heavy, cpu_core_days=pages * PAGE_CPU_SECONDS * heavy / _DAY_SECONDS,
         nodes=nodes, nodes_useful=max(1, math.ceil(asked_for / node)), node_pages_a_second=node,
-        store_bytes_end=round(pages * SEEN_BYTES + hosts * HOST_DONE_BYTES), store_bytes_most=most,
+        store_bytes_end=end, store_bytes_most=most,
         node_bytes_most=math.ceil(most / nodes), bytes_a_second=rate * page_bytes, bytes_total=pages * page_bytes,
     )  # fmt: skip
 

@@ -35,19 +35,23 @@ async def waiting_hosts(
     return sorted(host.decode(errors="replace") for host in found)
 
 
-async def waiting(frontier: Frontier, host: str) -> dict[str, dict[int, int]]:
-    """By the key of the crawl: how many visits wait for this host, by their priority."""
+async def waiting(frontier: Frontier, host: str, paused: Collection[str] = ()) -> dict[str, dict[int, int]]:
+    """By the key of the crawl: how many visits wait for this host, by their priority.
+
+    `paused` are keys of crawls that may have visits there without a turn.
+    """
     prefix = frontier.shards.prefixes[frontier.shards.of(host)]
     found: dict[str, dict[int, int]] = {}
-    for member in await _ask(frontier, "ZRANGE", f"{prefix}w:{host}", 0, -1):
-        key = member.decode(errors="replace")
+    turns = await _ask(frontier, "ZRANGE", f"{prefix}w:{host}", 0, -1)
+    for key in dict.fromkeys([*(member.decode(errors="replace") for member in turns), *paused]):
         priorities = await _ask(frontier, "ZRANGE", f"{prefix}p:{key}:{host}", 0, -1) or [b"0"]
         lengths = {
             int(one): await _ask(frontier, "LLEN", f"{prefix}q:{key}:{int(one)}:{host}")
             for one in priorities
             if one.lstrip(b"-").isdigit()
         }
-        found[key] = {priority: length for priority, length in lengths.items() if length}
+        if present := {priority: length for priority, length in lengths.items() if length}:
+            found[key] = present
     return found
 
 
@@ -56,7 +60,7 @@ async def hosts_of(frontier: Frontier, key: str, spider: str, most: int) -> Asyn
     left = most
     for shard in range(frontier.shards.count):
         for host in await waiting_hosts(frontier, shard, [spider], [key]):
-            if lengths := (await waiting(frontier, host)).get(key):
+            if lengths := (await waiting(frontier, host, [key])).get(key):
                 yield host, lengths
                 left -= 1
                 if left == 0:

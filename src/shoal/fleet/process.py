@@ -82,12 +82,13 @@ class Process:
     def alive_seconds(self) -> float:
         return time.monotonic() - self.started_mono
 
-    def order(self, settings: dict[str, Any], spiders: Mapping[str, str], *, plain: bool = True) -> None:
+    def order(self, settings: dict[str, Any], spiders: Mapping[str, str], *, plain: bool, shared: bool) -> None:
         """What to do, as its first line of stdin."""
         stdin = self._child.stdin
         if stdin is not None and not stdin.is_closing():
             orders = Orders(
-                name=self.name, settings=settings, blame=str(self.trace.blame), spiders=dict(spiders), plain=plain
+                name=self.name, settings=settings, blame=str(self.trace.blame), spiders=dict(spiders), plain=plain,
+                shared=shared,
             )  # fmt: skip
             stdin.write(orders.line())
 

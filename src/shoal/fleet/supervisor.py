@@ -62,13 +62,18 @@ class Supervisor:
         on_event: Callable[[Event], None],
         spiders: Mapping[str, str] | None = None,
         plain: bool = True,
+        shared: bool = False,
         program: Sequence[str] = PROGRAM,
     ) -> None:
-        """`spiders` are names and references that workers load; `plain`: they serve crawls without a spider, too."""
+        """`spiders` are names and references that workers load; `plain`: they serve crawls without a spider, too.
+
+        `shared`: a crawl whose output cannot be used is paused, and does not end them.
+        """
         self.name = _unique(name)
         self._flags = dict(flags)
         self._spiders = dict(spiders or {})
         self._plain = plain
+        self._shared = shared
         self._count = ranges.whole("workers", workers, 1, 1000)
         self._folder = folder
         self._on_event = on_event
@@ -146,7 +151,7 @@ class Supervisor:
         """One place: a process, and another one when that has crashed."""
         pause_seconds, false_starts = _FIRST_PAUSE_SECONDS, 0
         while True:
-            process.order(self._flags, self._spiders, plain=self._plain)
+            process.order(self._flags, self._spiders, plain=self._plain, shared=self._shared)
             code = await process.wait()
             await self._over(process, code, frontier)
             if self._stopping.is_set():

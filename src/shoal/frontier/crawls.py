@@ -31,6 +31,8 @@ from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 
 _TALLY_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 _BRANCH = "branch:"
+# One that was met longer ago is asked for again.
+_MOST_KNOWN = 2000
 
 
 class Crawls:
@@ -100,15 +102,22 @@ class Crawls:
         crawl = await self.known(crawl_id)
         if ranges.spider(spider) == crawl.limits.spider:
             return crawl_id
-        name = f"{crawl_id}:{spider}"
-        if name not in self._by_id:
+        name = ranges.crawl_id(f"{crawl_id}:{spider}")
+        made = self._by_id.get(name)
+        if made is None:
+            self.check_open(await self.get(crawl_id))
             limits = msgspec.structs.replace(crawl.limits, spider=spider)
             # Known to its crawl before there is anything in it: who looks whether all has ended sees it.
             await self.tally(crawl_id, **{_BRANCH + spider: 1})
             made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True)
-            state = (await self.get(crawl_id)).state
-            if state is not State.RUNNING and made.state is State.RUNNING:
-                await self._change(name, state)
+            # Who pauses, resumes or stops the crawl meanwhile may not have met it.
+            while made.state.open and made.spec.get("parent") == crawl_id:
+                state = (await self.get(crawl_id)).state
+                if state is made.state or state is State.DELETED:
+                    break
+                made = await self._change(name, state)
+        if made.spec.get("parent") != crawl_id:
+            raise InvalidInput(f"Crawl {crawl_id!r} cannot go on with spider {spider}: {name!r} is another crawl.")
         return name
 
     async def branches(self, crawl_id: str) -> list[str]:
@@ -120,7 +129,9 @@ class Crawls:
             if name.startswith(_BRANCH):
                 # One that is about to be made has nothing in it yet.
                 with contextlib.suppress(UnknownCrawl):
-                    found.append((await self.known(f"{crawl_id}:{name.removeprefix(_BRANCH)}")).id)
+                    branch = await self.known(f"{crawl_id}:{name.removeprefix(_BRANCH)}")
+                    # A deleted one has no specification any more.
+                    found += [branch.id] if branch.spec.get("parent") == crawl_id else []
         return found
 
     async def pause(self, crawl_id: str) -> Crawl:
@@ -149,6 +160,9 @@ class Crawls:
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
         for branch in await self.branches(crawl_id):
+            # Who ended the crawl may have died before its branches were ended.
+            with contextlib.suppress(CrawlEnded):
+                await self._change(branch, State.STOPPED, why=crawl.why)
             await self.delete(branch)
         if crawl.state is State.EXPIRED:
             crawl = await self._at_home(crawl_id, State.EXPIRED, "expired", b"")
@@ -224,7 +238,9 @@ class Crawls:
                 total += reply[1]
                 more, until = reply[2:4]
         for branch in await self.branches(crawl_id):
-            total += await self.retry(branch)
+            # One that has reached a limit stays as it is.
+            with contextlib.suppress(CrawlEnded):
+                total += await self.retry(branch)
         return total
 
     async def failed(self, crawl_id: str, most: int = 100) -> list[tuple[Visit, str]]:
@@ -237,7 +253,7 @@ class Crawls:
             key = f"{prefix}failed:{crawl.key}"
             for line in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
                 head, _, entry_bytes = line.partition(b"\n")
-                found.append(_failed(head, entry_bytes, crawl_id))
+                found.append(entry.failed(head, entry_bytes, crawl=crawl_id))
             index = f"{prefix}fi:{crawl.key}"
             flat = await self._shards.store.command("HGETALL", index, key=index)
             for number, head in zip(flat[::2], flat[1::2], strict=True):
@@ -245,7 +261,7 @@ class Crawls:
                     continue
                 key = f"{prefix}fq:{crawl.key}:{int(number)}"
                 for entry_bytes in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
-                    found.append(_failed(head, entry_bytes, crawl_id))
+                    found.append(entry.failed(head, entry_bytes, crawl=crawl_id))
         for branch in await self.branches(crawl_id):
             found += await self.failed(branch, most - len(found)) if len(found) < most else []
         return found
@@ -362,6 +378,8 @@ class Crawls:
         return {shard: reply for shard, reply in replies.items() if reply[0] == Status.OK}
 
     def _keep(self, crawl: Crawl) -> Crawl:
+        if len(self._by_id) >= _MOST_KNOWN and crawl.id not in self._by_id:
+            self._forget(next(iter(self._by_id.values())))
         self._by_id[crawl.id] = crawl
         self._by_key[crawl.key] = crawl
         return crawl
@@ -373,16 +391,6 @@ class Crawls:
 
 def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:
     return (crawl.key, crawl.version, crawl.state.code, why, mode, *copy_fields(crawl))
-
-
-def _failed(head: bytes, entry_bytes: bytes, crawl_id: str) -> tuple[Visit, str]:
-    try:
-        where, _, why = head.decode().partition(" ")
-        prio, _, host = where.partition(":")
-        priority = int(prio)
-    except ValueError as error:
-        raise StoreCorrupt(f"A failed visit of crawl {crawl_id} in the store is not Shoal's: {error}.") from None
-    return entry.unpack(entry_bytes, host=host, crawl=crawl_id, priority=priority, number=0), why
 
 
 def _unknown(crawl_id: str) -> UnknownCrawl:

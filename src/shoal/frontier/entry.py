@@ -95,6 +95,17 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
     )  # fmt: skip
 
 
+def failed(head: bytes, entry: bytes, *, crawl: str) -> tuple[Visit, str]:
+    """A failed visit and its reason; `head` stands before it in the lists of failed ones: priority:host reason."""
+    try:
+        where, _, why = head.decode().partition(" ")
+        prio, _, host = where.partition(":")
+        priority = int(prio)
+    except ValueError as error:
+        raise StoreCorrupt(f"A failed visit of crawl {crawl} in the store is not Shoal's: {error}.") from None
+    return unpack(entry, host=host, crawl=crawl, priority=priority, number=0), why
+
+
 def brief(reason: str, default: str) -> str:
     """A reason as scripts take it: one line of at most 64 bytes."""
     if not isinstance(reason, str):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
@@ -16,7 +16,7 @@ from aiormq import exceptions
 from shoal.errors import ShoalError, SinkRefused
 from shoal.listen.source import MOST, WAIT_SECONDS, Away, Message, dead_letter, names_of, trouble
 from shoal.sinks.amqp import NO_HOST, connect, meaning
-from shoal.sinks.server import CONNECT_SECONDS, reason
+from shoal.sinks.connection import CONNECT_SECONDS, reason
 from shoal.sinks.stream import Address
 
 
@@ -112,7 +112,8 @@ class AmqpSource:
 
 
 @contextlib.asynccontextmanager
-async def _translated(address: Address, *, met: bool):  # type: ignore[no-untyped-def]
+async def _translated(address: Address, *, met: bool) -> AsyncIterator[None]:
+    """The driver's errors as a bridge hears them."""
     try:
         yield
     except (Away, asyncio.CancelledError):

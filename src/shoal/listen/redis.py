@@ -171,7 +171,7 @@ class RedisStreamSource(_Redis):
             await self._ask(("XCLAIM", self._name, self._group, self._me, 0, *self._held, "JUSTID"))
 
     async def _leave(self) -> None:
-        # Without what it held, which another can claim, it would be forgotten with its consumer.
+        # What a consumer holds is lost to the group when the consumer is deleted: then others have to claim it first.
         _, pending = await self._ask(("PING",), ("XPENDING", self._name, self._group, "-", "+", 1, self._me))
         if not pending:
             await self._ask(("XGROUP", "DELCONSUMER", self._name, self._group, self._me))

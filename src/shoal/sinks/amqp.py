@@ -17,8 +17,8 @@ from aio_pika.abc import AbstractConnection, AbstractExchange
 from aiormq import exceptions
 
 from shoal.errors import SinkRefused
+from shoal.sinks.connection import CONNECT_SECONDS, QUIET_SECONDS, reason
 from shoal.sinks.patience import Hindrance
-from shoal.sinks.server import CONNECT_SECONDS, QUIET_SECONDS, reason
 from shoal.sinks.stream import Address, Message, StreamSink
 
 _HEARTBEAT_SECONDS = 20
@@ -34,6 +34,11 @@ _REFUSALS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+class _Connection(aio_pika.Connection):
+    def __del__(self) -> None:
+        """Nothing. The driver's closes it, in whichever loop runs or none; whoever made it does that here."""
+
+
 async def connect(address: Address, what: str = "output") -> AbstractConnection:
     """One connection that is not made again by itself: whoever uses it knows what was confirmed."""
     # Their words go to stderr otherwise, and tell people nothing that they are not told in a sentence.
@@ -45,7 +50,8 @@ async def connect(address: Address, what: str = "output") -> AbstractConnection:
         host=place.hostname or "", port=place.port or (5671 if encrypted else 5672), login=address.user or "guest",
         password=address.password or "guest", virtualhost=address.place, ssl=encrypted,
         ssl_context=_tls(address, what) if encrypted else None, timeout=CONNECT_SECONDS,
-        heartbeat=_HEARTBEAT_SECONDS, client_properties={"connection_name": "shoal"},
+        heartbeat=_HEARTBEAT_SECONDS, connection_class=_Connection,
+        client_properties={"connection_name": "shoal"},
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ is tried again; what was done without the answer coming back is done again.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -14,7 +16,12 @@ from typing import Generic, TypeVar
 
 from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.sinks.patience import Hindrance, persist
-from shoal.sinks.server import ANSWER_SECONDS, CONNECT_SECONDS, reason
+
+# How long an attempt may take. A server that is frozen, or a network that swallows packets, says nothing at all.
+ANSWER_SECONDS = 60.0
+CONNECT_SECONDS = 10.0
+# What heals by itself within a moment, as between workers, is nothing to tell a person.
+QUIET_SECONDS = 5.0
 
 Connection = TypeVar("Connection")
 
@@ -55,6 +62,7 @@ class Connected(ABC, Generic[Connection]):
             async with asyncio.timeout(ANSWER_SECONDS):
                 if self._connection is None:
                     self._connection = await self._connect()
+                    await self._prepare(self._connection)
                 await work(self._connection)
         except BaseException as error:
             connected = self._connection is not None
@@ -83,9 +91,18 @@ class Connected(ABC, Generic[Connection]):
     async def _connect(self) -> Connection:
         """A connection to something that is there and can be written to."""
 
+    async def _prepare(self, connection: Connection) -> None:
+        """See to what must be there before anything is written, by a connection that is new."""
+
     @abstractmethod
     async def _disconnect(self, connection: Connection) -> None: ...
 
     @abstractmethod
     def _abandon(self, connection: Connection) -> None:
         """Close it at once, whatever it is doing."""
+
+
+def reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror | ssl.SSLError) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)

@@ -45,7 +45,12 @@ class State(msgspec.Struct, frozen=True):
 
 
 async def gather(
-    output: Path, *, live: Collection[str], replay: Replay, head: bytes = b"", gatherer: type[Gatherer] | None = None
+    output: Path,
+    *,
+    live: Collection[str],
+    replay: Replay,
+    head: bytes = b"",
+    gatherer: Callable[..., Gatherer] | None = None,
 ) -> None:
     """Append finished parts to the output. SinkUnavailable when the disk does not let it; nothing is lost by that.
 

@@ -16,9 +16,9 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from shoal.model.record import Record
+from shoal.sinks.connection import CONNECT_SECONDS, QUIET_SECONDS
 from shoal.sinks.patience import Hindrance
 from shoal.sinks.row import Row
-from shoal.sinks.server import CONNECT_SECONDS, QUIET_SECONDS
 from shoal.sinks.stream import Address, Message, StreamSink, message_of
 
 T = TypeVar("T")
@@ -153,7 +153,9 @@ class Wire:
         return next((self._told[code] for code in _TELLING if code in self._told), None)
 
     def leave(self) -> None:
-        """Give up what is open. Whatever waits in the thread ends within a poll."""
+        """Give up what is open. Whatever waits in the thread ends within a poll. A second call does nothing."""
+        if self._left:
+            return
         self._left = True
         self._pool.submit(self._producer.purge)
         self._pool.shutdown(wait=False)

@@ -8,7 +8,6 @@ is killed in between, the same file is written again over the first.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -20,12 +19,12 @@ import pyarrow.parquet as pq
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
-from shoal.sinks import gathering
+from shoal.sinks import part_files
 from shoal.sinks.contract import Key
-from shoal.sinks.gathering import Gatherer, Replay
-from shoal.sinks.part import OpenPart, Piece, flush, is_refused, scan, sync_folder
+from shoal.sinks.gathering import Replay
+from shoal.sinks.part import Piece, flush, is_refused, scan, sync_folder
+from shoal.sinks.part_files import FolderSink
 from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, Row, data_text, last_of_each
-from shoal.sinks.writing import PartsSink
 
 # Larger files are read faster; these are what a reader waits for at most, and what a worker converts at once.
 FILE_SECONDS = 300.0
@@ -50,22 +49,16 @@ _ERROR, _REDIRECTS, _FETCHED_AT = (COLUMNS.index(name) for name in ("error", "re
 _ITEM_FETCHED_AT, _DATA = ITEM_COLUMNS.index("fetched_at"), ITEM_COLUMNS.index("data")
 
 
-class ParquetSink(PartsSink):
+class ParquetSink(FolderSink):
     part_seconds = FILE_SECONDS
     part_bytes = FILE_BYTES
     idle_seconds = IDLE_SECONDS
 
     def _touch(self) -> None:
-        try:
-            self._path.mkdir(exist_ok=True)
-        except FileExistsError:
-            raise SinkRefused(f"The output {self._path} is a file; a folder of this name is needed.") from None
+        super()._touch()
         found = next(self._path.glob("*.parquet"), None)
         if found is not None and _has_items(found) is not (self._holds is Item):
             raise SinkRefused(f"The output {self._path} has files of other columns; name another folder.")
-        with (self._path / f".{os.getpid()}.tmp").open("wb"):
-            pass
-        (self._path / f".{os.getpid()}.tmp").unlink()
 
     def _encoded(self, records: Sequence[Row]) -> dict[Key, bytes]:
         """A batch is one piece: its length is given to its first key, and refused rows are left out when it is read."""
@@ -74,28 +67,12 @@ class ParquetSink(PartsSink):
         lines[rows[0].key] = _item_batch(rows) if self._holds is Item else _batch(rows)
         return lines
 
-    def _finish(self, part: OpenPart) -> None:
-        if part.settled:
-            # What cannot be done now is the gatherer's.
-            with contextlib.suppress(OSError):
-                convert(part.path, self._path)
-                part.remove()
-                return
-        part.close()
-
-
-class _ParquetGatherer(Gatherer):
-    def append(self, parts: list[Path]) -> None:
-        for path in parts:
-            convert(path, self._output)
-            path.unlink()
-        if not any(self._folder.glob("*.open")):
-            for left in self._output.glob(".*.tmp"):
-                left.unlink(missing_ok=True)
+    def _convert(self, part: Path) -> None:
+        convert(part, self._path)
 
 
 async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-    await gathering.gather(output, live=live, replay=replay, gatherer=_ParquetGatherer)
+    await part_files.gather(output, live=live, replay=replay, convert=convert)
 
 
 def convert(part: Path, output: Path) -> None:

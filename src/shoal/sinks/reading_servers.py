@@ -12,10 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from shoal.errors import ShoalError, SinkUnavailable, UnknownCrawl
+from shoal.sinks.connection import ANSWER_SECONDS
 from shoal.sinks.patience import Hindrance
 from shoal.sinks.reading import Values, Wanted, record_of
 from shoal.sinks.row import Row
-from shoal.sinks.server import ANSWER_SECONDS, ServerSink
+from shoal.sinks.server import ServerSink
 
 # Texts are large: so many rows are in memory at once.
 _ROWS = 100

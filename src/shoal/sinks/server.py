@@ -1,37 +1,27 @@
-"""Databases on servers: their address as a user types it, and one connection that is made again when it is lost.
+"""Databases on servers: their address as a user types it, and the order of a batch.
 
-A technology says how to connect, how to store rows, and what its errors mean. This module owns the patience around it:
-a server that is away, restarts, is full or does not answer is tried again, and a batch that was stored without the
-answer coming back is stored again, which changes nothing. It also owns the order of a batch with items: tables and
+A technology says how to connect, how to store rows, and what its errors mean; connection.py has the patience. A batch
+that was stored without the answer coming back is stored again, which changes nothing. Of a batch with items, tables and
 columns that are missing are made first, then one transaction writes pages and replaces their items.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import socket
-import ssl
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from shoal.errors import SinkRefused, SinkUnavailable
+from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
 from shoal.settings import masked
+from shoal.sinks.connection import Connected
 from shoal.sinks.contract import Key, Stored
 from shoal.sinks.fields import MOST_COLUMNS, Kind, kinds
-from shoal.sinks.patience import Hindrance, persist
 from shoal.sinks.row import data_text, digest, encodable, last_of_each, visited
 
-# How long an attempt may take. A server that is frozen, or a network that swallows packets, says nothing at all.
-ANSWER_SECONDS = 60.0
-CONNECT_SECONDS = 10.0
-# What heals by itself within a moment, as between workers, is nothing to tell a person.
-QUIET_SECONDS = 5.0
 # One statement carries at most this much text, so that a batch of large pages stays below every server's limits.
 STATEMENT_CHARACTERS = 8_000_000
 
@@ -114,7 +104,7 @@ def address_of(uri: str, scheme: str) -> Address:
     )  # fmt: skip
 
 
-class ServerSink(ABC, Generic[Connection]):
+class ServerSink(Connected[Connection]):
     """One worker's connection to one table."""
 
     scheme: str
@@ -124,18 +114,10 @@ class ServerSink(ABC, Generic[Connection]):
 
     def __init__(self, uri: str, *, worker: str, on_trouble: Callable[[str], None], spider: bool = False) -> None:
         self._address = address_of(uri, self.scheme)
-        self._on_trouble = on_trouble
-        self._connection: Connection | None = None
-        self._closed = False
+        super().__init__(self._address.shown, on_trouble)
         self._spider = spider
         # The tables of items that this connection has seen, with the kinds of their fields: None has no column.
         self._seen: dict[str, dict[str, Kind | None]] = {}
-
-    async def open(self) -> None:
-        async def nothing(connection: Connection) -> None:
-            pass
-
-        await self._persist(nothing)
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         for some in statements(last_of_each(records)):
@@ -152,42 +134,11 @@ class ServerSink(ABC, Generic[Connection]):
     async def settle(self, refused: Collection[Key]) -> None:
         """Nothing: whoever makes a refused visit again writes the same row."""
 
-    async def close(self) -> None:
-        self._closed = True
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await self._disconnect(connection)
-            except Exception:
-                # Whatever closing has to say: everything that was acknowledged is stored.
-                self._abandon(connection)
-
-    async def _persist(self, work: Callable[[Connection], Awaitable[None]]) -> None:
-        if self._closed:
-            raise SinkUnavailable("This output was closed.")
-        await persist(self._address.shown, lambda: self._attempt(work), self._on_trouble)
-
-    async def _attempt(self, work: Callable[[Connection], Awaitable[None]]) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                if self._connection is None:
-                    self._seen.clear()
-                    connection = await self._connect()
-                    self._connection = connection
-                    if self._spider and not self._address.per_spider:
-                        # A table that cannot be made is refused before the crawl begins.
-                        await self._expect(connection, self._address.items(""), {})
-                await work(self._connection)
-        except BaseException as error:
-            connected = self._connection is not None
-            if self._connection is not None:
-                # Also when cancelled: an answer may be on its way that nobody waits for.
-                self._abandon(self._connection)
-                self._connection = None
-            if isinstance(error, Exception) and not isinstance(error, SinkRefused | Hindrance):
-                raise self._meaning(error, connected=connected) from error
-            raise
+    async def _prepare(self, connection: Connection) -> None:
+        self._seen.clear()
+        if self._spider and not self._address.per_spider:
+            # A table that cannot be made is refused before the crawl begins.
+            await self._expect(connection, self._address.items(""), {})
 
     async def _store(self, connection: Connection, records: Sequence[Stored]) -> None:
         pages = [record for record in records if isinstance(record, Record)]
@@ -220,23 +171,6 @@ class ServerSink(ABC, Generic[Connection]):
             found = await self._ensure_items(connection, name, wanted)
             self._seen[name] = {**dict.fromkeys(wanted), **(seen or {}), **found}
 
-    def _meaning(self, error: Exception, *, connected: bool) -> Exception:
-        for one in (error, error.__cause__):
-            if isinstance(one, ssl.SSLCertVerificationError):
-                return self._refused(f"has a certificate that is not trusted: {one.verify_message.rstrip('.')}")
-        if isinstance(error, TimeoutError):
-            return Hindrance("does not answer")
-        if isinstance(error, OSError):
-            return Hindrance(f"cannot be reached ({reason(error)})")
-        return error
-
-    def _refused(self, sentence: str) -> SinkRefused:
-        return SinkRefused(f"The output {self._address.shown} {sentence}.")
-
-    @abstractmethod
-    async def _connect(self) -> Connection:
-        """A connection to a table that is there and Shoal's."""
-
     @abstractmethod
     def _transaction(self, connection: Connection) -> AbstractAsyncContextManager[Any]:
         """Committed at the end; undone, with a connection that goes on, by an exception of `unfit`."""
@@ -255,13 +189,6 @@ class ServerSink(ABC, Generic[Connection]):
 
     @abstractmethod
     async def _upsert_items(self, connection: Connection, table: str, items: Sequence[Item]) -> None: ...
-
-    @abstractmethod
-    async def _disconnect(self, connection: Connection) -> None: ...
-
-    @abstractmethod
-    def _abandon(self, connection: Connection) -> None:
-        """Close it at once, whatever it is doing."""
 
 
 def item_id(item: Item) -> bytes:
@@ -291,9 +218,3 @@ def _characters(record: Stored) -> int:
     if isinstance(record, Item):
         return len(data_text(record.data)) + 500
     return len(record.text) + 1000 if isinstance(record, Record) else 0
-
-
-def reason(error: OSError) -> str:
-    if isinstance(error, socket.gaierror | ssl.SSLError) or not error.errno:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)

@@ -9,21 +9,19 @@ themselves are archive.py's.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from shoal.errors import SinkRefused
 from shoal.model.record import Capture
-from shoal.sinks import gathering
+from shoal.sinks import part_files
 from shoal.sinks.archive import Kept, records_of, warcinfo
 from shoal.sinks.contract import Key
-from shoal.sinks.gathering import Gatherer, Replay
-from shoal.sinks.part import OpenPart, Piece, chunks, flush, scan, sync_folder, visible
+from shoal.sinks.gathering import Replay
+from shoal.sinks.part import Piece, chunks, flush, scan, sync_folder, visible
+from shoal.sinks.part_files import FolderSink
 from shoal.sinks.row import whole
-from shoal.sinks.writing import PartsSink
 
 # What readers of archives are used to; and how long one waits at most to see a page.
 FILE_BYTES = 1 << 30
@@ -33,7 +31,7 @@ IDLE_SECONDS = 30.0
 REMEMBERED = 20_000
 
 
-class WarcSink(PartsSink):
+class WarcSink(FolderSink):
     holds = Capture
     part_seconds = FILE_SECONDS
     part_bytes = FILE_BYTES
@@ -44,15 +42,6 @@ class WarcSink(PartsSink):
         # A revisit points to a record that is in the archive: what was written counts when it is settled.
         self._written: dict[Key, Kept] = {}
         self._kept: dict[Key, Kept] = {}
-
-    def _touch(self) -> None:
-        try:
-            self._path.mkdir(exist_ok=True)
-        except FileExistsError:
-            raise SinkRefused(f"The output {self._path} is a file; a folder of this name is needed.") from None
-        tried = self._path / f".{os.getpid()}.tmp"
-        tried.open("wb").close()
-        tried.unlink(missing_ok=True)
 
     def _encoded(self, records: Sequence[Capture]) -> dict[Key, bytes]:
         lines: dict[Key, bytes] = {}
@@ -75,28 +64,12 @@ class WarcSink(PartsSink):
             while len(self._kept) > REMEMBERED:
                 del self._kept[next(iter(self._kept))]
 
-    def _finish(self, part: OpenPart) -> None:
-        if part.settled:
-            # What cannot be done now is the gatherer's.
-            with contextlib.suppress(OSError):
-                convert(part.path, self._path)
-                part.remove()
-                return
-        part.close()
-
-
-class _WarcGatherer(Gatherer):
-    def append(self, parts: list[Path]) -> None:
-        for path in parts:
-            convert(path, self._output)
-            path.unlink()
-        if not any(self._folder.glob("*.open")):
-            for left in self._output.glob(".*.tmp"):
-                left.unlink(missing_ok=True)
+    def _convert(self, part: Path) -> None:
+        convert(part, self._path)
 
 
 async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool = False) -> None:
-    await gathering.gather(output, live=live, replay=replay, gatherer=_WarcGatherer)
+    await part_files.gather(output, live=live, replay=replay, convert=convert)
 
 
 def convert(part: Path, output: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import io
 import os
 import resource
 import signal
@@ -29,6 +30,7 @@ from shoal.worker.worker import Worker
 CANNOT_GO_ON = 3
 _LEAVE_SECONDS = 1.0
 _FILES = 65_536
+_reports = 1
 
 
 class _Ending:
@@ -68,6 +70,7 @@ class _Ending:
 
 def main() -> int:
     ending = _Ending()
+    _keep_reports_apart()
     try:
         orders = Orders.of(sys.stdin.buffer.readline())
         settings = load(environ={}, flags=orders.settings).settings
@@ -89,7 +92,7 @@ async def _run(orders: Orders, settings: Settings, ending: _Ending) -> int:
     spiders = Spiders({**({"": None} if orders.plain else {}), **load_all(orders.spiders)})
     frontier = await Frontier.from_settings(settings, worker=orders.name)
     async with frontier:
-        worker = Worker(frontier, settings, spiders=spiders, blame=orders.blame, on_report=_say)
+        worker = Worker(frontier, settings, spiders=spiders, shared=orders.shared, blame=orders.blame, on_report=_say)
         ending.stops(worker, asyncio.get_running_loop())
         await worker.run()
         # A store that is away is not waited for: it notices by itself that nobody beats.
@@ -99,10 +102,19 @@ async def _run(orders: Orders, settings: Settings, ending: _Ending) -> int:
     return 0
 
 
+def _keep_reports_apart() -> None:
+    """What spiders and libraries print is for people, and goes where our own words go."""
+    global _reports
+    _reports = os.dup(1)
+    os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+
+
 def _say(report: Report) -> None:
     # A supervisor that is gone reads nothing; that it is gone is seen on the other pipe.
     with contextlib.suppress(OSError):
-        os.write(sys.stdout.fileno(), report.line())
+        os.write(_reports, report.line())
 
 
 def _allow_files() -> None:

@@ -15,6 +15,8 @@ from typing import Any, Generic, TypeVar
 
 _HEAD = struct.Struct("<HQ")
 _SIZE = 512
+# For each second that a spider may work, it may block so many.
+_WAITS = 20
 
 Result = TypeVar("Result")
 
@@ -23,7 +25,8 @@ class Blame:
     """`note` before a page is read, `clear` after it. Reading may take `seconds` of CPU time, then the process dies.
 
     A timer of the kernel sees to that: a loop in C holds the interpreter's lock, so that no thread could. With 0
-    seconds there is none, for a process that is not ours to end.
+    seconds there is none, for a process that is not ours to end. A spider may also wait where it should not, for a
+    server that never answers or for ever: while it does so nothing else here goes on, so that time is limited, too.
     """
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -35,8 +38,9 @@ class Blame:
                 self._map = mmap.mmap(file.fileno(), _SIZE)
         if seconds:
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
-    def note(self, token: str, number: int) -> None:
+    def note(self, token: str, number: int, *, spider: bool = False) -> None:
         if self._map is not None:
             name = token.encode()
             # The length last: a note that is half written says nothing.
@@ -44,10 +48,14 @@ class Blame:
             self._map[: _HEAD.size] = _HEAD.pack(len(name), number)
         if self._seconds:
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
+            if spider:
+                signal.setitimer(signal.ITIMER_REAL, _WAITS * self._seconds)
 
-    def clear(self) -> None:
+    def clear(self, *, spider: bool = False) -> None:
         if self._seconds:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
+            if spider:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
         if self._map is not None:
             self._map[: _HEAD.size] = b"\0" * _HEAD.size
 
@@ -65,14 +73,14 @@ class Blamed(Generic[Result]):
         value: Any = None
         error: BaseException | None = None
         while True:
-            self._blame.note(self._token, self._number)
+            self._blame.note(self._token, self._number, spider=True)
             try:
                 waits_for = self._work.send(value) if error is None else self._work.throw(error)
             except StopIteration as stop:
                 result: Result = stop.value
                 return result
             finally:
-                self._blame.clear()
+                self._blame.clear(spider=True)
             value = error = None
             try:
                 value = yield waits_for

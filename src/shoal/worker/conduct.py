@@ -6,13 +6,15 @@ Owns whom we say we are, what each host is told, which links are followed, and t
 from __future__ import annotations
 
 import base64
+import hashlib
+import re
 from collections.abc import Mapping
 
-from shoal.errors import InvalidUrl
+from shoal.errors import InvalidUrl, SinkRefused
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
 from shoal.model.policy import Policy
-from shoal.model.record import Capture
+from shoal.model.record import Capture, Item, Record
 from shoal.politeness.robots import check_token
 from shoal.sinks import takes
 from shoal.urls.canonical import Target, canonical
@@ -27,6 +29,9 @@ _SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 # Before the name of a spider whose crawl only one program can run: the one that takes its records.
 CALLER = "caller:"
+_LANE = re.compile(r"caller:[0-9a-f]{8}:")
+# Crawls that this worker has met; what it knows of the first of them is given up.
+_MOST_KNOWN = 500
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -41,12 +46,18 @@ class Conduct:
         self.policy = policy = Policy.of(crawl.spec)
         # What records say: what one spider sends to another is still of one crawl.
         self.name = policy.parent or crawl.id
-        self.spider = crawl.limits.spider.removeprefix(CALLER)
+        lane = _LANE.match(crawl.limits.spider)
+        self.lane = lane[0] if lane else ""
+        self.spider = crawl.limits.spider.removeprefix(self.lane)
         wanted = {}
         for output in policy.outputs:
             # Its name, where what it stands for is known to workers alone.
             uri = named.get(output, output)
-            wanted[uri] = takes(uri, spider=bool(self.spider))
+            try:
+                wanted[uri] = takes(uri, spider=bool(self.spider))
+            except SinkRefused:
+                # What is wrong with it is said by whoever opens it.
+                wanted[uri] = (Record, Item)
         self.outputs = tuple(wanted.items())
         self.keeps_answers = bool(policy.files) or any(Capture in kinds for kinds in wanted.values())
         seeds = []
@@ -117,18 +128,24 @@ class Conducts:
         known = self._known.get(crawl_id)
         if known is None:
             crawl = await self._frontier.crawls.known(crawl_id)
+            if len(self._known) >= _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
             known = self._known[crawl_id] = Conduct(crawl, self._named, self._trapped)
         return known
 
     async def branch(self, conduct: Conduct, spider: str) -> Conduct:
         """Where the same crawl goes on with another spider."""
-        lane = CALLER if conduct.crawl.limits.spider.startswith(CALLER) else ""
-        return await self.of(await self._frontier.crawls.branch(conduct.name, lane + spider))
+        return await self.of(await self._frontier.crawls.branch(conduct.name, conduct.lane + spider))
 
     def forget_links(self) -> None:
         """The store may have lost the last links it was given: they are added again."""
         for conduct in self._known.values():
             conduct.forget_links()
+
+
+def lane_of(crawl_id: str) -> str:
+    """What stands before the names of a crawl's spiders, so that no worker but its caller's takes its visits."""
+    return f"{CALLER}{hashlib.blake2s(crawl_id.encode(), digest_size=4).hexdigest()}:"
 
 
 def product(user_agent: str) -> str:

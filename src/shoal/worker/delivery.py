@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from shoal.worker import receipt as receipts
 from shoal.worker.conduct import Conduct, Conducts
 from shoal.worker.finished import Finished
 from shoal.worker.hold import Hold
-from shoal.worker.outputs import Output, Outputs
+from shoal.worker.outputs import Output, OutputRefused, Outputs
 from shoal.worker.report import Report
 
 # A batch waits this long for company; a transaction for every page would cost more than the page.
@@ -41,8 +42,12 @@ _T = TypeVar("_T")
 
 class Delivery:
     def __init__(
-        self, frontier: Frontier, conducts: Conducts, report: Report, on_released: Callable[[Hold], None]
-    ) -> None:
+        self, frontier: Frontier, conducts: Conducts, report: Report, on_released: Callable[[Hold], None],
+        *, shared: bool = False,
+    ) -> None:  # fmt: skip
+        """`shared`: for crawls of many people. One whose output cannot be used is paused; alone, it ends the worker."""
+        self._shared = shared
+        self._aside: set[str] = set()
         self._frontier = frontier
         self._conducts = conducts
         self._report = report
@@ -135,11 +140,36 @@ class Delivery:
 
     async def _deliver(self, batch: list[Finished]) -> None:
         full = await self._add(batch)
-        by_hold: dict[Hold, list[Finished]] = {}
-        for one in batch:
+        for number, one in enumerate(batch):
             if full and one.visits and one.conduct is not None and one.conduct.name in full:
                 # Its links have no place in the store: the page is kept, and can be retried when there is one.
-                one = one._replace(outcome=one.visit.failed("store full"))
+                batch[number] = one._replace(outcome=one.visit.failed("store full"))
+        while True:
+            try:
+                return await self._hand_over(batch)
+            except OutputRefused as refused:
+                if not self._shared:
+                    raise refused.error from None
+                batch = await self._set_aside(batch, refused)
+
+    async def _set_aside(self, batch: list[Finished], refused: OutputRefused) -> list[Finished]:
+        """Pause the crawls of an output that cannot be used, whose pages are made again; others are not held up."""
+        kept = []
+        for one in batch:
+            conduct = one.conduct
+            if conduct is not None and refused.uri in (conduct.policy.files, *(uri for uri, _ in conduct.outputs)):
+                one = Finished(one.hold, one.visit, one.visit.retry(1.0))
+                if conduct.name not in self._aside:
+                    self._aside.add(conduct.name)
+                    print(f"Crawl {conduct.name} is paused: {refused}", file=sys.stderr, flush=True)
+                with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
+                    await self._frontier.crawls.pause(conduct.name)
+            kept.append(one)
+        return kept
+
+    async def _hand_over(self, batch: list[Finished]) -> None:
+        by_hold: dict[Hold, list[Finished]] = {}
+        for one in batch:
             by_hold.setdefault(one.hold, []).append(one)
         done = [_done(hold, some) for hold, some in by_hold.items()]
         receipt = self._frontier.receipt(done)
@@ -261,9 +291,8 @@ class Delivery:
         """Every output has every record before anything is acknowledged."""
         written = []
         for output, records in outputs.items():
-            sink = await self._outputs.sink(output)
-            await self._patiently(asyncio.ensure_future(self._outputs.write(sink, records, receipt)), by_hold)
-            written.append(sink)
+            await self._patiently(asyncio.ensure_future(self._outputs.write(output, records, receipt)), by_hold)
+            written.append(await self._outputs.sink(output))
         return written
 
     async def _patiently(self, writing: asyncio.Future[_T], by_hold: dict[Hold, list[Finished]]) -> _T:

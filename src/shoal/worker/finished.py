@@ -23,6 +23,8 @@ class Finished(NamedTuple):
     conduct: Conduct | None = None
     items: tuple[Item, ...] = ()
     capture: Capture | None = None
+    # Of the items, and of the data that visits carry.
+    size: int = 0
 
     @property
     def stored(self) -> Iterator[Stored]:
@@ -37,4 +39,4 @@ class Finished(NamedTuple):
     def weight(self) -> int:
         """What it takes of memory until it is delivered, about."""
         weight = 200 * len(self.visits) + (0 if self.record is None else len(self.record.text))
-        return weight + 1000 * len(self.items) + (0 if self.capture is None else len(self.capture.page.body))
+        return weight + 500 * len(self.items) + self.size + (0 if self.capture is None else len(self.capture.page.body))

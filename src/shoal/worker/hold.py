@@ -34,6 +34,11 @@ class Hold(Held):
         self.more = bool(lease.visits)
         self.open.update({visit.number: visit for visit in lease.visits})
 
+    def has_room(self, batch_seconds: float) -> bool:
+        """Whether a lease may have another visit now: `renew` gives no more than fit into a batch's time."""
+        pace_seconds = self.delay_seconds + (self.response_seconds or 0.0)
+        return self.more and (len(self.open) + 1) * pace_seconds <= batch_seconds
+
     async def fetch(self, fetcher: Fetcher, request: Request) -> Page:
         """Fetch for as long as the lease can be trusted: what is open then is aborted, as FetchError `timed out`."""
         if request.timeout_seconds <= self.seconds_left:

@@ -71,7 +71,7 @@ class Holders:
 
     def __init__(
         self, frontier: Frontier, fetcher: Fetcher, conducts: Conducts, delivery: Delivery, reader: Reader,
-        report: Report, may_stay: Callable[[Lease], bool],
+        report: Report, batch_seconds: float, may_stay: Callable[[Lease], bool],
     ) -> None:  # fmt: skip
         """`may_stay` says whether a lease may be topped up, again and again, or its host should be free for others."""
         self.frontier = frontier
@@ -81,6 +81,7 @@ class Holders:
         self.reader = reader
         self.report = report
         self.robots = Robots(frontier, fetcher, self.count_request)
+        self.batch_seconds = batch_seconds
         self.may_stay = may_stay
         self.outlook = Outlook()
         self.stopping = False
@@ -109,7 +110,8 @@ class Holders:
                 self.delivery.put(finished)
                 if hold.pausing:
                     break
-                if len(todo) < _TOP_UP and topping is None and hold.more and self.may_stay(hold.lease):
+                short = len(todo) < _TOP_UP and topping is None
+                if short and hold.has_room(self.batch_seconds) and self.may_stay(hold.lease):
                     topping = asyncio.create_task(self._top_up(hold, todo, validators))
         except _GiveBack:
             pass

@@ -13,6 +13,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """`settings` are flags for shoal.settings.load; `blame` is where the note of the visit in hand is kept.
 
     `spiders` are names and references of classes, as FILE.py:Class; `plain`: crawls without a spider are served, too.
+    `shared`: a crawl whose output cannot be used is paused, and does not end the worker.
     """
 
     name: str = ""
@@ -20,6 +21,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     blame: str = ""
     spiders: dict[str, str] = {}
     plain: bool = True
+    shared: bool = False
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"

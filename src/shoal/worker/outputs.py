@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.errors import SinkUnavailable
+from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.sinks import Sink, open_sink
 from shoal.sinks.contract import Stored
 from shoal.sinks.files import Files, open_files
@@ -15,6 +15,15 @@ from shoal.worker.finished import Finished
 
 # An output's URI, and whether it is of a crawl with a spider.
 Output = tuple[str, bool]
+
+
+class OutputRefused(Exception):
+    """An output, by its URI, will never take what it is given; `error` says why in one sentence."""
+
+    def __init__(self, uri: str, error: SinkRefused) -> None:
+        super().__init__(str(error))
+        self.uri = uri
+        self.error = error
 
 
 class Outputs:
@@ -28,17 +37,23 @@ class Outputs:
         sink = self._sinks.get(output)
         if sink is None:
             uri, spider = output
-            sink = open_sink(uri, worker=self._worker, on_trouble=self._on_trouble, spider=spider)
-            await sink.open()
+            try:
+                sink = open_sink(uri, worker=self._worker, on_trouble=self._on_trouble, spider=spider)
+                await sink.open()
+            except SinkRefused as error:
+                raise OutputRefused(uri, error) from error
             self._sinks[output] = sink
         return sink
 
-    async def write(self, sink: Sink, records: list[Stored], receipt: bytes) -> None:
+    async def write(self, output: Output, records: list[Stored], receipt: bytes) -> None:
         """An output that is away comes back; until then nothing is dropped."""
+        sink = await self.sink(output)
         while True:
             try:
                 await sink.write(records, receipt)
                 return
+            except SinkRefused as error:
+                raise OutputRefused(output[0], error) from error
             except SinkUnavailable as error:
                 self._on_trouble(str(error))
                 await asyncio.sleep(1.0)
@@ -51,9 +66,12 @@ class Outputs:
         kind = page.header("content-type").lower()
         if one.record.error or not page.body or (types and not kind.startswith(types)):
             return one
-        if uri not in self._files:
-            self._files[uri] = open_files(uri, on_trouble=self._on_trouble)
-        path = await self._files[uri].keep(page.body, kind)
+        try:
+            if uri not in self._files:
+                self._files[uri] = open_files(uri, on_trouble=self._on_trouble)
+            path = await self._files[uri].keep(page.body, kind)
+        except SinkRefused as error:
+            raise OutputRefused(uri, error) from error
         return one._replace(record=msgspec.structs.replace(one.record, file=path))
 
     async def close(self) -> None:

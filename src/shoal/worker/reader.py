@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from shoal.errors import StoreHeld, StoreUnavailable
+from shoal.errors import CrawlEnded, InvalidInput, StoreHeld, StoreUnavailable
 from shoal.model.page import Page
 from shoal.model.visit import Visit
 from shoal.urls.canonical import Target
@@ -54,13 +54,21 @@ class Reader:
             return self.failed(hold, visit, conduct, f"reading: {type(error).__name__}", page, page.started_at)
         if found.trouble:
             return await self.give_up(hold, visit, conduct, found.trouble, page, page.started_at)
-        return Finished(hold, visit, visit.stored(), found.record, visits, conduct, found.items)
+        return Finished(hold, visit, visit.stored(), found.record, visits, conduct, found.items, size=found.size)
 
     async def _branches(self, conduct: Conduct, elsewhere: dict[str, list[Visit]]) -> list[Visit]:
         """Visits for other spiders, each with the name of the branch it waits in."""
         visits: list[Visit] = []
         for spider, some in elsewhere.items():
-            there = await self._conducts.branch(conduct, spider)
+            if conduct.lane:
+                # Nobody else can have it.
+                self._spiders.check_has(spider)
+            try:
+                there = await self._conducts.branch(conduct, spider)
+            except CrawlEnded:
+                continue
+            except InvalidInput as error:
+                raise SpiderFailed("spider: no branch", str(error)) from error
             visits += [msgspec.structs.replace(visit, crawl=there.crawl.id) for visit in some]
         return visits
 
@@ -77,7 +85,7 @@ class Reader:
             # What the spider makes of that is its own affair: the URL has failed either way.
             with contextlib.suppress(SpiderFailed):
                 yielded = await self._spiders.failed(conduct.spider, conduct.name, visit.url, reason, at, run)
-                finished = finished._replace(items=yielded.items)
+                finished = finished._replace(items=yielded.items, size=yielded.size)
         return finished
 
     def failed(self, hold: Hold, visit: Visit, conduct: Conduct, reason: str, page: Page | None, at: float) -> Finished:

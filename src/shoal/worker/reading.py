@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.errors import InvalidUrl
 from shoal.fetch.ftp import LISTING
+from shoal.frontier.entry import MAX_EXTENSION_BYTES
 from shoal.model.page import Page
 from shoal.model.record import Item, Record
 from shoal.model.visit import Visit
@@ -33,6 +34,9 @@ _REFRESH_SECONDS = 10
 
 # What a visit keeps when a redirect sends it on.
 _CARRIED = ("callback", "data", "sitemap", "guess")
+# The rest of what a visit carries: its method, and that it waits for an address.
+_BESIDE_META = 64
+_pack = msgspec.msgpack.Encoder().encode
 
 Chain = tuple[tuple[str, int], ...]
 
@@ -53,6 +57,7 @@ class Reading(NamedTuple):
     items: tuple[Item, ...]
     elsewhere: dict[str, list[Visit]]
     trouble: str = ""
+    size: int = 0
 
 
 def read(page: Page, visit: Visit, target: Target, conduct: Conduct, worker: str) -> Reading:
@@ -83,7 +88,7 @@ async def read_by(
     obey = directives.nofollow and not conduct.policy.ignore_robots
     visits, elsewhere = _follows(() if obey else yielded.follows, visit, target, conduct, page.started_at)
     record = _record(page, visit, conduct, worker, parsed, directives)
-    return Reading(record, visits, yielded.items, elsewhere)
+    return Reading(record, visits, yielded.items, elsewhere, size=yielded.size)
 
 
 def confirmed(page: Page, visit: Visit, conduct: Conduct, worker: str) -> Record:
@@ -123,6 +128,8 @@ def follow(visit: Visit, target: Target, location: str, status: int, conduct: Co
     meta["chain"] = [*chain, (target.url, status)]
     if seed:
         meta["seed"] = True
+    if len(_pack(meta)) > MAX_EXTENSION_BYTES - _BESIDE_META:
+        return Hop(None, "redirects too long", failed=True)
     hop = Visit(url=there.url, depth=visit.depth, priority=visit.priority, found="redirect", meta=meta)
     return Hop(hop)
 

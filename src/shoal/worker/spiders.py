@@ -6,6 +6,7 @@ for the end of this process, also when it waits for something in between.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 import traceback
@@ -15,7 +16,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shoal.errors import InvalidInput, ShoalError
+from shoal.errors import InvalidInput, InvalidVisit, ShoalError
+from shoal.frontier.entry import MAX_EXTENSION_BYTES
+from shoal.model import ranges
 from shoal.model.page import Page as Answer
 from shoal.model.record import Item
 from shoal.model.visit import Visit
@@ -25,7 +28,16 @@ from shoal.urls.canonical import canonical
 
 # Of one page: more than these is a spider that does not end.
 _MOST_YIELDED = 100_000
-_MOST_ITEM_BYTES = 16_000_000
+_MOST_BYTES = 16_000_000
+# A method that waits for longer than this waits for something that does not come.
+_MOST_SECONDS = 600.0
+# What a visit carries beyond its data: the name of a method, and the first redirects.
+_BESIDE_DATA = 1024
+_MOST_TRACE = 10_000
+# Crawls that have an object of their spider here; that of the one met longest ago is given up.
+_MOST_MADE = 256
+# What ends a program, or a task, is raised by a spider as any other exception is.
+_RAISED = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
 # Of a traceback only the rest is the user's.
 _OURS = str(Path(__file__).parent)
 _encode = msgspec.json.Encoder().encode
@@ -43,6 +55,7 @@ class SpiderFailed(Exception):
 class Yielded(NamedTuple):
     items: tuple[Item, ...] = ()
     follows: tuple[Follow, ...] = ()
+    size: int = 0
 
 
 # How a spider's work is awaited: by whoever notes which page is to blame for it.
@@ -77,6 +90,13 @@ class Spiders:
             return Yielded()
         return await self._call(name, crawl, "failed", (url, error), url, at, run)
 
+    def check_has(self, name: str) -> None:
+        """Pages that are sent to a spider which nobody will ever have would wait for ever."""
+        if name not in self._known:
+            text = f"Pages are sent to spider {name}, which is not here: give it to shoal.crawl by spiders=[{name}]."
+            self._tell(name, text)
+            raise SpiderFailed(f"spider: {name} is not here"[:60], text)
+
     async def _call(
         self, name: str, crawl: str, callback: str, args: tuple[Any, ...], url: str, at: float,
         run: Run,
@@ -88,38 +108,47 @@ class Spiders:
             raise SpiderFailed(f"spider: no method {callback}"[:60])
         gathering = _gathered(method, args, name=name, crawl=crawl, url=url, at=at)
         try:
-            return await run(gathering)
+            async with asyncio.timeout(_MOST_SECONDS):
+                return await run(gathering)
         except SpiderFailed:
             raise
-        except Exception as error:
+        except _RAISED as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             raise SpiderFailed(f"spider: {type(error).__name__}", self._trace(name, error)) from error
 
     def _spider(self, name: str, crawl: str) -> Spider:
-        made = self._made.get((name, crawl))
+        made = self._made.pop((name, crawl), None)
         if made is None:
             kind = self._known.get(name)
             if kind is None:
                 raise SpiderFailed("spider: not here")
             try:
                 made = kind()
-            except Exception as error:
+            except _RAISED as error:
                 raise SpiderFailed(f"spider: {type(error).__name__}", self._trace(name, error)) from error
-            self._made[name, crawl] = made
+            if len(self._made) >= _MOST_MADE:
+                del self._made[next(iter(self._made))]
+        self._made[name, crawl] = made
         return made
 
-    def _trace(self, name: str, error: Exception) -> str:
+    def _trace(self, name: str, error: BaseException) -> str:
         """The user's part of the traceback. It is also said once for each place, for whoever looks at the screen."""
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith(_OURS)] or frames
         trace = "".join(
             ["Traceback (most recent call last):\n", *traceback.format_list(own), *_last(error)]
         ).rstrip()  # fmt: skip
+        if len(trace) > _MOST_TRACE:
+            trace = f"{trace[: _MOST_TRACE // 2]}\n...\n{trace[-_MOST_TRACE // 2 :]}"
         place = f"{name} {type(error).__name__} {own[-1].filename if own else ''} {own[-1].lineno if own else 0}"
+        self._tell(place, f"Spider {name} failed; pages like it fail without a further word.\n{trace}")
+        return trace
+
+    def _tell(self, place: str, text: str) -> None:
         if place not in self._told and len(self._told) < 100:
             self._told.add(place)
-            print(f"Spider {name} failed; pages like it fail without a further word.\n{trace}", file=sys.stderr)
-            sys.stderr.flush()
-        return trace
+            print(text, file=sys.stderr, flush=True)
 
 
 async def first_visits(kind: type[Spider]) -> list[Visit]:
@@ -130,6 +159,9 @@ async def first_visits(kind: type[Spider]) -> list[Visit]:
             first = Follow(url=one) if isinstance(one, str) else one
             if not isinstance(first, Follow):
                 raise InvalidInput(f"start of {kind.__name__} gives {type(one).__name__}: give URLs or shoal.Follow.")
+            first, _ = _carried(first)
+            if first.spider:
+                raise InvalidInput(f"start of {kind.__name__} names a spider; only methods that read pages may do so.")
             found.append(visit_of(first, canonical(first.url).url, depth=0, priority=first.priority or 0, found="seed"))
             if len(found) > _MOST_YIELDED:
                 raise InvalidInput(f"start of {kind.__name__} gives over {_MOST_YIELDED:,} URLs; use a seeds file.")
@@ -160,14 +192,39 @@ async def _gathered(
     size = 0
     async for one in _each(method(*args)):
         if isinstance(one, Follow):
-            follows.append(one)
+            follow, more = _carried(one)
+            follows.append(follow)
+            size += more
         else:
             data = _plain(one)
             size += len(_encode(data))
             items.append(Item(crawl=crawl, url=url, spider=name, number=len(items) + 1, fetched_at=at, data=data))
-        if len(items) + len(follows) > _MOST_YIELDED or size > _MOST_ITEM_BYTES:
+        if len(items) + len(follows) > _MOST_YIELDED or size > _MOST_BYTES:
             raise SpiderFailed("spider: yields too much")
-    return Yielded(tuple(items), tuple(follows))
+    return Yielded(tuple(items), tuple(follows), size)
+
+
+def _carried(follow: Follow) -> tuple[Follow, int]:
+    """A follow-up as the store can hold it, and the size of its data; what the spider does later is not ours."""
+    for name in ("url", "callback", "spider"):
+        if not isinstance(value := getattr(follow, name), str):
+            raise InvalidVisit(f"{name} of a follow-up is of type {type(value).__name__}: it must be text, a name.")
+    ranges.spider(follow.spider)
+    if follow.priority is not None:
+        ranges.whole("priority", follow.priority, 1 - ranges.WIDEST, ranges.WIDEST - 1)
+    if not follow.data and not follow.callback:
+        return follow, 0
+    try:
+        packed = _pack(follow.data)
+        data = msgspec.msgpack.decode(packed)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} cannot be stored: {error}.") from None
+    if not isinstance(data, dict):
+        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} is of type {type(data).__name__}: use a dict.")
+    size = len(packed) + len(follow.callback.encode())
+    if size > MAX_EXTENSION_BYTES - _BESIDE_DATA:
+        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} has {size} bytes: it may have about 48,000.")
+    return msgspec.structs.replace(follow, data=data), size
 
 
 async def _each(made: Any) -> AsyncIterator[Any]:
@@ -212,5 +269,14 @@ def _other(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no plain value")
 
 
-def _last(error: Exception) -> list[str]:
+_pack = msgspec.msgpack.Encoder(enc_hook=_other).encode
+
+
+def _last(error: BaseException) -> list[str]:
     return traceback.format_exception_only(error)
+
+
+def _is_cancelled() -> bool:
+    """Whether the holder itself is told to end; else what a spider waited for was cancelled."""
+    task = asyncio.current_task()
+    return task is None or bool(task.cancelling())

@@ -13,6 +13,9 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
@@ -47,11 +50,14 @@ _IN_USE_SECONDS = 5.0
 class Worker:
     def __init__(
         self, frontier: Frontier, settings: Settings, *, spiders: Spiders | None = None, lane: str = "",
-        blame: str = "", on_report: Callable[[Report], None] | None = None, resolver: Resolver | None = None,
+        shared: bool = False, blame: str = "", on_report: Callable[[Report], None] | None = None,
+        resolver: Resolver | None = None,
     ) -> None:  # fmt: skip
         """`lane` stands before the names of spiders whose crawls are this worker's alone; `blame` is where its note is.
 
-        `resolver` finds the addresses of names in place of the system's."""
+        `shared`: it serves crawls of many people, and one that cannot be stored is paused. `resolver` finds the
+        addresses of names in place of the system's.
+        """
         self._frontier = frontier
         self._settings = settings.worker
         spiders = spiders or Spiders({"": None})
@@ -60,12 +66,13 @@ class Worker:
         self._on_report = on_report or (lambda _: None)
         self._fetcher = Fetcher(settings.fetch, resolver=resolver)
         self._conducts = Conducts(frontier, settings.outputs, self.report.trapped)
-        self._delivery = Delivery(frontier, self._conducts, self.report, self._drop)
+        self._delivery = Delivery(frontier, self._conducts, self.report, self._drop, shared=shared)
         # Without a note nobody is blamed: that is a process of the user's own, which no timer may end.
         parse_seconds = settings.worker.parse_seconds if blame else 0.0
         self._holders = Holders(
             frontier, self._fetcher, self._conducts, self._delivery,
-            Reader(spiders, self._conducts, Blame(blame, parse_seconds), frontier.worker), self.report, self._may_stay,
+            Reader(spiders, self._conducts, Blame(blame, parse_seconds), frontier.worker), self.report,
+            settings.frontier.batch_seconds, self._may_stay,
         )  # fmt: skip
         self._keeper = LeaseKeeper(settings, frontier.worker, self._trouble)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,6 +86,7 @@ class Worker:
         self._asked: dict[str, float] = {}
         self._broken: BaseException | None = None
         self._started_mono = mono()
+        self._beat_before = (self._started_mono, 0)
 
     def stop(self) -> None:
         """Lease nothing more and come to an end; `run` returns when that is done."""
@@ -219,8 +227,7 @@ class Worker:
         pause = _FIRST_BEAT_SECONDS
         while True:
             try:
-                info = {"machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders)}
-                workers = await self._frontier.workers.beat(info)
+                workers = await self._frontier.workers.beat(self._info())
                 count = self._frontier.shards.count
                 mine = owned(self._frontier.worker, workers, count)
                 self._owned = frozenset(mine)
@@ -230,6 +237,18 @@ class Worker:
             self._known.set()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _BEAT_SECONDS)
+
+    def _info(self) -> dict[str, Any]:
+        """What the others and people are told of this worker."""
+        report, now = self.report, mono()
+        then, pages = self._beat_before
+        self._beat_before = (now, report.pages)
+        return {
+            "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": _version(),
+            "pages": report.pages, "pages_per_second": (report.pages - pages) / max(now - then, 0.1),
+            "politeness_seconds": report.politeness_seconds, "sink_seconds": report.sink_seconds,
+            "leases_lost": report.leases_lost,
+        }  # fmt: skip
 
     async def _sample(self) -> None:
         """Where the time goes, looked at ten times a second; a report every fifth time."""
@@ -272,3 +291,11 @@ class Worker:
 
     def _trouble(self, sentence: str) -> None:
         self.report.trouble = sentence
+
+
+@cache
+def _version() -> str:
+    try:
+        return version("shoal")
+    except PackageNotFoundError:
+        return "not installed"

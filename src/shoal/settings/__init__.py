@@ -1,0 +1,40 @@
+"""Every setting of Shoal as one typed, frozen value, and the rule by which it is put together.
+
+    defaults < shoal.toml < REDIS_URL (for store.url alone) < SHOAL_* < flags
+
+This package owns names, types, ranges and descriptions of settings; docs/reference/settings.md is generated from them.
+It opens one file and nothing else: whether a store can be reached or a folder written is for others to find out.
+A value that cannot be used stops the start with a SettingsError that names key, value and origin. An unknown variable
+only warns, because Kubernetes injects variables such as SHOAL_PORT_6379_TCP into every container beside a service.
+"""
+
+from shoal.settings.fields import Field, fields_of, masked
+from shoal.settings.loading import Loaded, load
+from shoal.settings.sections import (
+    FIELDS,
+    SECTIONS,
+    TABLES,
+    ApiSettings,
+    FetchSettings,
+    FrontierSettings,
+    Settings,
+    StoreSettings,
+    WorkerSettings,
+)
+
+__all__ = [
+    "FIELDS",
+    "SECTIONS",
+    "TABLES",
+    "ApiSettings",
+    "FetchSettings",
+    "Field",
+    "FrontierSettings",
+    "Loaded",
+    "Settings",
+    "StoreSettings",
+    "WorkerSettings",
+    "fields_of",
+    "load",
+    "masked",
+]

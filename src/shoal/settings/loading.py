@@ -1,0 +1,149 @@
+"""How settings are put together out of a file, variables and flags."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.errors import SettingsError
+from shoal.settings.fields import PREFIX, fields_of, shown
+from shoal.settings.sections import FIELDS, SECTIONS, TABLES, TOKEN_VARIABLE, VARIABLES, Settings
+
+DEFAULT_FILE = Path("shoal.toml")
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+
+
+class Loaded(NamedTuple):
+    """What `load` found: the settings, and sentences for a person about what was ignored."""
+
+    settings: Settings
+    warnings: list[str]
+
+
+def load(
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Put the settings together: defaults < file < environment < flags.
+
+    `file` is ./shoal.toml when not named, and may then be absent. `environ` is the process's own when not given.
+    `flags` maps keys such as "store.url" to values; None means that the flag was not given.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, object] = {}
+    values.update(_from_file(file))
+    values.update(_from_environ(environ))
+    values.update(_from_flags(flags or {}))
+    sections: dict[str, Any] = {}
+    for section in SECTIONS:
+        given = {field.name: values[field.key] for field in fields_of(section) if field.key in values}
+        sections[section.section] = section(**given)
+    sections.update((name, values[name]) for name in TABLES if name in values)
+    return Loaded(Settings(**sections), list(_warnings(environ)))
+
+
+def _from_file(file: Path | None) -> Iterator[tuple[str, object]]:
+    path = DEFAULT_FILE if file is None else file
+    try:
+        # utf-8-sig: editors on some systems put a byte order mark first, which TOML itself does not know.
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        if file is None:
+            return
+        raise SettingsError(f"The settings file {path} does not exist; create it or name another one.") from None
+    except OSError as error:
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"The settings file {path} is not UTF-8 text (byte {error.start}); save it as UTF-8."
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from error
+    sections = {section.section for section in SECTIONS} | set(TABLES)
+    for name, table in tables.items():
+        if name not in sections:
+            raise SettingsError(f"{path} has the unknown {_kind(table)} {name}; {_hint(name, sections)}")
+        if not isinstance(table, dict):
+            raise SettingsError(f"{name} is {shown(table)} in {path}, but must be a table: write [{name}].")
+        if name in TABLES:
+            yield name, _named(name, table, f"in {path}")
+            continue
+        for key, value in table.items():
+            field = FIELDS.get(f"{name}.{key}")
+            if field is None:
+                known = [known for known in FIELDS if known.startswith(f"{name}.")]
+                raise SettingsError(f"{path} has the unknown key {name}.{key}; {_hint(key, known)}")
+            yield field.key, field.accept(value, f"in {path}")
+
+
+def _named(table: str, given: dict[str, Any], where: str) -> dict[str, str]:
+    """A table of the user's own names. What they stand for may be secret: it is in no message."""
+    for name, value in given.items():
+        if not _NAME.match(name):
+            raise SettingsError(
+                f"[{table}] has the name {name[:80]!r} {where}: use 1 to 64 letters, digits and . _ : -."
+            )
+        if not isinstance(value, str) or not value.strip():
+            raise SettingsError(f"{table}.{name} {where} must be text between quotes.")
+    return dict(given)
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+    for variable, field in VARIABLES.items():
+        # An empty variable is one that was not given: that is what compose files pass for `${NAME:-}`.
+        if value := environ.get(variable, "").strip():
+            yield field.key, field.accept(value, f"in the variable {variable}", text=True)
+
+
+def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for key, value in flags.items():
+        if key in TABLES and isinstance(value, dict):
+            yield key, _named(key, value, "in the orders")
+            continue
+        field = FIELDS.get(key)
+        if field is None:
+            raise SettingsError(f"The command line has the unknown setting {key}; {_hint(key, FIELDS)}")
+        if value is None:
+            continue
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        yield key, field.accept(value, "on the command line", text=isinstance(value, str))
+
+
+def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
+    """Names only, never values: a variable that Shoal does not know may hold a secret."""
+    strangers = []
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in VARIABLES or variable == TOKEN_VARIABLE:
+            continue
+        near = difflib.get_close_matches(variable, VARIABLES, n=1, cutoff=0.8)
+        if near:
+            yield f"The variable {variable} is not a setting and is ignored; did you mean {near[0]}?"
+        else:
+            strangers.append(variable)
+    if len(strangers) == 1:
+        yield f"The variable {strangers[0]} is not a setting and is ignored."
+    elif strangers:
+        yield f"The variables {', '.join(strangers)} are not settings and are ignored."
+    short, full = environ.get("SHOAL_STORE", "").strip(), environ.get("SHOAL_STORE_URL", "").strip()
+    if short and full and short != full:
+        yield "SHOAL_STORE and SHOAL_STORE_URL name different stores; SHOAL_STORE_URL is used."
+
+
+def _kind(table: object) -> str:
+    return "section" if isinstance(table, dict) else "key"
+
+
+def _hint(unknown: str, known: Iterable[str]) -> str:
+    """What was probably meant: the same name in another section, or a name that is spelled alike."""
+    names = {key.rpartition(".")[2]: key for key in known}
+    last = unknown.rpartition(".")[2]
+    meant = [key for key in FIELDS if key.endswith(f".{last}")]
+    meant = meant or [names[near] for near in difflib.get_close_matches(last, names, n=1)]
+    return f"did you mean {meant[0]}?" if meant else f"known are {', '.join(sorted(names.values()))}."

@@ -1,0 +1,206 @@
+"""Every setting of Shoal, by the tables of shoal.toml. docs/reference/settings.md is generated from this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from shoal.settings.fields import PREFIX, Field, Section, fields_of
+
+# What a client of the HTTP API shows; not a setting, since a file in a repository is no place for it.
+TOKEN_VARIABLE = f"{PREFIX}TOKEN"
+
+
+class StoreSettings(Section, frozen=True, kw_only=True):
+    """Where the frontier is kept."""
+
+    section: ClassVar[str] = "store"
+
+    url: Annotated[
+        str,
+        Meta(
+            description="Address of the Valkey or Redis server; empty starts the embedded one in `store.folder`.",
+            # Which schemes there are is for shoal.store to know.
+            pattern=r"\A(?:[a-z][a-z+]*://.+)?\Z",
+            extra={"expects": "empty or a URL like redis://host:6379/0"},
+        ),
+    ] = ""
+    folder: Annotated[
+        str,
+        Meta(
+            description="Folder in which the embedded store keeps its data.",
+            min_length=1,
+            extra={"expects": "the path of a folder"},
+        ),
+    ] = ".shoal"
+    namespace: Annotated[
+        str,
+        Meta(
+            description="First part of every key, so that several frontiers can share one server.",
+            pattern=r"\A[a-z0-9_-]{1,16}\Z",
+            extra={"expects": "1 to 16 characters out of a-z, 0-9, _ and -"},
+        ),
+    ] = "shoal"
+    shards: Annotated[
+        int,
+        Meta(
+            description="Number of partitions of the hosts in a new store; one that exists keeps its own.",
+            ge=1,
+            le=1024,
+        ),
+    ] = 16
+    server: Annotated[
+        str,
+        Meta(
+            description="Program that serves the embedded store; empty takes the bundled one, else the one on PATH.",
+            extra={"expects": "empty or the path of a valkey-server or redis-server"},
+        ),
+    ] = ""
+    maxmemory: Annotated[
+        str,
+        Meta(
+            description="Memory limit of the embedded store; empty means half of the machine's RAM.",
+            pattern=r"\A(?:[1-9][0-9]{0,15}(?:[kKmMgG][bB]?|[bB])?)?\Z",
+            extra={"expects": "empty or a size like 512mb or 4gb"},
+        ),
+    ] = ""
+    patience_seconds: Annotated[
+        float,
+        Meta(description="How long a lost store is waited for before StoreUnavailable is raised.", ge=0, le=86400),
+    ] = 60.0
+
+
+class FrontierSettings(Section, frozen=True, kw_only=True):
+    """How visits are handed out, and when they are given up."""
+
+    section: ClassVar[str] = "frontier"
+
+    lease_seconds: Annotated[
+        float, Meta(description="How long a worker may hold a host before it must renew.", ge=1, le=3600)
+    ] = 60.0
+    batch_seconds: Annotated[
+        float,
+        Meta(description="A lease carries as many visits as fit into this time, at least one.", ge=0.1, le=60),
+    ] = 2.0
+    expiries: Annotated[
+        int, Meta(description="How many leases of a visit may run out before the visit fails.", ge=1, le=255)
+    ] = 10
+    blames: Annotated[
+        int, Meta(description="How many workers a visit may kill before it fails as poison.", ge=1, le=255)
+    ] = 3
+    host_failures: Annotated[
+        int, Meta(description="How many failures in a row set a host aside, with all its visits.", ge=1, le=100_000)
+    ] = 10
+    keep_days: Annotated[
+        float,
+        Meta(
+            description="Days after which an ended crawl leaves the store, but for its id; results stay. 0 is never.",
+            ge=0,
+            le=36500,
+        ),
+    ] = 90.0
+
+
+class FetchSettings(Section, frozen=True, kw_only=True):
+    """How a worker reaches the web. What concerns one crawl (time-out, user agent, headers) is the crawl's own."""
+
+    section: ClassVar[str] = "fetch"
+
+    allow_networks: Annotated[
+        str,
+        Meta(
+            description="Private networks that may be asked, with commas; all others of them are refused.",
+            extra={"expects": "empty or networks like 127.0.0.0/8,10.1.0.0/16"},
+        ),
+    ] = ""
+    proxy: Annotated[
+        str,
+        Meta(
+            description="Forward proxy for all requests; the environment's HTTP_PROXY is never used.",
+            pattern=r"\A(?:https?://.+)?\Z",
+            extra={"expects": "empty or a URL like http://proxy.example:3128"},
+        ),
+    ] = ""
+    bandwidth: Annotated[
+        int, Meta(description="Bytes a second that one worker process may receive; 0 is no limit.", ge=0, le=10**12)
+    ] = 0
+    connections: Annotated[
+        int, Meta(description="Connections one worker process keeps open for reuse.", ge=1, le=10_000)
+    ] = 1000
+
+
+class WorkerSettings(Section, frozen=True, kw_only=True):
+    """What one worker process takes on, and when it gives up."""
+
+    section: ClassVar[str] = "worker"
+
+    hosts: Annotated[int, Meta(description="How many hosts a worker process asks at once.", ge=1, le=10_000)] = 200
+    grace_seconds: Annotated[
+        float, Meta(description="How long open requests may go on after a signal to stop.", ge=0, le=600)
+    ] = 10.0
+    parse_seconds: Annotated[
+        float,
+        Meta(description="CPU seconds that reading one page may take before its process is ended.", ge=1, le=3600),
+    ] = 30.0
+    memory: Annotated[
+        int, Meta(description="Bytes of memory one worker process may use; 0 is no limit.", ge=0, le=2**50)
+    ] = 2_000_000_000
+
+
+class ApiSettings(Section, frozen=True, kw_only=True):
+    """Where `shoal serve` answers, and how much it takes."""
+
+    section: ClassVar[str] = "api"
+
+    host: Annotated[
+        str,
+        Meta(
+            description="Address to listen on; without tokens only one of this machine's own is allowed.",
+            min_length=1,
+            extra={"expects": "an address such as 127.0.0.1 or 0.0.0.0"},
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(description="Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8080
+    rate: Annotated[
+        float,
+        Meta(description="Requests a second that one token may make.", ge=1, le=10**6),
+    ] = 100.0
+
+
+# Tables of shoal.toml whose names are the user's own, and what they hold.
+TABLES: Mapping[str, str] = {
+    "outputs": "An output by a name, which a crawl may be given in its place: its password stays on the workers.",
+    "spiders": "A spider by a name, as `FILE.py:Class` or `module:Class`.",
+    "tokens": "Who may use the HTTP API: `role sha256:...` or `role:app sha256:...`, by `shoal serve --make-token`.",
+}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings. A part of Shoal takes the section it needs, never the whole."""
+
+    store: StoreSettings = StoreSettings()
+    frontier: FrontierSettings = FrontierSettings()
+    fetch: FetchSettings = FetchSettings()
+    worker: WorkerSettings = WorkerSettings()
+    api: ApiSettings = ApiSettings()
+    outputs: dict[str, str] = {}
+    spiders: dict[str, str] = {}
+    tokens: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        sections = ", ".join(f"{section.section}={getattr(self, section.section)!r}" for section in SECTIONS)
+        # Their values may be secrets.
+        return f"Settings({sections}, {', '.join(f'{name}={sorted(getattr(self, name))}' for name in TABLES)})"
+
+
+SECTIONS: tuple[type[Section], ...] = (StoreSettings, FrontierSettings, FetchSettings, WorkerSettings, ApiSettings)
+FIELDS: Mapping[str, Field] = {field.key: field for section in SECTIONS for field in fields_of(section)}
+# In rising order of precedence; SHOAL_STORE is the short name people type, REDIS_URL the one that platforms set.
+VARIABLES: Mapping[str, Field] = {
+    "REDIS_URL": FIELDS["store.url"],
+    f"{PREFIX}STORE": FIELDS["store.url"],
+    **{field.variable: field for field in FIELDS.values()},
+}
