@@ -1,8 +1,8 @@
 """Write the parts of docs/ that come from the code, and check that the documentation holds.
 
 Owns everything between `<!-- generated: NAME -->` and `<!-- end -->` in docs/: the index, settings, the tree of errors,
-the HTTP API, events of logs, metrics. With --check nothing is written; each difference, dead link, unlinked page and stray word is one line,
-and the exit code is 1.
+the HTTP API, events of logs, metrics. With --check nothing is written; each difference, dead link, unlinked page and
+stray word is one line, and the exit code is 1.
 
     python docs/generate.py [--check]
 """

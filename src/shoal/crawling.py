@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
 import re
 import shutil
 import tempfile
@@ -87,7 +88,8 @@ class Crawling:
     def stop(self) -> None:
         """Come to an end: open requests may finish, the rest waits. Called by itself when the loop is left."""
         background, self._background = self._background, None
-        if background is None:
+        # In a process that was forked meanwhile there is no thread of it, and nothing of it is that one's to remove.
+        if background is None or os.getpid() != self._pid:
             return
         atexit.unregister(self.stop)
         CHANNELS.pop(self._output, None)
@@ -107,6 +109,7 @@ class Crawling:
         if self._output in CHANNELS:
             raise InvalidInput(f"Crawl {self._request.name!r} is running in this process already.")
         self._started = True
+        self._pid = os.getpid()
         if self._folder is None:
             self._temporary = tempfile.mkdtemp(prefix="shoal-crawl-")
         where = msgspec.structs.replace(self._settings.store, url="", folder=self._folder or self._temporary)

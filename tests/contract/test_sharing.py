@@ -183,3 +183,12 @@ async def test_a_busy_crawl_does_not_keep_another_from_its_own_hosts(fleet: Flee
         seen += await end(ann, await ann.lease(hosts=1, visits=1, shards=[0]))
         fleet.clock.tick(0.01)
     assert "small" in {visit.crawl for visit in seen}
+
+
+async def test_of_crawls_that_come_together_the_one_with_the_higher_priority_goes_first(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    for crawl, priority in (("low", -5), ("high", 5), ("usual", 0)):
+        await ann.crawls.create(crawl, Limits(delay_seconds=0, priority=priority))
+        await ann.add(crawl, paths("a.example", 1))
+    assert [visit.crawl for visit in await _first(fleet, ann, 3)] == ["high", "usual", "low"]
+    await fleet.check()

@@ -23,7 +23,9 @@ from shoal.frontier.hosts import Hosts
 from shoal.frontier.robots import Robots
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import Worker, Workers
+from shoal.model.policy import DROPPED_PARAMETERS
 from shoal.sinks.stream import OPTIONS
+from shoal.urls import traps
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -149,6 +151,16 @@ def test_every_kind_of_output_is_in_the_reference() -> None:
     for scheme, options in OPTIONS.items():
         for option in options:
             assert re.search(rf"`\??{re.escape(option)}[`=]", text), (scheme, option)
+
+
+def test_every_trap_and_every_dropped_parameter_is_in_the_concepts() -> None:
+    text = (DOCS / "concepts/discovery.md").read_text()
+    kinds = [value for value in vars(traps).values() if isinstance(value, str) and value.startswith("trap: ")]
+    assert [row.strip("`") for row in table(text)][2:] == kinds
+    assert all(f"`{name}`" in text for name in DROPPED_PARAMETERS)
+    assert f"{traps.MAX_LENGTH:,} characters" in text
+    assert f"more than {traps.MAX_SEGMENTS} segments" in text
+    assert f"domain with {traps.MAX_HOSTS:,} of them" in text
 
 
 def test_every_term_of_a_crawl_is_in_the_reference_and_no_other() -> None:

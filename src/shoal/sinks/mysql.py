@@ -148,7 +148,6 @@ class MysqlSink(ServerSink[Connection]):
         )
         try:
             await connection.connect()
-            await self._prepare(connection)
         except BaseException:
             connection.close()
             raise
@@ -158,6 +157,7 @@ class MysqlSink(ServerSink[Connection]):
         ((longest,),) = await _ask(connection, "SELECT @@max_allowed_packet")
         self._longest = int(longest)
         await self._ensure(connection, Table(self._address.table, DEFINITIONS, ("id",)))
+        await super()._prepare(connection)
 
     async def _ensure_items(self, connection: Connection, name: str, wanted: Mapping[str, Kind]) -> dict[str, Kind]:
         definitions = SPIDER_DEFINITIONS if self._address.per_spider else ITEM_DEFINITIONS

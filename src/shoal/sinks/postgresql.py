@@ -108,7 +108,7 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
 
     async def _connect(self) -> asyncpg.Connection:
         try:
-            connection = await asyncpg.connect(
+            return await asyncpg.connect(
                 self._address.without("table", "table_per_spider"),
                 timeout=CONNECT_SECONDS,
                 server_settings={"application_name": "shoal"},
@@ -118,12 +118,6 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
             raise self._refused(
                 "cannot be connected to as it is written; check its options and how it asks to log in"
             ) from error
-        try:
-            await self._prepare(connection)
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
 
     async def _prepare(self, connection: asyncpg.Connection) -> None:
         encoding = await connection.fetchval("SHOW server_encoding")
@@ -133,6 +127,7 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
         if await connection.fetchval("SHOW synchronous_commit") == "off":
             await connection.execute("SET synchronous_commit = on")
         await self._ensure(connection, Table(self._address.table, DEFINITIONS, ("id",)))
+        await super()._prepare(connection)
 
     async def _ensure_items(
         self, connection: asyncpg.Connection, name: str, wanted: Mapping[str, Kind]

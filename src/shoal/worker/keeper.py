@@ -45,8 +45,9 @@ class LeaseKeeper(threading.Thread):
 
     async def _run(self) -> None:
         frontier: Frontier | None = None
-        # The connection is made when the first lease is old enough to need it.
-        while not await asyncio.to_thread(self._stopped.wait, self._ttl / 12):
+        # The connection is made when the first lease is old enough to need it. This loop has nothing else to do, so it
+        # may be held up; no other thread is to wait in its place: one of a pool holds up the end of the program.
+        while not self._stopped.wait(self._ttl / 12):
             due = self._due()
             if not due:
                 continue

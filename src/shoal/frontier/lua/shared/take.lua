@@ -42,7 +42,10 @@ local function take(v, most, spiders)
   while #got < most do
     local i
     for j, candidate in ipairs(v.crawls) do
-      if spiders[candidate.copy.sp] and (not i or candidate.pass < v.crawls[i].pass) then i = j end
+      local best = i and v.crawls[i]
+      -- Of those whose turn it is alike, as of crawls that have just come, the one with the higher priority.
+      if spiders[candidate.copy.sp] and (not best or candidate.pass < best.pass
+        or (candidate.pass == best.pass and candidate.copy.pr > best.copy.pr)) then i = j end
     end
     if not i then break end
     local one = v.crawls[i]
