@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.errors import CrawlEnded
+from shoal.errors import CrawlEnded, InvalidInput
 from shoal.model import Limits, State
 from tests.contract.fleet import Fleet, end, paths
 
@@ -96,3 +96,53 @@ async def test_what_failed_in_a_branch_is_listed_and_retried_with_its_crawl(flee
     assert await ann.crawls.retry(crawl) == 1
     assert {(await ann.crawls.get(name)).state for name in (crawl, branch)} == {State.RUNNING}
     await fleet.check()
+
+
+async def test_a_branch_that_cannot_be_named_harms_its_crawl_in_no_way(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    long = "n" * 125
+    for name in (long, "news"):
+        await ann.crawls.create(name, Limits(delay_seconds=0, spider="lister"))
+    await ann.crawls.create("news:reader", Limits(delay_seconds=0, spider="reader"))
+    for name in (long, "news"):
+        with pytest.raises(InvalidInput):
+            await ann.crawls.branch(name, "reader")
+        assert await fleet.worker("bob").crawls.branches(name) == []
+        await ann.add(name, ["http://a.example/"])
+        await ann.crawls.stop(name)
+        assert (await ann.crawls.count(name)).excluded == 1
+    # A crawl of somebody else that only looks like one.
+    assert (await ann.crawls.get("news:reader")).state is State.RUNNING
+    with pytest.raises(CrawlEnded):
+        await fleet.worker("cyd").crawls.branch("news", "painter")
+
+
+async def test_a_branch_that_ended_by_a_limit_does_not_keep_its_crawl_from_being_retried_or_deleted(
+    fleet: Fleet,
+) -> None:
+    crawl, branch = await _crawl(fleet)
+    ann = fleet.worker()
+    await ann.add(crawl, ["http://a.example/"])
+    await end(ann, await ann.lease(spiders=["lister"]), lambda visit: visit.failed("broken"))
+    await ann.crawls.end(await ann.crawls.get(branch), "max pages")
+    assert await ann.crawls.finish(crawl)
+    assert await ann.crawls.retry(crawl) == 1
+    assert (await ann.crawls.get(branch)).state is State.FINISHED
+    # Whoever stops it dies in between: one branch goes on.
+    left = await ann.crawls.branch(crawl, "painter")
+    await ann.crawls._change(crawl, State.STOPPED, why="stopped")
+    assert (await ann.crawls.get(left)).state is State.RUNNING
+    await ann.crawls.delete(crawl)
+    assert [crawl.id async for crawl in ann.crawls.all()] == []
+    await fleet.check()
+
+
+async def test_crawls_that_were_met_long_ago_are_asked_for_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.frontier.crawls._MOST_KNOWN", 3)
+    ann = fleet.worker()
+    for number in range(6):
+        await ann.crawls.create(f"c{number}", Limits(delay_seconds=0))
+    assert len(ann.crawls._by_id) == len(ann.crawls._by_key) == 3
+    assert (await ann.add("c0", ["http://a.example/"])).new == 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from shoal.model.page import Page as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of
+from shoal.worker import spiders
 from shoal.worker.blame import Blame, Blamed, read
 from shoal.worker.spiders import SpiderFailed, Spiders, Yielded, first_visits
 
@@ -136,6 +140,53 @@ class Everything(Spider):
     def _own(self, page: Page) -> Any:
         return {"secret": 1}
 
+    def large(self, page: Page) -> Any:
+        return page.visit("/2", data={"text": "x" * 50_000})
+
+    def many(self, page: Page) -> Any:
+        for n in range(1000):
+            yield page.visit(f"/{n}", data={"text": "x" * 40_000})
+
+    def no_data(self, page: Page) -> Any:
+        return page.visit("/2", data={"it": object()})
+
+    def cyclic(self, page: Page) -> Any:
+        data: dict[str, Any] = {}
+        data["it"] = data
+        return page.visit("/2", data=data)
+
+    def no_name(self, page: Page) -> Any:
+        return Follow(url="http://a.example/", callback=self.one)  # type: ignore[arg-type]
+
+    def no_priority(self, page: Page) -> Any:
+        return page.visit("/2", priority=2**53)
+
+    def no_spider(self, page: Page) -> Any:
+        return page.visit("/2", spider="no such")
+
+    def leaves(self, page: Page) -> Any:
+        sys.exit(0)
+
+    def interrupts(self, page: Page) -> Any:
+        raise KeyboardInterrupt
+
+    async def cancelled(self, page: Page) -> Any:
+        task = asyncio.create_task(asyncio.sleep(100))
+        task.cancel()
+        await task
+
+    def wordy(self, page: Page) -> Any:
+        raise ValueError("x" * 1_000_000)
+
+    def shared(self, page: Page) -> Any:
+        data: dict[str, Any] = {"list": [1], "bytes": b"2"}
+        for n in range(2):
+            data["list"].append(n)
+            yield Follow(url=URL, data=data)
+
+    async def waits(self, page: Page) -> Any:
+        await asyncio.Event().wait()
+
     number = 5
 
 
@@ -176,6 +227,16 @@ async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: l
         ("_own", "spider: no method _own", ""),
         ("number", "spider: no method number", ""),
         ("parse", "spider: NotImplementedError", "Everything has no method parse"),
+        ("large", "spider: InvalidVisit", "it may have about 48,000"),
+        ("many", "spider: yields too much", ""),
+        ("no_data", "spider: InvalidVisit", "object is no plain value"),
+        ("cyclic", "spider: InvalidVisit", "cannot be stored"),
+        ("no_name", "spider: InvalidVisit", "callback of a follow-up is of type method"),
+        ("no_priority", "spider: InvalidLimit", "priority is 9007199254740992"),
+        ("no_spider", "spider: InvalidLimit", "spider is 'no such'"),
+        ("leaves", "spider: SystemExit", "sys.exit(0)"),
+        ("interrupts", "spider: KeyboardInterrupt", "raise KeyboardInterrupt"),
+        ("cancelled", "spider: CancelledError", "await task"),
     ],
 )
 async def test_what_a_spider_does_wrong_fails_its_page(
@@ -189,6 +250,62 @@ async def test_what_a_spider_does_wrong_fails_its_page(
     shown = capfd.readouterr().err
     assert told in shown if told else not shown
     assert "worker/" not in failed.value.trace
+
+
+async def test_a_trace_is_no_longer_than_a_person_reads() -> None:
+    with pytest.raises(SpiderFailed) as failed:
+        await _call("wordy")
+    assert len(failed.value.trace) < 11_000
+    assert 'raise ValueError("x" * 1_000_000)' in failed.value.trace
+
+
+async def test_what_a_spider_changes_later_is_not_sent() -> None:
+    yielded = await _call("shared")
+    sent = [follow.data for follow in yielded.follows]
+    assert sent == [{"list": [1, 0], "bytes": b"2"}, {"list": [1, 0, 1], "bytes": b"2"}]
+    assert yielded.size > 20
+
+
+async def test_a_method_that_waits_for_ever_fails_its_page_but_not_who_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped = asyncio.create_task(_call("waits"))
+    await asyncio.sleep(0)
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    monkeypatch.setattr(spiders, "_MOST_SECONDS", 0.01)
+    with pytest.raises(SpiderFailed, match="spider: TimeoutError"):
+        await _call("waits")
+
+
+async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    class Counted(Spider):
+        def __init__(self) -> None:
+            made.append("one")
+
+        def parse(self, page: Page) -> Any:
+            return None
+
+    monkeypatch.setattr(spiders, "_MOST_MADE", 2)
+    known = Spiders({"E": Counted})
+    answer = Answer(url=URL, status=200, body=HTML)
+    for crawl in ("a", "b", "a", "c", "a", "b"):
+        await known.read("E", crawl, answer, Parsed(), Visit(url=URL), _plainly)
+    # The one that is in use stays.
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize("way", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
+def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: str, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    program = f"import asyncio, time\nfrom shoal.worker.blame import Blame, Blamed\nasync def work(): {way}\n"
+    program += f"async def run(): await Blamed(work(), Blame({str(note)!r}, 0.05), 'token', 7)\nasyncio.run(run())\n"
+    ended = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
+    assert ended.returncode == (-signal.SIGALRM if "sleep" in way else -signal.SIGPROF)
+    assert read(note) == ("token", 7)
 
 
 async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +374,8 @@ async def test_a_spider_says_where_to_start() -> None:
     [
         ((), "has nothing to start from"), (("no url",), "is not a URL"), ((5,), "start of Bad gives int"),
         (5, "start of Bad failed: TypeError"),
+        ((Follow(url="http://a.example/", spider="Other"),), "names a spider"),
+        ((Follow(url="http://a.example/", data={"it": object()}),), "cannot be stored"),
     ],
 )  # fmt: skip
 async def test_a_start_that_cannot_be_is_one_sentence(urls: Any, told: str) -> None:

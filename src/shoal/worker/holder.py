@@ -41,6 +41,8 @@ from shoal.worker.verdict import Do, Verdict, of_fault, of_status
 
 # A host that must be left alone for longer than this is given back instead of being waited for.
 _PATIENCE_SECONDS = 5.0
+# A host from which no answer ever came is given up after this many failures.
+_NEVER_THERE = 3
 # With fewer visits left than this, a lease is topped up to so many.
 _TOP_UP = 8
 _VISITS = 128
@@ -333,8 +335,11 @@ class Holders:
             asked = asked_pause_seconds(page.status, page.header("retry-after") or None, now=now)
         pause, failure = 0.0, failure_of(what)
         if failure is not None:
-            failures = (await self.frontier.hosts.get(host)).failures + 1
-            pause = pause_seconds(failure, failures, jitter=random.random(), asked_seconds=asked)
+            known = await self.frontier.hosts.get(host)
+            pause = pause_seconds(failure, known.failures + 1, jitter=random.random(), asked_seconds=asked)
+            if isinstance(what, Fault) and not known.last_successful_at:
+                # It was never there: a wrong name or port, for all we know.
+                host_failures = min(host_failures or _NEVER_THERE, _NEVER_THERE)
         aside = await self.frontier.hosts.postpone(
             host, pause, failed=True, host_failures=host_failures, reason=reason or "unreachable"
         )

@@ -8,10 +8,14 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.errors import SinkRefused, SinkUnavailable
+from shoal.frontier import mono
 from shoal.sinks import Sink, open_sink
 from shoal.sinks.contract import Stored
 from shoal.sinks.files import Files, open_files
 from shoal.worker.finished import Finished
+
+# Looked at when another one is opened; a batch uses its own for much less.
+_IDLE_SECONDS = 600.0
 
 # An output's URI, and whether it is of a crawl with a spider.
 Output = tuple[str, bool]
@@ -31,11 +35,14 @@ class Outputs:
         self._worker = worker
         self._on_trouble = on_trouble
         self._sinks: dict[Output, Sink] = {}
+        self._used_mono: dict[Output, float] = {}
         self._files: dict[str, Files] = {}
 
     async def sink(self, output: Output) -> Sink:
+        self._used_mono[output] = mono()
         sink = self._sinks.get(output)
         if sink is None:
+            await self._close_idle()
             uri, spider = output
             try:
                 sink = open_sink(uri, worker=self._worker, on_trouble=self._on_trouble, spider=spider)
@@ -44,6 +51,14 @@ class Outputs:
                 raise OutputRefused(uri, error) from error
             self._sinks[output] = sink
         return sink
+
+    async def _close_idle(self) -> None:
+        """A worker may live for months, and each crawl may have an output of its own."""
+        before = mono() - _IDLE_SECONDS
+        for output in [one for one, when in self._used_mono.items() if when < before]:
+            del self._used_mono[output]
+            if sink := self._sinks.pop(output, None):
+                await sink.close()
 
     async def write(self, output: Output, records: list[Stored], receipt: bytes) -> None:
         """An output that is away comes back; until then nothing is dropped."""
