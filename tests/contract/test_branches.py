@@ -137,9 +137,7 @@ async def test_a_branch_that_ended_by_a_limit_does_not_keep_its_crawl_from_being
     await fleet.check()
 
 
-async def test_crawls_that_were_met_long_ago_are_asked_for_again(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_crawls_that_were_met_long_ago_are_asked_for_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.frontier.crawls._MOST_KNOWN", 3)
     ann = fleet.worker()
     for number in range(6):
