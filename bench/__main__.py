@@ -14,6 +14,7 @@ import uvloop
 
 from bench.crawl.against import crawl
 from bench.crawl.memory import footprint
+from bench.crawl.outputs import outputs
 from bench.crawl.rate import rate, start
 from bench.crawl.under_scrapy import scrapy
 from bench.figures import Figure, table
@@ -44,6 +45,7 @@ MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "rate": rate,
     "start": start,
     "sinks": sinks,
+    "outputs": outputs,
 }
 
 

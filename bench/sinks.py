@@ -1,79 +1,129 @@
 """Outputs: records a second and CPU per record of each sink, beside the fastest bulk path of its plain driver.
 
-The plain path keeps no promise that a driver does not: it inserts where the sink replaces, writes one file where the
-sink keeps receipts and cuts what was not acknowledged. Both make each batch durable, except Parquet, whose driver
-cannot: there the plain path flushes once, at the end. CPU is that of this process, not of the database server.
+plain.py says what the other side does: it makes each batch durable too, with the same tables and keys, and promises no
+more. The two take turns. CPU is that of this process; that of a database server is told apart.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
 import os
 import random
 import shutil
-import sqlite3
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
-
+from bench import plain
+from bench.crawl.against import shown
+from bench.database import cpu_seconds
 from bench.figures import Figure
+from bench.plain import Run, batches
 from bench.size import Size
-from shoal.model.record import Record
+from shoal.model.page import Page
+from shoal.model.record import Capture, Item, Record
 from shoal.sinks import gather, open_sink
-from shoal.sinks.row import COLUMNS, digest, moment
+from shoal.sinks.contract import Stored
+from tests.sinks import databases
 
-# What a worker hands over at once (worker/delivery.py).
-BATCH = 500
 # Of the plain path's rate, for the sinks that have a driver to compare with.
 TARGET = 0.6
 COMPARED = ("sqlite", "postgresql", "mysql", "parquet")
 
-Run = Callable[[Sequence[Record]], Awaitable[None]]
+_ITEMS_OF_A_PAGE = 4
+_HEADERS = (
+    ("server", "nginx/1.22.1"), ("date", "Sun, 15 Nov 2026 22:21:00 GMT"), ("content-type", "text/html; charset=utf-8"),
+    ("last-modified", "Sun, 15 Nov 2026 20:00:00 GMT"), ("etag", '"5f3e-1a2b"'), ("cache-control", "max-age=600"),
+)  # fmt: skip
+_ASKED = (("host", "docs.example"), ("user-agent", "ShoalBench/1.0 (+https://example.org/bot)"), ("accept", "*/*"))
 
 
-def pages(number: int) -> list[Record]:
-    """Records like those of documentation: 5 KB of text, which compresses as language does."""
-    chance = random.Random(1)
+class Contest(NamedTuple):
+    """A sink and its plain path, each made for one repeat; what they write, and the server's process if there is one.
+
+    `how` names the plain path.
+    """
+
+    sink: Callable[[int], Run]
+    other: Callable[[int], Run]
+    how: str
+    records: str = "pages"
+    server: int = 0
+
+
+class Cost(NamedTuple):
+    wall_seconds: float
+    cpu_seconds: float
+    server_seconds: float
+
+
+def _words(chance: random.Random) -> Callable[[int], str]:
     words = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) for _ in range(3000)]
     weights = [1 / rank for rank in range(1, 3001)]
+    return lambda number: " ".join(chance.choices(words, weights, k=number))
+
+
+def pages(number: int, spider: str = "") -> list[Record]:
+    """Records like those of documentation: 5 KB of text, which compresses as language does."""
+    chance = random.Random(1)
+    words = _words(chance)
     return [
         Record(
             crawl="bench", url=f"https://docs.example/{chance.getrandbits(32)}/page-{at}.html", status=200,
-            title=f"Chapter {at}", text=" ".join(chance.choices(words, weights, k=900)), language="en",
-            content_type="text/html", charset="utf-8", bytes=39_000, depth=3, links=70, etag='"5f3e-1a2b"',
-            fetched_at=1.7e9 + at, response_seconds=0.043, bytes_received=9_000, address="192.0.2.1",
-            http_version="1.1", worker="worker1",
+            title=f"Chapter {at}", text=words(900), language="en", content_type="text/html", charset="utf-8",
+            bytes=39_000, depth=3, links=70, etag='"5f3e-1a2b"', fetched_at=1.7e9 + at, response_seconds=0.043,
+            bytes_received=9_000, address="192.0.2.1", http_version="1.1", worker="worker1", spider=spider,
         )
         for at in range(number)
     ]  # fmt: skip
 
 
-def batches(records: Sequence[Record]) -> list[Sequence[Record]]:
-    return [records[at : at + BATCH] for at in range(0, len(records), BATCH)]
+def with_items(number: int) -> list[Stored]:
+    """So many records: pages with the items that a spider found on them."""
+    records: list[Stored] = []
+    for page in pages(number // (1 + _ITEMS_OF_A_PAGE), spider="books"):
+        records.append(page)
+        for at in range(1, _ITEMS_OF_A_PAGE + 1):
+            data = {
+                "title": f"{page.title}/{at}",
+                "price": 9.5,
+                "in_stock": True,
+                "text": page.text[:300],
+                "tags": ["a"],
+            }
+            records.append(
+                Item(crawl="bench", url=page.url, spider="books", number=at, fetched_at=page.fetched_at, data=data)
+            )
+    return records
 
 
-def row(record: Record) -> list[Any]:
-    values: list[Any] = list(msgspec.structs.astuple(record))
-    values[COLUMNS.index("redirects")] = "[]"
-    values[COLUMNS.index("fetched_at")] = moment(record)
-    return values
+def captures(number: int) -> list[Capture]:
+    """Answers of 39 KB of HTML."""
+    chance = random.Random(1)
+    words = _words(chance)
+    found = []
+    for at in range(number):
+        body = "".join(f'<p class="c{n % 7}"><a href="/page-{n}.html">{words(40)}</a>\n' for n in range(128)).encode()
+        page = Page(
+            url=f"https://docs.example/{chance.getrandbits(32)}/page-{at}.html", status=200, headers=_HEADERS,
+            body=body, address="192.0.2.1", http_version="1.1", bytes_received=9_000, started_at=1.7e9 + at,
+        )  # fmt: skip
+        found.append(Capture(crawl="bench", page=page, request_headers=_ASKED))
+    return found
 
 
-def through_sink(uri: str) -> Run:
-    async def run(records: Sequence[Record]) -> None:
-        sink = open_sink(uri, worker="worker")
+def through_sink(uri: str, *, spider: bool = False) -> Run:
+    async def run(records: Sequence[Stored]) -> None:
+        sink = open_sink(uri, worker="worker", spider=spider)
         await sink.open()
         for batch in batches(records):
             await sink.write(batch, b"receipt")
             await sink.settle(())
         await sink.close()
-        await gather(uri, live=(), replay=_nobody)
+        await gather(uri, live=(), replay=_nobody, spider=spider)
 
     return run
 
@@ -82,193 +132,144 @@ async def _nobody(receipt: bytes) -> list[tuple[str, str]]:
     raise AssertionError("everything was settled")
 
 
-def plain_file(path: Path, opener: Callable[[Path], Any], write: Callable[[Any, Sequence[Record]], None]) -> Run:
-    async def run(records: Sequence[Record]) -> None:
-        with opener(path) as file:
-            for batch in batches(records):
-                write(file, batch)
-                file.flush()
-                os.fdatasync(file.fileno())
+def contests(stack: ExitStack, folder: Path) -> dict[str, Contest]:
+    """Of each technology that is on this machine."""
 
-    return run
-
-
-def _write_lines(file: Any, batch: Sequence[Record]) -> None:
-    file.write(b"".join(msgspec.json.encode(record) + b"\n" for record in batch))
-
-
-def _write_csv(file: Any, batch: Sequence[Record]) -> None:
-    csv.writer(file).writerows(map(row, batch))
-
-
-def plain_sqlite(path: Path) -> Run:
-    async def run(records: Sequence[Record]) -> None:
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.executescript(
-            "PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
-            f"CREATE TABLE pages ({', '.join(COLUMNS)}, PRIMARY KEY (crawl, url))"
+    def file(ending: str, opener: Callable[[Path], Any], write: Any, how: str) -> Contest:
+        return Contest(
+            lambda at: through_sink(str(folder / f"{at}{ending}")),
+            lambda at: plain.into_file(folder / f"plain{at}{ending}", opener, write),
+            how,
         )
-        insert = f"INSERT INTO pages VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of fields
-        for batch in batches(records):
-            connection.execute("BEGIN")
-            connection.executemany(insert, map(row, batch))
-            connection.execute("COMMIT")
-        connection.close()
 
-    return run
-
-
-def plain_parquet(path: Path) -> Run:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    async def run(records: Sequence[Record]) -> None:
-        with path.open("wb") as file:
-            writer = None
-            # About 32 MB, as the sink's row groups.
-            for at in range(0, len(records), 6000):
-                columns = zip(*map(row, records[at : at + 6000]), strict=True)
-                table = pa.table(dict(zip(COLUMNS, map(list, columns), strict=True)))
-                writer = writer or pq.ParquetWriter(file, table.schema, compression="zstd")
-                writer.write_table(table)
-            assert writer is not None
-            writer.close()
-            file.flush()
-            os.fdatasync(file.fileno())
-
-    return run
-
-
-def plain_postgresql(uri: str, table: str) -> Run:
-    """COPY into a table like the sink's, with its key."""
-    import asyncpg
-
-    from shoal.sinks import postgresql
-
-    async def run(records: Sequence[Record]) -> None:
-        connection = await asyncpg.connect(uri)
-        columns = ", ".join(f"{name} {kind}" for name, kind in postgresql.DEFINITIONS.items())
-        await connection.execute(f"CREATE TABLE {table} ({columns})")
-        await connection.execute(f"ALTER TABLE {table} ALTER COLUMN text SET COMPRESSION lz4")
-        for batch in batches(records):
-            await connection.copy_records_to_table(
-                table, records=[postgresql._row(record) for record in batch], columns=list(postgresql.DEFINITIONS)
-            )
-        await connection.close()
-
-    return run
-
-
-def plain_mysql(address: dict[str, Any], table: str) -> Run:
-    import asyncmy
-
-    from shoal.sinks import mysql
-
-    async def run(records: Sequence[Record]) -> None:
-        connection = await asyncmy.connect(**address, charset="utf8mb4", autocommit=True)
-        async with connection.cursor() as cursor:
-            columns = ", ".join(f"`{name}` {kind}" for name, kind in mysql.DEFINITIONS.items())
-            await cursor.execute(f"CREATE TABLE {table} ({columns}) CHARSET = utf8mb4 COLLATE = utf8mb4_bin")
-            insert = f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(mysql.DEFINITIONS))})"  # noqa: S608 - names of fields
-            for batch in batches(records):
-                await cursor.executemany(
-                    insert, [[digest(record.crawl, record.url), *map(_mysql_value, row(record))] for record in batch]
-                )
-        await connection.ensure_closed()
-
-    return run
-
-
-def _mysql_value(value: Any) -> Any:
-    return value[:-1].replace("T", " ") if type(value) is str and value.endswith("Z") and value[10:11] == "T" else value
-
-
-def contestants(stack: ExitStack, folder: Path) -> dict[str, tuple[Callable[[int], Run], Callable[[int], Run]]]:
-    """Of each technology that is on this machine: the sink and the plain path, each made for one repeat."""
-    found: dict[str, tuple[Callable[[int], Run], Callable[[int], Run]]] = {
-        "sqlite": (
+    found = {
+        "sqlite": Contest(
             lambda at: through_sink(str(folder / f"{at}.db")),
-            lambda at: plain_sqlite(folder / f"plain{at}.db"),
+            lambda at: plain.into_sqlite(folder / f"plain{at}.db"),
+            "executemany",
         ),
-        "jsonl": (
-            lambda at: through_sink(str(folder / f"{at}.jsonl")),
-            lambda at: plain_file(folder / f"plain{at}.jsonl", lambda path: path.open("wb"), _write_lines),
+        "sqlite, items": Contest(
+            lambda at: through_sink(str(folder / f"items{at}.db"), spider=True),
+            lambda at: plain.into_sqlite(folder / f"plain-items{at}.db"),
+            "executemany", "items",
         ),
-        "jsonl.gz": (
-            lambda at: through_sink(str(folder / f"{at}.jsonl.gz")),
-            lambda at: plain_file(folder / f"plain{at}.gz", lambda path: gzip.GzipFile(path, "wb", 1), _write_lines),
-        ),
-        "csv": (
-            lambda at: through_sink(str(folder / f"{at}.csv")),
-            lambda at: plain_file(folder / f"plain{at}.csv", lambda path: path.open("w", newline=""), _write_csv),
-        ),
-        "parquet": (
+        "jsonl": file(".jsonl", lambda path: path.open("wb"), plain.write_lines, "msgspec"),
+        "jsonl.gz": file(".jsonl.gz", lambda path: gzip.GzipFile(path, "wb", 1), plain.write_lines, "msgspec, gzip"),
+        "csv": file(".csv", lambda path: path.open("w", newline=""), plain.write_csv, "csv.writer"),
+        "parquet": Contest(
             lambda at: through_sink(str(folder / f"{at}.parquet")),
-            lambda at: plain_parquet(folder / f"plain{at}.parquet"),
+            lambda at: plain.into_parquet(folder / f"plain{at}.parquet"),
+            "pyarrow, flushed once",
         ),
-    }
-    from tests.sinks import databases
-
+        "warc": Contest(
+            lambda at: through_sink(f"warc:{folder / f'warc{at}'}"),
+            lambda at: plain.into_warc(folder / f"plain{at}.warc.gz"),
+            "FastWARC", "captures",
+        ),
+    }  # fmt: skip
     if shutil.which("psql"):
-        server = stack.enter_context(databases.postgresql(durable=True))
-        found["postgresql"] = (
-            lambda at: through_sink(server.uri(table=f"sink{at}")),
-            lambda at: plain_postgresql(server.uri(), f"plain{at}"),
-        )
+        found |= _postgresql(stack.enter_context(databases.postgresql(durable=True)))
     if shutil.which("mariadb"):
-        there = stack.enter_context(databases.mariadb())
-        place = {
-            "host": "127.0.0.1", "port": there.port, "user": "shoal", "password": databases.PASSWORD,
-            "database": "shoal",
-        }  # fmt: skip
-        found["mysql"] = (
-            lambda at: through_sink(there.uri(table=f"sink{at}")),
-            lambda at: plain_mysql(place, f"plain{at}"),
-        )
+        found |= _mysql(stack.enter_context(databases.mariadb()))
     return found
+
+
+def _postgresql(server: databases.Database) -> dict[str, Contest]:
+    assert server.process is not None
+    pid = server.process.pid
+    return {
+        "postgresql": Contest(
+            lambda at: through_sink(server.uri(table=f"sink{at}")),
+            lambda at: plain.into_postgresql(server.uri(), f"plain{at}"),
+            "COPY", server=pid,
+        ),
+        # The first, which does not count, makes them known.
+        "postgresql, known pages": Contest(
+            lambda at: through_sink(server.uri(table="known")),
+            lambda at: plain.into_postgresql(server.uri(), "plain_known", known=True),
+            "COPY to a temporary table, upsert", server=pid,
+        ),
+        "postgresql, items": Contest(
+            lambda at: through_sink(server.uri(table=f"sinki{at}"), spider=True),
+            lambda at: plain.into_postgresql(server.uri(), f"plaini{at}"),
+            "COPY", "items", server=pid,
+        ),
+    }  # fmt: skip
+
+
+def _mysql(server: databases.Database) -> dict[str, Contest]:
+    assert server.process is not None
+    pid = server.process.pid
+    place = {
+        "host": "127.0.0.1", "port": server.port, "user": "shoal", "password": databases.PASSWORD, "database": "shoal",
+    }  # fmt: skip
+    return {
+        "mysql": Contest(
+            lambda at: through_sink(server.uri(table=f"sink{at}")),
+            lambda at: plain.into_mysql(place, f"plain{at}"),
+            "executemany", server=pid,
+        ),
+        "mysql, items": Contest(
+            lambda at: through_sink(server.uri(table=f"sinki{at}"), spider=True),
+            lambda at: plain.into_mysql(place, f"plaini{at}"),
+            "executemany", "items", server=pid,
+        ),
+    }  # fmt: skip
 
 
 async def sinks(size: Size) -> list[Figure]:
     """Records a second of each sink as a share of the plain path, and its CPU per record."""
-    records = pages(size.of(20_000))
+    number = size.of(20_000)
+    workloads: dict[str, Sequence[Stored]] = {
+        "pages": pages(number), "items": with_items(number), "captures": captures(number // 10)
+    }  # fmt: skip
     figures = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-bench-")))
-        for name, (make_sink, make_plain) in contestants(stack, folder).items():
+        for name, contest in contests(stack, folder).items():
+            records = workloads[contest.records]
             ours, theirs = [], []
             # The first of each loads what it needs, and does not count.
             for at in range(size.repeats + 1):
-                theirs.append(await _measured(make_plain(at), records))
-                ours.append(await _measured(make_sink(at), records))
-            figures += _figures(name, ours[1:], theirs[1:], len(records))
+                theirs.append(await _measured(contest.other(at), records, contest.server))
+                ours.append(await _measured(contest.sink(at), records, contest.server))
+            figures += _figures(name, contest, ours[1:], theirs[1:], len(records))
     return figures
 
 
-async def _measured(run: Run, records: Sequence[Record]) -> tuple[float, float]:
-    """Seconds by the clock and of CPU."""
+async def _measured(run: Run, records: Sequence[Stored], server: int) -> Cost:
     os.sync()
+    before = cpu_seconds(server) if server else 0.0
     began, used = time.perf_counter(), time.process_time()
     await run(records)
-    return time.perf_counter() - began, time.process_time() - used
+    wall, cpu = time.perf_counter() - began, time.process_time() - used
+    return Cost(wall, cpu, cpu_seconds(server) - before if server else 0.0)
 
 
-def _figures(
-    name: str, ours: list[tuple[float, float]], theirs: list[tuple[float, float]], records: int
-) -> list[Figure]:
-    rate = sorted(records / seconds for seconds, _ in theirs)[len(theirs) // 2]
-    cpu = sorted(used / records * 1e6 for _, used in theirs)[len(theirs) // 2]
-    return [
+def _figures(name: str, contest: Contest, ours: list[Cost], theirs: list[Cost], records: int) -> list[Figure]:
+    def each(costs: list[Cost]) -> list[list[float]]:
+        """Records a second, and microseconds a record of this process and of the server."""
+        return [
+            [records / cost.wall_seconds for cost in costs],
+            [cost.cpu_seconds / records * 1e6 for cost in costs],
+            [cost.server_seconds / records * 1e6 for cost in costs],
+        ]
+
+    rates, cpus, servers = zip(each(ours), each(theirs), strict=True)
+    figures = [
         Figure(
             name=f"sink {name}: share of the plain path", unit="x",
-            values=[there[0] / here[0] for here, there in zip(ours, theirs, strict=True)],
-            at_least=TARGET if name in COMPARED else None, note="the two in turn",
+            values=[there.wall_seconds / here.wall_seconds for here, there in zip(ours, theirs, strict=True)],
+            at_least=TARGET if name in COMPARED else None, note=f"{contest.how}; {records:,} {contest.records}",
         ),
-        Figure(
-            name=f"sink {name}: speed", unit="records/s", values=[records / seconds for seconds, _ in ours],
-            note=f"plain path {rate:,.0f} records/s",
-        ),
-        Figure(
-            name=f"sink {name}: CPU", unit="us/record", values=[used / records * 1e6 for _, used in ours],
-            note=f"plain path {cpu:.0f} us/record",
-        ),
+        Figure(name=f"sink {name}: speed", unit="records/s", values=rates[0], note=f"plain {shown(rates[1])}"),
+        Figure(name=f"sink {name}: CPU", unit="us a record", values=cpus[0], note=f"plain {shown(cpus[1])}"),
     ]  # fmt: skip
+    if contest.server:
+        figures.append(
+            Figure(
+                name=f"sink {name}: CPU of the server", unit="us a record", values=servers[0],
+                note=f"plain {shown(servers[1])}",
+            )
+        )  # fmt: skip
+    return figures

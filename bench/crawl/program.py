@@ -31,6 +31,7 @@ class Run:
     cpu_seconds: float
     wall_seconds: float
     store_seconds: float = 0.0
+    database_seconds: float = 0.0
 
     @property
     def cpu_ms(self) -> float:
@@ -103,11 +104,13 @@ def _wait(process: subprocess.Popen[bytes]) -> resource.struct_rusage:
     return usage
 
 
-def shoal(seeds: list[str], folder: Path, *more: str, workers: int, delay: float = 0.0) -> list[str]:
+def shoal(
+    seeds: list[str], folder: Path, *more: str, workers: int, delay: float = 0.0, out: str = "pages.db"
+) -> list[str]:
     """The command of a crawl, on the embedded store unless `more` names another."""
     (folder / "seeds").write_text("".join(f"{seed}\n" for seed in seeds))
     return [
-        sys.executable, "-m", "shoal", "crawl", "--seeds", "seeds", "--workers", str(workers), "--out", "pages.db",
+        sys.executable, "-m", "shoal", "crawl", "--seeds", "seeds", "--workers", str(workers), "--out", out,
         "--delay", str(delay), "--scope", "host", "--folder", "shoal", "--name", f"bench-{time.monotonic_ns()}",
         "--allow-network", "127.0.0.0/8", "--user-agent", "ShoalBench/1.0 (+https://example.org/bot)", *more,
     ]  # fmt: skip

@@ -22,7 +22,7 @@ import msgspec
 
 from shoal import control
 from shoal.background import Background
-from shoal.control.request import CrawlRequest, submit
+from shoal.control.request import CrawlRequest, submit, with_output
 from shoal.errors import InvalidInput
 from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
@@ -94,6 +94,7 @@ class Coordinator:
             request = msgspec.convert({"seeds": seeds, **terms}, CrawlRequest)
         except msgspec.ValidationError as error:
             raise InvalidInput(f"This crawl cannot be submitted: {error}.") from None
+        request = with_output(request, self._settings.outputs, as_in='outputs=["pages.db"]')
         machine = platform.node() if self._settings.store.url else ""
         return self._do(submit(self._frontier, request, machine=machine)).id
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import difflib
 import os
 import re
 import shutil
@@ -198,6 +199,11 @@ def crawl(
             finally:
                 background.close()
             asked["seeds"] = [visit.url for visit in first]
+    for term in terms.keys() - set(CrawlRequest.__struct_fields__):
+        fields = CrawlRequest.__struct_fields__
+        near = [field for field in fields if field.startswith(f"{term}_")] or difflib.get_close_matches(term, fields, 1)
+        meant = f"; {near[0]} is there" if near else ""
+        raise InvalidInput(f"shoal.crawl cannot do this: there is no {term}{meant} (docs/reference/api.md).")
     try:
         request = msgspec.convert(asked, CrawlRequest)
     except msgspec.ValidationError as error:

@@ -12,6 +12,7 @@ worker calls spiders and does what they ask for.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -75,7 +76,7 @@ class Spider:
 class Page:
     """A page as spiders see it."""
 
-    __slots__ = ("_answer", "_markup", "_parsed", "_priority", "_tree", "data", "depth", "spider")
+    __slots__ = ("_answer", "_base_url", "_markup", "_parsed", "_priority", "_tree", "data", "depth", "spider")
 
     def __init__(
         self, answer: Answer, *, parsed: Any, markup: Callable[[], bytes], tree: Callable[[bytes], LexborHTMLParser],
@@ -87,6 +88,7 @@ class Page:
         self._markup: bytes | Callable[[], bytes] = markup
         self._tree: LexborHTMLParser | Callable[[bytes], LexborHTMLParser] = tree
         self._priority = priority
+        self._base_url = ""
         self.depth = depth
         self.data = data
         self.spider = spider
@@ -197,14 +199,14 @@ class Page:
         return self._tree
 
     def _base(self) -> str:
-        base = self.css_first("base[href]")
-        if base is not None and (href := base.attributes.get("href")):
-            try:
-                joined: str = ada_url.join_url(self.url, href)
-            except (ValueError, UnicodeError):
-                return self.url
-            return joined
-        return self.url
+        # Looked for once: a page may have as many links as elements to search.
+        if not self._base_url:
+            self._base_url = self.url
+            base = self.css_first("base[href]")
+            if base is not None and (href := base.attributes.get("href")):
+                with contextlib.suppress(ValueError, UnicodeError):
+                    self._base_url = ada_url.join_url(self.url, href)
+        return self._base_url
 
 
 def name_of(spider: type[Spider]) -> str:

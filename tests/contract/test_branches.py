@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shoal.errors import CrawlEnded, InvalidInput
+from shoal.frontier import Frontier, dump, load
+from shoal.frontier.shards import Shards
 from shoal.model import Limits, State
+from shoal.store import Store
 from tests.contract.fleet import Fleet, end, paths
 
 
@@ -144,3 +149,21 @@ async def test_crawls_that_were_met_long_ago_are_asked_for_again(fleet: Fleet, m
         await ann.crawls.create(f"c{number}", Limits(delay_seconds=0))
     assert len(ann.crawls._by_id) == len(ann.crawls._by_key) == 3
     assert (await ann.add("c0", ["http://a.example/"])).new == 1
+
+
+async def test_a_dump_holds_a_crawl_with_its_branches(fleet: Fleet, tmp_path: Path) -> None:
+    crawl, branch = await _crawl(fleet)
+    ann = fleet.worker()
+    await ann.add(crawl, ["http://a.example/list"])
+    await end(ann, await ann.lease(spiders=["lister"]))
+    await ann.add(branch, paths("b.example", 3))
+    lines = [line async for line in dump(fleet.shards)]
+    async with await Store.open(folder=tmp_path / "other") as other:
+        new = Frontier(await Shards.found(other, "other", 3, fleet.clock), worker="bob")
+        await load(new.shards, lines)
+        assert await new.crawls.branches(crawl) == [branch]
+        assert not await new.crawls.finish(crawl)
+        await end(new, await new.lease(spiders=["reader"]))
+        assert await new.crawls.finish(crawl)
+        assert (await new.crawls.count(crawl)).stored == 4
+        assert (await new.crawls.get(branch)).state is State.FINISHED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from tests.servers import wait_until
@@ -41,7 +42,7 @@ def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None
     assert told["failed"] == {"status 404": 1}
     assert told["state"] == "finished"
     site.at(host, "/gone", page())
-    assert "1 URLs wait again" in shell.run("failed", "again", "--retry").err
+    assert "1 URL waits again; go on with: shoal crawl --name again\n" in shell.run("failed", "again", "--retry").err
     ran = shell.crawl("--name", "again")
     assert ran.code == 0, ran.err
     assert shell.rows()[f"http://{host}/gone"]["status"] == 200
@@ -58,6 +59,27 @@ def test_a_blocked_host_is_not_asked(site: Site, shell: Shell) -> None:
     ran = shell.crawl(f"http://{first}/", "--delay", "0", "--name", "b", "--scope", "any")
     assert ran.code == 0, ran.err
     assert site.requests(second) == []
+
+
+def test_of_a_host_its_times_are_dates_and_nothing_is_known_of_a_stranger(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page())
+    assert shell.crawl(f"http://{host}/", "--delay", "0").code == 0
+    ran = shell.run("hosts", host)
+    assert re.search(r"^last finished at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", ran.out, re.M)
+    assert ran.err == ""
+    ran = shell.run("hosts", "nobody.example")
+    assert "The store knows nothing of host nobody.example yet" in ran.err
+    assert re.search(r"^last finished at +-$", ran.out, re.M)
+
+
+def test_a_crawl_is_submitted_to_the_output_that_is_called_default(shell: Shell) -> None:
+    (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "pages.jsonl"\n')
+    ran = shell.run("submit", "http://127.0.0.1:9/", "--name", "job", "--no-traps")
+    assert (ran.code, ran.out) == (0, "job\n"), ran.err
+    policy = shell.counts("job")["policy"]
+    assert policy["outputs"] == ["default"]
+    assert not policy["traps"]
 
 
 def test_a_terminal_that_goes_away_pauses_the_crawl(site: Site, shell: Shell) -> None:

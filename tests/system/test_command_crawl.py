@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,15 @@ from tests.servers import alive, wait_until
 from tests.site.answers import Answer, page, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell, command_line
+
+SPIDER = """
+import shoal
+
+class Titles(shoal.Spider):
+    def parse(self, page):
+        yield {"titled": page.title}
+        yield from page.follow("a")
+"""
 
 
 def test_a_site_is_crawled_to_its_end(site: Site, shell: Shell) -> None:
@@ -107,6 +118,50 @@ def test_robots_are_kept_unless_they_are_to_be_ignored(site: Site, shell: Shell)
     assert site.judge(host).times(f"http://{host}/private") == 0
     ran = shell.crawl(f"http://{host}/", "--delay", "0", "--ignore-robots", "--out", "all.db")
     assert f"http://{host}/private" in shell.rows("all.db")
+
+
+def test_the_summary_tells_of_traps_files_and_items(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/events?date=2150-01-01", "/events?date=2150-01-02", "/a"))
+    site.at(host, "/a", page())
+    (shell.folder / "mine.py").write_text(SPIDER)
+    ran = shell.crawl(
+        f"http://{host}/", "--delay", "0", "--workers", "1", "--files", "kept", "--spider", "mine.py:Titles",
+        "--name", "told",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "Crawl told begins, with 1 worker." in ran.err
+    assert re.search(r"^  traps +2 links not followed: 2 calendar$", ran.err, re.M), ran.err
+    assert re.search(rf"^  files +file:{shell.folder}/kept$", ran.err, re.M)
+    (look,) = re.findall(r"^  look +(.*)$", ran.err, re.M)
+    assert "data from items where crawl = 'told'" in look
+    assert subprocess.run(shlex.split(look), capture_output=True, text=True, check=True).stdout.count("titled") == 2
+    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--no-traps", "--out", "all.jsonl", "--log", "json")
+    end = json.loads(ran.err.splitlines()[-1])
+    assert (end["failed"], end["trapped"]) == (2, {})
+    assert "  " not in end["message"]
+
+
+def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    tree = site.plant(300, [host])
+    (shell.folder / "mine.py").write_text(SPIDER)
+    with_spider = ("--spider", "mine.py:Titles", "--name", "mine")
+    running = shell.start("crawl", tree.url(0), *LOCAL, *with_spider, "--delay", "0.1", "--workers", "1")
+    wait_until(lambda: len(site.requests(host)) > 3, "some pages are fetched")
+    ran = running.end(signal.SIGINT)
+    assert ran.code == 130, ran.err
+    again = "shoal crawl --name mine --spider mine.py:Titles --allow-network 127.0.0.0/8"
+    assert f"Resume it with: {again}\n" in ran.err
+    assert "wait again; go on with: shoal crawl --name mine --spider FILE.py:Titles\n" in (
+        shell.run("failed", "mine", "--retry").err
+    )
+    running = shell.start(*again.split()[1:], "--workers", "1")
+    running.until_said("Crawl mine goes on, with 1 worker.")
+    # It began with a URL, which its spider does not know.
+    wait_until(lambda: len(running.workers()) == 1, "its worker runs")
+    ran = running.end(signal.SIGINT)
+    assert re.search(r"^  time +[\d.]+ s of this run, ", ran.err, re.M), ran.err
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

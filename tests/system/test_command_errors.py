@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
 
+import shoal
 from shoal import Frontier
+from shoal.errors import InvalidInput
 from tests.servers import free_port
 from tests.system.commanding import LOCAL, Shell
 
@@ -17,15 +20,20 @@ URL = "http://127.0.0.1:9/"
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        (["crawl"], "Give a URL, --seeds with a file of them, or the --name"),
+        (["crawl"], "Give a URL, --seeds with a file of them, a --spider that says where to begin, or the --name"),
         (["crawl", "not a url"], "'not a url' is not a URL"),
         (["crawl", "mailto:ann@example.org"], "is not visited"),
         (["crawl", "file:///etc/passwd"], "is not visited: only http, https, ftp URLs are"),
         (["crawl", "http://"], "is not a URL"),
+        (["crawl", "http//example.org"], "'http//example.org' is not a URL: is http:// meant?"),
+        (["crawl", "https//ann:s3cret@example.org"], "'https//' is not a URL: is https:// meant?"),
+        (["submit", URL], "Say where the pages go, as with --out pages.db."),
         (["crawl", URL, "--dely", "2"], "No such option '--dely'"),
         (["crawl", URL, "--delay", "-1"], "-1.0 is not in the range"),
         (["crawl", URL, "--delay", "nan"], "delay_seconds is nan"),
         (["crawl", URL, "--workers", "0"], "0 is not in the range"),
+        (["crawl", URL, "--workers", "two"], "'two' is not a valid whole number"),
+        (["crawl", URL, "--delay", "long"], "'long' is not a valid number"),
         (["crawl", URL, "--scope", "world"], "'world' is not one of"),
         (["crawl", URL, "--allow", "("], "allow pattern '(' does not compile"),
         (["crawl", URL, "--bandwidth", "fast"], "'fast' is not a size"),
@@ -39,7 +47,9 @@ URL = "http://127.0.0.1:9/"
         (["crawl", URL, "--name", "a b"], "A crawl's id is 'a b'"),
         (["crawl", "--seeds", "missing.txt"], "The file of seeds missing.txt cannot be read"),
         (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to go on with"),
-        (["crwal", URL], "No such command 'crwal'"),
+        (["crwal", URL], "No such command 'crwal'; `shoal crawl` is there"),
+        (["fly"], "No such command 'fly'"),
+        (["completion"], "Say for which shell: `shoal completion bash`"),
         (["hosts", "h", "--block", "--unblock"], "contradict each other"),
     ],
 )  # fmt: skip
@@ -125,6 +135,27 @@ def test_private_networks_are_not_asked_unless_they_are_allowed(shell: Shell) ->
     ran = shell.run("crawl", "http://127.0.0.1:1234/")
     assert ran.code == 1, ran.err
     assert "forbidden address" in ran.err
+    assert ran.err.count("hint ") == 1
+    assert "allow one with --allow-network 127.0.0.0/8" in ran.err
+
+
+def test_a_flag_of_the_command_is_named_as_python_has_it() -> None:
+    with pytest.raises(InvalidInput, match="there is no delay; delay_seconds is there"):
+        shoal.crawl(URL, delay=1)
+    with pytest.raises(InvalidInput, match="there is no max_page; max_pages is there"):
+        shoal.crawl(URL, max_page=1)
+
+
+def test_a_coordinator_does_not_take_a_crawl_whose_pages_go_nowhere(shell: Shell) -> None:
+    coordinator = shoal.Coordinator(folder=str(shell.folder / ".shoal"))
+    with pytest.raises(InvalidInput, match="Say where the pages go, as with outputs="):
+        coordinator.submit([URL])
+
+
+def test_what_listens_says_what_is_wrong_as_json_too(shell: Shell) -> None:
+    ran = shell.run("listen", "carrier-pigeon://loft", "--log", "json")
+    assert ran.code == 2, ran.err
+    assert json.loads(ran.err)["event"] == "warning"
 
 
 @pytest.mark.slow

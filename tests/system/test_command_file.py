@@ -117,7 +117,7 @@ def test_every_flag_can_be_written_in_a_file() -> None:
         if not param.expose_value:
             continue
         assert param.name is not None
-        sample: Any = next((one for kind, one in samples.items() if type(param.type) is kind), "text")
+        sample: Any = next((one for kind, one in samples.items() if isinstance(param.type, kind)), "text")
         if isinstance(param.type, click.Choice):
             sample = param.type.choices[0]
         written[param.name] = ["text"] if param.multiple or param.nargs == -1 else sample

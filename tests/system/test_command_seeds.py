@@ -76,6 +76,7 @@ def test_a_silent_pipe_holds_up_neither_the_crawl_nor_its_end(site: Site, shell:
     os.mkfifo(shell.folder / "pipe")
     running = shell.start("crawl", "--seeds", "pipe", "--name", "slow", "--delay", "0", "--no-follow", *LOCAL)
     pipe = poured(shell, lines(hosts, 1100))
+    running.until_said("Crawl slow begins")
     wait_until(lambda: shell.counts("slow")["counts"]["failed"] == 1000, "the first are visited")
     # More may come: it is not over.
     assert shell.counts("slow")["state"] == "running"

@@ -126,7 +126,9 @@ def test_a_crawl_is_seen_while_it_runs_and_ends_in_its_summary(
     tree = site.plant(120, hosts)
     pane = opens(columns, rows)
     pane.crawl(tree.url(0), "--scope", "any", "--delay", "0.12", "--workers", "2", "--name", "seen")
-    lines = pane.until(r"^pages +[1-9]\d* +[1-9].* pages/s now")
+    pane.until(r"^pages +[1-9]\d* +[1-9].* pages/s now")
+    # The second worker may come a moment later.
+    lines = pane.until(r"^ +2 +\d+ +[\d,]+ ")
     is_whole(lines)
     assert any(re.match(r"seen  running  \d+ s", line) for line in lines)
     assert sum(bool(re.match(r" +[12] +\d+ +[\d,]+ ", line)) for line in lines) == 2

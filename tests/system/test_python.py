@@ -146,6 +146,78 @@ def test_a_crawl_with_a_folder_goes_on_where_it_was_killed(site: Site, folder: P
     assert not site.judge(host).impolite(0.03)
 
 
+# What a program may do in the middle of a crawl: end, while the crawl is still in a variable; fork.
+LEFT = {
+    "in a variable": "it = iter(crawling)\nnext(it)\n",
+    "in a loop": "for record in crawling:\n    raise SystemExit\n",
+    "by a thread": "it = iter(crawling)\nnext(it)\nt = threading.Thread(target=it.close)\nt.start()\nt.join()\n",
+    "by a fork": "for record in crawling:\n    if os.fork() == 0:\n        sys.exit()\n    os.wait()\n    break\n",
+    "before it began": "",
+}
+
+
+@pytest.mark.parametrize("program", LEFT.values(), ids=LEFT.keys())
+def test_a_program_may_end_in_the_middle_of_its_crawl(site: Site, folder: Path, program: str) -> None:
+    (host,) = site.take()
+    tree = site.plant(200, [host])
+    (folder / "program.py").write_text(
+        f"import os, sys, threading\nimport shoal\n"
+        f"crawling = shoal.crawl({tree.url(0)!r}, delay_seconds=0.05, settings={LOCAL})\n{program}"
+    )
+    shell = Shell(folder, environ={"TMPDIR": str(folder)})
+    try:
+        ran = shell.start(program=("program.py",)).end(seconds=30)
+    finally:
+        shell.close()
+    assert (ran.code, ran.err) == (0, "")
+    assert [path.name for path in folder.iterdir()] == ["program.py"]
+
+
+def test_crawls_of_one_folder_do_not_take_each_others_visits(site: Site) -> None:
+    one, two = site.take(2)
+    trees = [site.plant(40, [host]) for host in (one, two)]
+    how: dict[str, Any] = {"folder": "kept", "delay_seconds": 0.02, "settings": LOCAL}
+    first = iter(shoal.crawl(trees[0].url(0), name="first", **how))
+    begun = [next(first).url]
+    # While it waits for its caller, and after it was left: it is gone on with by its own name alone.
+    assert len(list(shoal.crawl(trees[1].url(0), name="second", **how))) == 40
+    first.close()  # type: ignore[attr-defined]
+    made = len(site.requests(one))
+    assert list(shoal.crawl(trees[1].url(0), name="second", **how)) == []
+    assert len(list(shoal.crawl(f"http://{two}/robots.txt", name="third", **how))) == 1
+    assert len(site.requests(one)) == made
+    begun += [record.url for record in shoal.crawl(trees[0].url(0), name="first", **how)]
+    assert len(set(begun)) == len(begun)
+
+
+def test_pages_for_a_spider_that_is_not_given_fail_instead_of_waiting_for_ever(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", title="Root"))
+    crawling = shoal.crawl(f"http://{host}/", spider=Lists, delay_seconds=0, settings=LOCAL)
+    assert list(crawling) == []
+    assert crawling.counts.reasons == {"failed:spider: Titles is not here": 1}
+    assert "give it to shoal.crawl by spiders=[Titles]" in capfd.readouterr().err
+
+
+class Callbacks(shoal.Spider):
+    def start(self) -> Iterator[Any]:
+        for n in range(6):
+            yield shoal.Follow(url=f"{self.urls[0]}{n}", callback="named", priority=n % 3)  # type: ignore[index]
+
+    def named(self, page: shoal.Page) -> Any:
+        return {"url": page.url}
+
+
+def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Site) -> None:
+    (host,) = site.take()
+    for n in range(6):
+        site.at(host, f"/{n}", page())
+    kind = type("Here", (Callbacks,), {"urls": (f"http://{host}/",)})
+    assert len(list(shoal.crawl(spider=kind, delay_seconds=0, settings=LOCAL))) == 6
+
+
 @pytest.mark.parametrize(
     ("how", "told"),
     [

@@ -30,6 +30,7 @@ class Books(shoal.Spider):
         yield from page.follow("a.author", callback="author", data={"list": page.url}, spider=os.environ.get("TO", ""))
 
     def author(self, page):
+        print(".", end="", flush=True)
         yield {"author": page.title, "from": page.data["list"]}
 
     def failed(self, url, error):
@@ -92,6 +93,8 @@ def test_a_spider_gives_items_and_says_where_to_go_on(site: Site, shell: Shell) 
     rows = shell.rows("b.db")
     assert set(rows) == {f"{root}/{kind}/{n}" for kind in ("list", "author") for n in range(4)} | {f"{root}/list/4"}
     assert {row["spider"] for row in rows.values()} == {"Books"}
+    # What it prints, without the end of a line, hides no report of its worker.
+    assert '"cpu_seconds"' not in ran.err
     judge = site.judge(root.removeprefix("http://"))
     assert not judge.impolite(0.02)
     assert not any(request.path.startswith("/other/") for request in site.requests(root.removeprefix("http://")))
@@ -230,3 +233,81 @@ def test_spiders_are_registered_by_name_in_the_settings(site: Site, shell: Shell
     _same(_items(shell.folder / "items.jsonl"), _expected(root, 1))
     told = shell.counts("r")
     assert (told["limits"]["spider"], told["policy"]["outputs"]) == ("shelf", ["mine"])
+
+
+BAD = """
+import asyncio, sys
+import shoal
+
+class Bad(shoal.Spider):
+    def parse(self, page):
+        yield from page.follow("a")
+        yield {"title": page.title}
+        what = page.url.rpartition("/")[2]
+        if what == "exit":
+            sys.exit(0)
+        if what == "cancel":
+            raise asyncio.CancelledError
+        if what == "large":
+            yield page.visit("/x", data={"x": "x" * 60000})
+        if what == "method":
+            yield page.visit("/x", callback=self.parse)
+        if what == "name":
+            yield page.visit("/x", spider="a" * 60)
+"""
+
+
+def test_whatever_a_spider_does_wrong_no_worker_ends(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    wrong = ("exit", "cancel", "large", "method", "name")
+    site.at(host, "/", page(*(f"/{what}" for what in wrong), "/good"))
+    for what in (*wrong, "good"):
+        site.at(host, f"/{what}", page())
+    (shell.folder / "bad.py").write_text(BAD)
+    name = "b" * 100
+    ran = shell.crawl(
+        f"http://{host}/", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.jsonl", "--name", name,
+        "--workers", "1",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert shell.counts(name)["failed"] == {
+        "spider: CancelledError": 1, "spider: InvalidVisit": 2, "spider: SystemExit": 1, "spider: no branch": 1,
+    }  # fmt: skip
+    assert len(_items(shell.folder / "b.jsonl")) == 2
+    assert len(site.requests(host)) == 8
+    # One sentence where no line of the spider raised it.
+    assert "\nshoal.errors.InvalidVisit: callback of a follow-up is of type method" in ran.err
+    assert "_carried" not in ran.err
+
+
+def test_redirects_that_no_entry_can_hold_end_with_a_reason(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    long = "x" * 8000
+    site.at(host, "/r0", redirect(f"/r1?{long}"))
+    for n in range(1, 9):
+        site.at(host, f"/r{n}?{long}", redirect(f"/r{n + 1}?{long}"))
+    site.at(host, "/good", page())
+    ran = shell.crawl(f"http://{host}/r0", f"http://{host}/good", "--delay", "0", "--workers", "1", "--name", "r")
+    assert ran.code == 0, ran.err
+    assert shell.counts("r")["failed"] == {"redirects too long": 1}
+
+
+def test_a_killed_crawl_goes_on_with_its_branches(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 12)
+    shell.environ["TO"] = "Authors"
+    typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--name", "k", *LOCAL)
+    outputs = ("--out", "b.jsonl", "--workers", "1")
+    crawl = shell.start(*typed, *outputs)
+    crawl.until_said("waiting: no worker has spider Authors")
+    for pid in [*crawl.workers(), crawl.process.pid]:
+        os.kill(pid, signal.SIGKILL)
+    crawl.process.wait()
+    # On a store of one's own what was interrupted is paused, but not what is gone on with.
+    crawl = shell.start(*typed, *outputs)
+    crawl.until_said("goes on")
+    shell.start("worker", "--spider", "books.py:Authors", "--workers", "1", *LOCAL)
+    ran = crawl.end()
+    assert ran.code == 0, ran.err
+    assert "interrupted" not in ran.err
+    _same(_items(shell.folder / "b.jsonl"), _expected(root, 12))
+    assert not site.judge(root.removeprefix("http://")).impolite(0.02)

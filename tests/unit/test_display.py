@@ -46,10 +46,11 @@ def pace(
     return made
 
 
-def shown(made: Pace, columns: int, rows: int, title: str = "docs") -> list[str]:
+def shown(made: Pace, columns: int, rows: int, title: str = "docs", *, resumed: bool = False) -> list[str]:
     view = View(
-        title=title, state="running", elapsed_seconds=61.0, pace=made, left_seconds=made.left(59.0), prefix="box-1"
-    )
+        title=title, state="running", elapsed_seconds=61.0, pace=made, left_seconds=made.left(59.0), prefix="box-1",
+        resumed=resumed,
+    )  # fmt: skip
     return [painted(line, colours=False) for line in frame(view, columns, rows)]
 
 
@@ -160,6 +161,22 @@ def test_a_frame_says_what_there_is_to_know() -> None:
     assert "     2      101         295      5.0      5    20%  politeness 80%" in lines
 
 
+def test_what_is_only_of_this_run_is_called_so_when_there_were_others() -> None:
+    lines = shown(pace(), 100, 24, resumed=True)
+    assert lines[0].startswith("docs  running  61 s of this run  about")
+    assert "10.0 pages/s now, 10.0 mean of this run" in lines[2]
+    assert lines[3].endswith("kB/s, of this run")
+    assert not any("of this run" in line for line in shown(pace(), 100, 24))
+
+
+def test_a_host_whose_visits_are_leased_is_open_before_its_worker_says_so() -> None:
+    made = Pace("docs")
+    made.note(0.0, Report(), [Report(worker="a")], Counts(admitted=7, waiting=5, leased=2), (0, 0))
+    text = "\n".join(shown(made, 80, 24))
+    assert "hosts     1 open      0 ready, 0 cooling down" in text
+    assert "to go     7           5 waiting, 2 with workers" in text
+
+
 def test_workers_that_do_not_fit_are_counted() -> None:
     lines = shown(pace(workers=40), 80, 24)
     rows = [line for line in lines if line.endswith("politeness 80%")]
@@ -220,11 +237,11 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_a_log_line_is_one_object_with_a_time_a_level_and_its_fields(said: Any) -> None:
-    terminal.say("Crawl a\n  begins", event="crawl.begin", crawl="a", host="", worker=None)
+    terminal.say("Crawl a\n  begins    now", event="crawl.begin", crawl="a", host="", worker=None)
     terminal.warn("Beware.")
     first, second = said()
     assert len(first.pop("time")) == len("2026-03-01T12:00:00.123Z")
-    assert first == {"level": "info", "event": "crawl.begin", "crawl": "a", "message": "Crawl a begins"}
+    assert first == {"level": "info", "event": "crawl.begin", "crawl": "a", "message": "Crawl a begins now"}
     assert (second["level"], second["event"], second["message"]) == ("warning", "warning", "Beware.")
 
 
@@ -244,6 +261,11 @@ def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.Capt
     assert json.loads(line)["message"].startswith("\x1b[2J\x7f\x9b1m\u202eé redis://***@host/0 and")
 
 
+def test_one_is_singular() -> None:
+    assert [terminal.counted(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
+    assert [terminal.size(number) for number in (0, 1, 1000)] == ["0 bytes", "1 byte", "1.0 kB"]
+
+
 def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.say("The store redis://:top@host/0 is away.")
     assert capsys.readouterr().err == "The store redis://***@host/0 is away.\n"
@@ -253,6 +275,10 @@ def test_every_event_has_its_meaning_written_down() -> None:
     folder = Path(log.__file__).parent
     used = {name for path in folder.glob("*.py") for name in re.findall(r'event="([^"]*)"', path.read_text())}
     used |= set(re.findall(r'event: str = "([^"]*)"', Path(terminal.__file__).read_text()))
+    used |= {
+        name for path in (folder.parent / "listen").glob("*.py")
+        for name in re.findall(r'"(listen\.[a-z]+)"', path.read_text())
+    }  # fmt: skip
     # What a supervisor tells of its processes.
     used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
     assert used == set(log.EVENTS)

@@ -20,8 +20,9 @@ from shoal.model.page import Page as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of
-from shoal.worker import spiders
+from shoal.worker import outputs, spiders
 from shoal.worker.blame import Blame, Blamed, read
+from shoal.worker.outputs import Outputs
 from shoal.worker.spiders import SpiderFailed, Spiders, Yielded, first_visits
 
 URL = "http://books.example/shelf/1?a=b"
@@ -75,6 +76,15 @@ def test_links_are_followed_by_selector_from_the_base_of_the_page() -> None:
     assert _page().visit("/").priority == 3
     with pytest.raises(ValueError, match="is not a link"):
         _page().visit("http://[")
+
+
+def test_the_base_of_a_page_is_looked_for_once_however_many_links_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    find = Page.css_first
+    monkeypatch.setattr(Page, "css_first", lambda page, css: (looked.append(css), find(page, css))[1])  # type: ignore[func-returns-value]
+    page = _page(b"".join(b'<a href="/%d">x</a>' % n for n in range(50)))
+    assert len(list(page.follow("a"))) == 50
+    assert looked == ["base[href]"]
 
 
 def test_what_is_not_html_is_text_or_json() -> None:
@@ -423,3 +433,18 @@ def test_a_spider_that_cannot_be_loaded_is_one_sentence(
     with pytest.raises(InvalidInput, match=told) as failed:
         load(f"{path}:{name}")
     assert "\n" not in str(failed.value)
+
+
+async def test_outputs_that_nobody_writes_to_any_more_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Outputs("worker", lambda sentence: None)
+    first, second = ((f"jsonl:{tmp_path}/{name}.jsonl", True) for name in ("first", "second"))
+    sink = await opened.sink(first)
+    assert await opened.sink(first) is sink
+    await opened.sink(second)
+    assert await opened.sink(first) is sink
+    monkeypatch.setattr(outputs, "_IDLE_SECONDS", 0.0)
+    await opened.sink((f"jsonl:{tmp_path}/third.jsonl", True))
+    assert await opened.sink(first) is not sink
+    await opened.close()

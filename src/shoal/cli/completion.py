@@ -9,8 +9,8 @@ _VARIABLE = "_SHOAL_COMPLETE"
 
 
 @click.command("completion", short_help="Print what lets a shell complete commands and flags.")
-@click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> None:
+@click.argument("shell", metavar="bash|zsh|fish", required=False, type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str | None) -> None:
     """Print a script that lets a shell complete commands, flags and files.
 
     \b
@@ -18,6 +18,8 @@ def command(shell: str) -> None:
     zsh    add to ~/.zshrc:   eval "$(shoal completion zsh)"
     fish   shoal completion fish > ~/.config/fish/completions/shoal.fish
     """
+    if shell is None:
+        raise click.UsageError("Say for which shell: `shoal completion bash`, zsh or fish.")
     from shoal.cli.program import program
 
     made = get_completion_class(shell)

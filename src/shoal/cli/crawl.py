@@ -14,14 +14,14 @@ from click.core import ParameterSource
 from shoal.cli.completion import files
 from shoal.cli.crawl_file import from_file
 from shoal.cli.log import on_log
-from shoal.cli.options import check_networks, on_store, parse_size, settings_of, store_flags
-from shoal.errors import InvalidLimit
+from shoal.cli.options import Number, Whole, check_networks, on_store, parse_size, settings_of, store_flags
+from shoal.errors import InvalidInput, InvalidLimit
 from shoal.model.crawl import Limits
 from shoal.model.policy import DEFAULT_USER_AGENT, Policy
 
 # The field of Limits or Policy that a flag sets, where its name is another one.
 FIELDS = {
-    "scope": "reach", "no_follow": "follow", "delay": "delay_seconds", "per_host": "places",
+    "scope": "reach", "no_follow": "follow", "no_traps": "traps", "delay": "delay_seconds", "per_host": "places",
     "timeout": "timeout_seconds", "header": "headers", "out": "outputs",
 }  # fmt: skip
 _FLAGS = {field: flag for flag, field in FIELDS.items()}
@@ -36,7 +36,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 @click.option(
     "--seeds", metavar="FILE|-", shell_complete=files, help="File with more URLs, one a line; - is standard input."
 )
-@click.option("--workers", metavar="N", type=click.IntRange(1, 1000), help="Worker processes.  [default: cores]")
+@click.option("--workers", metavar="N", type=Whole(1, 1000), help="Worker processes.  [default: cores]")
 @click.option(
     "--out", metavar="URI", multiple=True, shell_complete=files,
     help="Output: pages.db, pages.jsonl ...  [default: pages.db]",
@@ -46,7 +46,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 @click.option("--name", help="Name of the crawl; the same name goes on with it.  [default: host and time]")
 @click.option("--again", is_flag=True, help="Visit the pages of a finished crawl again; ask only for what has changed.")
 @click.option(
-    "--priority", metavar="N", type=click.IntRange(-10, 10), default=0, show_default=True,
+    "--priority", metavar="N", type=Whole(-10, 10), default=0, show_default=True,
     help="Of crawls that share a store, those with a higher one go first.",
 )  # fmt: skip
 @click.option("--spider", metavar="FILE.py:CLASS", default="", help="Read pages by your own spider.")
@@ -58,22 +58,23 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 @click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these.")
 @click.option("--no-follow", is_flag=True, help="Visit the given URLs alone.")
 @click.option("--sitemaps", is_flag=True, help="Visit what the sitemaps of each host list, too.")
-@click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after this many pages.")
-@click.option("--max-pages-per-host", metavar="N", type=click.IntRange(1), help="Pages of one host at most.")
-@click.option("--max-depth", metavar="N", type=click.IntRange(0), help="Links away from the URLs at most.")
+@click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have.")
+@click.option("--max-pages", metavar="N", type=Whole(1), help="End after this many pages.")
+@click.option("--max-pages-per-host", metavar="N", type=Whole(1), help="Pages of one host at most.")
+@click.option("--max-depth", metavar="N", type=Whole(0), help="Links away from the URLs at most.")
 @click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb.")
 @click.option(
-    "--delay", metavar="S", type=click.FloatRange(0, 86400), default=1.0, show_default=True,
+    "--delay", metavar="S", type=Number(0, 86400), default=1.0, show_default=True,
     help="Seconds from the end of a request to the next one to the same host.",
 )  # fmt: skip
 @click.option(
-    "--per-host", metavar="N", type=click.IntRange(1, 32), default=1, show_default=True,
+    "--per-host", metavar="N", type=Whole(1, 32), default=1, show_default=True,
     help="Requests open at once to one host.",
 )  # fmt: skip
 @click.option("--by-address", is_flag=True, help="All names of one address are one host: they share a server.")
 @click.option("--bandwidth", metavar="RATE", type=parse_size, help="Bytes a second to receive at most, as 1mb.")
 @click.option(
-    "--timeout", metavar="S", type=click.FloatRange(0.1, 3600), default=30.0, show_default=True,
+    "--timeout", metavar="S", type=Number(0.1, 3600), default=30.0, show_default=True,
     help="Seconds one request may take.",
 )  # fmt: skip
 @click.option("--user-agent", metavar="UA", default=DEFAULT_USER_AGENT, show_default=True, help="Who we say we are.")
@@ -111,7 +112,10 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     if typed["again"] and name is None:
         raise click.UsageError("Say with --name which crawl is to be visited --again.")
     if not seeds and name is None and not typed["spider"]:
-        raise click.UsageError("Give a URL, --seeds with a file of them, or the --name of a crawl to go on with.")
+        raise click.UsageError(
+            "Give a URL, --seeds with a file of them, a --spider that says where to begin, or the --name of a crawl "
+            "to go on with."
+        )
     count = typed["workers"] or cores()
     flags = store_flags(typed["store"], typed["folder"]) | {
         "fetch.allow_networks": ",".join(typed["allow_network"]) or None,
@@ -122,7 +126,15 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     settings = settings_of(flags)
     spiders = choose([typed["spider"]] if typed["spider"] else [], settings)
     spider = next(iter(spiders.references)) if typed["spider"] else ""
-    visits = asyncio.run(first_visits(spiders.classes[spider])) if spider and not seeds else []
+    visits, startless = [], None
+    if spider and not seeds:
+        try:
+            visits = asyncio.run(first_visits(spiders.classes[spider]))
+        except InvalidInput as error:
+            # A crawl that is there goes on without: it began with URLs.
+            if name is None:
+                raise
+            startless = error
     limits = Limits(
         delay_seconds=typed["delay"], places=typed["per_host"], max_pages=typed["max_pages"] or 0,
         max_pages_per_host=typed["max_pages_per_host"] or 0, max_depth=typed["max_depth"], priority=typed["priority"],
@@ -133,6 +145,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
         follow=not typed["no_follow"], max_bytes=typed["max_bytes"] or 0, timeout_seconds=typed["timeout"],
         user_agent=typed["user_agent"], headers=_headers(typed["header"]), cookie=typed["cookie"], auth=typed["auth"],
         ignore_robots=typed["ignore_robots"], by_address=typed["by_address"], sitemaps=typed["sitemaps"],
+        traps=not typed["no_traps"],
         files=_files(typed["files"]), file_types=_file_types(typed["file_types"]),
         # Who wants no delay does not want one that follows from slow answers either.
         delay_factor=1.0 if typed["delay"] else 0.0,
@@ -149,6 +162,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
             workers=count, name=name or _named(seeds[0] if seeds else visits[0].url), chosen=name is not None,
             seeds=seeds, limits=limits,
             policy=policy, given=_given(ctx), rest=rest, again=typed["again"], spiders=spiders, visits=visits,
+            spider=typed["spider"], startless=startless,
             nameless=not re.search(r"https?://|@", policy.user_agent),
         )
     )  # fmt: skip

@@ -39,6 +39,8 @@ class View(msgspec.Struct, kw_only=True):
     where: str = ""
     # Worker names begin with this, which every row would only repeat.
     prefix: str = ""
+    # Some of it was done before: what is only of this run is called so.
+    resumed: bool = False
 
 
 def frame(view: View, columns: int, rows: int, *, bars: str = BARS) -> list[Line]:
@@ -95,6 +97,7 @@ def _head(view: View) -> Line:
     line: Line = [
         (visible(view.title), "strong"), ("  ", ""), (view.state, _STATES.get(view.state, "")),
         (f"  {duration(view.elapsed_seconds) if view.elapsed_seconds >= 100 else f'{view.elapsed_seconds:.0f} s'}", ""),
+        (" of this run" if view.resumed else "", ""),
     ]  # fmt: skip
     if view.left_seconds is not None and view.state == "running":
         how = "at least" if view.pace.growing else "about"
@@ -106,23 +109,26 @@ def _head(view: View) -> Line:
 
 def _numbers(view: View, width: int, bars: str, *, tall: bool) -> list[Line]:
     pace, counts, total = view.pace, view.pace.counts, view.pace.total
-    rates = f"{_rate(pace.rate)} pages/s now, {_rate(pace.mean)} mean"
+    run = " of this run" if view.resumed else ""
+    rates = f"{_rate(pace.rate)} pages/s now, {_rate(pace.mean)} mean{run}"
     pages = _labelled("pages", f"{pace.stored:,}", rates)
     lines = [] if counts is None else [_bar(counts, width, bars)]
     if not tall and (space := width - sum(cells(text) for text, _ in pages) - 2) >= 10:
         values, _ = pace.rates(min(space, 60))
         pages += [("  ", ""), (graph(values, 1, bars)[0], "graph")]
     lines.append(pages)
-    lines.append(_labelled("received", size(total.bytes), f"{size(pace.bytes_a_second)}/s"))
+    lines.append(
+        _labelled("received", size(total.bytes), f"{size(pace.bytes_a_second)}/s" + (f",{run}" if run else ""))
+    )
     if counts is not None:
-        parts = [("waiting", counts.waiting), ("being asked", counts.leased), ("to be tried later", counts.later)]
+        parts = [("waiting", counts.waiting), ("with workers", counts.leased), ("to be tried later", counts.later)]
         text = ", ".join(f"{number:,} {word}" for word, number in parts if number)
         lines.append(_labelled("to go", f"{counts.open:,}", text))
         lines.append(_reasons("failed", counts.failed, counts.reasons, width, "bad"))
         lines.append(_reasons("excluded", counts.excluded, counts.reasons, width, ""))
     ready, cooling = pace.hosts
     hosts = f"{ready:,} ready, {cooling:,} cooling down, {total.backing_off:,} backing off"
-    lines.append(_labelled("hosts", f"{total.open_hosts:,} open", hosts))
+    lines.append(_labelled("hosts", f"{pace.open_hosts:,} open", hosts))
     shares = ", ".join(f"{name} {share:.0%}" for name, share in pace.limits() if share >= 0.01)
     lines.append(_labelled("limit", "", shares or "not known yet"))
     if total.trouble:

@@ -6,14 +6,14 @@ import asyncio
 
 import click
 
-from shoal.cli.options import existing, on_store
+from shoal.cli.options import Whole, existing, on_store
 from shoal.settings import Settings, masked
 
 
 @click.command("failed", short_help="List the URLs that failed, or try them again.")
 @click.argument("crawl", metavar="ID")
 @click.option("--retry", is_flag=True, help="Let them be tried again.")
-@click.option("--most", metavar="N", type=click.IntRange(1), default=1000, show_default=True, help="List at most N.")
+@click.option("--most", metavar="N", type=Whole(1), default=1000, show_default=True, help="List at most N.")
 @on_store
 def command(crawl: str, retry: bool, most: int, store: str | None, folder: str | None) -> None:
     """List the URLs of a crawl that failed: reason and URL with a tab between them."""
@@ -28,14 +28,17 @@ def command(crawl: str, retry: bool, most: int, store: str | None, folder: str |
 
 
 async def _failed(settings: Settings, name: str, retry: bool, most: int, flags: dict[str, str]) -> None:
+    from shoal.cli.spiders import spider_flag
     from shoal.cli.summary import command as again
-    from shoal.cli.terminal import say, visible, warn
+    from shoal.cli.terminal import counted, say, visible, warn
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         if retry:
             count = await frontier.crawls.retry(name)
-            say(f"{count:,} URLs wait again; go on with: {again(name, 'crawl', flags)}")
+            spider = spider_flag((await frontier.crawls.get(name)).limits.spider, settings)
+            waits = f"{counted(count, 'URL')} {'waits' if count == 1 else 'wait'} again"
+            say(f"{waits}; go on with: {again(name, 'crawl', flags, spider)}")
             return
         for visit, reason in await frontier.crawls.failed(name, most):
             click.echo(f"{visible(reason)}\t{visible(visit.url)}")

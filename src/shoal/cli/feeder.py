@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 
-from shoal.cli.terminal import say, warn
+from shoal.cli.terminal import counted, say, warn
 from shoal.control import feeding
 from shoal.control.again import revisits
 from shoal.control.seeds import FIRST, Seeds
@@ -67,13 +67,14 @@ class Feeder:
             for fault in self._seeds.faults:
                 warn(fault)
             if self._seeds.bad:
-                warn(f"{self._seeds.bad:,} lines of {self._seeds.shown} are no URLs and were left out.")
+                are = "is no URL and was" if self._seeds.bad == 1 else "are no URLs and were"
+                warn(f"{counted(self._seeds.bad, 'line')} of {self._seeds.shown} {are} left out.")
         if now := await feeding.under_way(frontier, crawl, feeding.PASS):
             visits = revisits(frontier, crawl, self._policy, now, named=self._named)
             count = await feeding.feed(frontier, crawl, visits, self._hear)
             if count is not None:
                 await feeding.end(frontier, crawl, feeding.PASS)
-                say(f"{count:,} URLs of crawl {crawl} are visited again.")
+                say(f"{counted(count, 'URL')} of crawl {crawl} {'is' if count == 1 else 'are'} visited again.")
 
     async def _more(self, seeds: Seeds) -> AsyncGenerator[list[Visit], None]:
         async for urls in seeds.rest():

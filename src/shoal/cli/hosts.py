@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import click
 
-from shoal.cli.options import existing, on_store
+from shoal.cli.options import Number, existing, on_store
 from shoal.settings import Settings
+
+_TIMES = ("gate_at", "backoff_until", "last_finished_at", "last_successful_at")
+_KNOWN = ("crawls_waiting", "leases", "places", "robots_known", "failures", "blocked", *_TIMES)
 
 
 @click.command("hosts", short_help="Say what is known of a host; set its delay, block it.")
 @click.argument("host")
-@click.option("--delay", metavar="S", type=click.FloatRange(0, 86400), help="Set its delay, for all crawls.")
+@click.option("--delay", metavar="S", type=Number(0, 86400), help="Set its delay, for all crawls.")
 @click.option("--block", is_flag=True, help="Ask it nothing more.")
 @click.option("--unblock", is_flag=True, help="Ask it again, and forget its failures.")
 @on_store
@@ -31,7 +35,7 @@ def command(host: str, delay: float | None, block: bool, unblock: bool, store: s
 async def _host(settings: Settings, name: str, delay: float | None, block: bool, unblock: bool) -> None:
     import msgspec
 
-    from shoal.cli.terminal import visible, warn
+    from shoal.cli.terminal import warn
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
@@ -42,5 +46,15 @@ async def _host(settings: Settings, name: str, delay: float | None, block: bool,
         if unblock:
             await frontier.hosts.unblock(name)
         host = await frontier.hosts.get(name)
-    for field, value in msgspec.structs.asdict(host).items():
-        click.echo(f"{field.replace('_', ' '):<24}{visible(str(value)) if value not in (None, '') else '-'}")
+    tell(msgspec.structs.asdict(host))
+
+
+def tell(host: dict[str, Any]) -> None:
+    """Of a host that nobody has asked or set anything for, that first."""
+    from shoal.cli.terminal import moment, say, visible
+
+    if not any(host.get(field) for field in _KNOWN) and host.get("delay_seconds") is None:
+        say(f"The store knows nothing of host {host['name']} yet; write its port, too, unless that is 80 or 443.")
+    for field, value in host.items():
+        value = moment(value) if field in _TIMES else value
+        click.echo(f"{field.replace('_', ' '):<24}{visible(str(value)) if value not in (None, '', {}) else '-'}")

@@ -13,7 +13,7 @@ from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.progress import Progress
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spiders import Chosen
-from shoal.cli.terminal import say, warn
+from shoal.cli.terminal import counted, say, warn
 from shoal.control.lifecycle import Tender
 from shoal.errors import StoreHeld, StoreUnavailable
 from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
@@ -39,7 +39,8 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
             await take_back(frontier, place.folder)
             await supervisor.start(frontier)
             where = frontier.shards.store.shown
-            text = f"{workers} workers of {supervisor.name} work on {where}. Ctrl-C ends them."
+            work, them = ("works", "it") if workers == 1 else ("work", "them")
+            text = f"{counted(workers, 'worker')} of {supervisor.name} {work} on {where}. Ctrl-C ends {them}."
             say(text, event="workers.begin", workers=workers, machine=supervisor.name, store=where)
             with Progress(supervisor, where=where) as progress:
                 tender = Tender(frontier, settings, on_trouble=partial(warn, event="output.trouble"))
@@ -56,7 +57,8 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
                     await asyncio.gather(*beside, return_exceptions=True)
             if signals.came.is_set():
                 total = supervisor.total()
-                text = f"{total.pages:,} pages were stored, {total.requests:,} requests made."
+                were = "was" if total.pages == 1 else "were"
+                text = f"{counted(total.pages, 'page')} {were} stored, {counted(total.requests, 'request')} made."
                 say(text, event="workers.end", pages=total.pages, requests=total.requests, bytes=total.bytes)
                 return FINISHED
             warn("All workers have ended.", event="workers.end")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.log import on_log
 from shoal.cli.options import on_store, settings_of, store_flags
 
 
 @click.command("listen", short_help="Take crawl requests from Redis, Kafka or AMQP.")
 @click.argument("source", metavar="SOURCE")
 @on_store
+@on_log
 def command(source: str, store: str | None, folder: str | None) -> int:
     """Take crawl requests from SOURCE and hand them to the workers of a store.
 

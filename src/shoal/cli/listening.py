@@ -8,7 +8,7 @@ import signal
 from functools import partial
 
 from shoal.cli.program import FINISHED, INTERRUPTED
-from shoal.cli.terminal import say, warn
+from shoal.cli.terminal import counted, say, warn
 from shoal.frontier import Frontier
 from shoal.listen import Bridge, Source, open_source
 from shoal.settings import Settings
@@ -36,8 +36,8 @@ async def _run(settings: Settings, source: Source) -> int:
         say(f"Listening to {source.shown} for {where}. Ctrl-C ends it.", event="listen.begin", store=where)
         await bridge.run()
         say(
-            f"{bridge.crawls:,} crawls were submitted, {bridge.answers:,} actions answered, {bridge.buried:,} requests "
-            "refused.",
+            f"{counted(bridge.crawls, 'crawl')} submitted, {counted(bridge.answers, 'action')} answered, "
+            f"{counted(bridge.buried, 'request')} refused.",
             event="listen.end", crawls=bridge.crawls, answers=bridge.answers, refused=bridge.buried,
         )  # fmt: skip
         return FINISHED

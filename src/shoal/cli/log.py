@@ -36,6 +36,10 @@ EVENTS = {
     "store.trouble": "what is wrong with the store",
     "output.trouble": "what is wrong with an output",
     "listen.begin": "`shoal listen` has joined its source",
+    "listen.crawl": "a request has become a crawl",
+    "listen.dead": "a request was refused, and why",
+    "listen.trouble": "its source or the store is away, and is waited for",
+    "listen.well": "the source is heard again",
     "listen.end": "it has ended",
     "note": "anything else",
     "warning": "anything else that somebody should look at; also why a command failed",
@@ -45,7 +49,7 @@ _chosen = ""
 
 def speak_json(text: str, level: str, event: str, fields: Mapping[str, object]) -> None:
     """A voice (terminal.py) for programs."""
-    message = " ".join(line.strip() for line in text.splitlines()).strip()
+    message = " ".join(text.split())
     if not message and not fields:
         return
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -20,6 +20,16 @@ _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 
 
+class Whole(click.IntRange):
+    """A whole number within a range, called so when it is none."""
+
+    name = "whole number"
+
+
+class Number(click.FloatRange):
+    name = "number"
+
+
 def parse_size(text: str) -> int:
     """Bytes of a size such as 1.5mb; a kilobyte has 1000."""
     found = _SIZE.match(text.strip())

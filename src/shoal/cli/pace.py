@@ -78,6 +78,12 @@ class Pace:
         return self._samples[-1].total if self._samples else Report()
 
     @property
+    def open_hosts(self) -> int:
+        """Hosts that workers hold. They tell of theirs twice a second; whose visits are leased has one for certain."""
+        leased = self.counts is not None and self.counts.leased > 0
+        return max(self.total.open_hosts, int(leased))
+
+    @property
     def stored(self) -> int:
         return self._samples[-1].stored if self._samples else 0
 

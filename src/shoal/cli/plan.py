@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.options import parse_size
+from shoal.cli.options import Number, Whole, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,21 +33,19 @@ def parse_count(text: str) -> int:
 @click.option("--pages", metavar="N", type=parse_count, required=True, help="Pages to fetch, as 50M.")
 @click.option("--hosts", metavar="N", type=parse_count, required=True, help="Hosts they are spread over.")
 @click.option(
-    "--delay", metavar="S", type=click.FloatRange(0, 86400), default=1.0, show_default=True,
+    "--delay", metavar="S", type=Number(0, 86400), default=1.0, show_default=True,
     help="Seconds from the end of a request to the next one to the same host.",
 )  # fmt: skip
 @click.option(
-    "--response", metavar="S", type=click.FloatRange(0.001, 3600), default=0.2, show_default=True,
+    "--response", metavar="S", type=Number(0.001, 3600), default=0.2, show_default=True,
     help="Seconds a server takes to answer.",
 )  # fmt: skip
 @click.option(
     "--page-size", metavar="N", type=parse_size, default="40kb", show_default=True, help="Bytes received for a page."
 )
+@click.option("--workers", metavar="N", type=Whole(1, 10**6), help="Worker processes.  [default: as many as help]")
 @click.option(
-    "--workers", metavar="N", type=click.IntRange(1, 10**6), help="Worker processes.  [default: as many as help]"
-)
-@click.option(
-    "--nodes", metavar="N", type=click.IntRange(1, 1024), default=1, show_default=True,
+    "--nodes", metavar="N", type=Whole(1, 1024), default=1, show_default=True,
     help="Servers that the store has, more than one as a cluster.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import traceback
@@ -51,6 +52,13 @@ class Program(click.Group):
             return None
         command: click.Command = import_module(f"shoal.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, 1)):
+            ctx.fail(f"No such command {args[0]!r}; `shoal {near[0]}` is there.")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Without an import of every command: somebody waits with a finger on the key."""

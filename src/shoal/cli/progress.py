@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from shoal.cli import log
 from shoal.cli.pace import Pace
 from shoal.cli.summary import rate
-from shoal.cli.terminal import duration, say, size
+from shoal.cli.terminal import counted, duration, say, size
 from shoal.fleet import Supervisor
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl
@@ -24,12 +24,18 @@ _SAY_SECONDS = 5.0
 
 
 class Progress:
-    """Of one crawl, or of all that these workers do when there is none. `state` is what a person is told."""
+    """Of one crawl, or of all that these workers do when there is none. `state` is what a person is told.
 
-    def __init__(self, supervisor: Supervisor, *, crawl: Crawl | None = None, where: str = "") -> None:
+    `resumed`: some of the crawl was done before, so that what is only of this run is called so.
+    """
+
+    def __init__(
+        self, supervisor: Supervisor, *, crawl: Crawl | None = None, where: str = "", resumed: bool = False
+    ) -> None:
         self._supervisor = supervisor
         self._crawl = crawl
         self._where = where
+        self._resumed = resumed
         self._began_mono = self._looked_mono = self._said_mono = time.monotonic()
         self._stored: int | None = None
         self._pace = Pace(crawl.id if crawl else "", crawl.limits.max_pages if crawl else 0)
@@ -83,19 +89,23 @@ class Progress:
             left_seconds=self._pace.left(now),
             where=self._where,
             prefix=self._supervisor.name,
+            resumed=self._resumed,
         )
         return frame(view, columns, rows, bars=bars)
 
     def _line(self, counts: Counts, now: float) -> str:
         total = self._pace.total
-        parts = [f"{counts.stored:,} pages"]
+        parts = [counted(counts.stored, "page")]
         if self._stored is not None:
             parts.append(f"{rate((counts.stored - self._stored) / (now - self._said_mono))}")
-        parts += [size(total.bytes), f"{counts.open:,} to go", f"{total.open_hosts:,} hosts open"]
+        received = size(total.bytes) + (" in this run" if self._resumed else "")
+        held, cooling = self._pace.open_hosts, self._pace.hosts[1]
+        hosts = f"{counted(cooling, 'host')} cooling down" if cooling and not held else f"{counted(held, 'host')} open"
+        parts += [received, f"{counts.open:,} to go", hosts]
         if counts.failed:
             parts.append(f"{counts.failed:,} failed")
         if total.retries:
-            parts.append(f"{total.retries:,} retries")
+            parts.append("1 retry" if total.retries == 1 else f"{total.retries:,} retries")
         self._stored = counts.stored
         line = f"{duration(now - self._began_mono):>12}  {', '.join(parts)}"
         return f"{line}. {total.trouble}" if total.trouble else line
@@ -104,13 +114,13 @@ class Progress:
         pace, total, counts = self._pace, self._pace.total, self._pace.counts
         fields: dict[str, object] = {
             "seconds": round(now - self._began_mono, 3), "pages": pace.stored, "pages_a_second": round(pace.rate, 3),
-            "bytes": total.bytes, "requests": total.requests, "retries": total.retries, "hosts_open": total.open_hosts,
+            "bytes": total.bytes, "requests": total.requests, "retries": total.retries, "hosts_open": pace.open_hosts,
             "hosts_ready": pace.hosts[0], "hosts_cooling": pace.hosts[1], "hosts_backing_off": total.backing_off,
             "workers": len(self._supervisor.reports), "trouble": total.trouble,
             "limits": {name: round(share, 3) for name, share in pace.limits()},
         }  # fmt: skip
         if self._crawl is None or counts is None:
-            say(f"{total.pages:,} pages, {rate(pace.rate)}", event="workers.progress", **fields)
+            say(f"{counted(total.pages, 'page')}, {rate(pace.rate)}", event="workers.progress", **fields)
             return
         left = pace.left(now)
         fields |= {
@@ -118,7 +128,11 @@ class Progress:
             "leased": counts.leased, "later": counts.later, "failed": counts.failed, "excluded": counts.excluded,
             "left_seconds": None if left is None else round(left, 1), "growing": pace.growing,
         }  # fmt: skip
-        say(f"{counts.stored:,} pages, {rate(pace.rate)}, {counts.open:,} to go", event="crawl.progress", **fields)
+        say(
+            f"{counted(counts.stored, 'page')}, {rate(pace.rate)}, {counts.open:,} to go",
+            event="crawl.progress",
+            **fields,
+        )
 
     def _tell_troubles(self) -> None:
         """Each once when it begins: a display only shows what is wrong now."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.terminal import say, visible
+from shoal.cli.terminal import counted, say, visible
 from shoal.client import Client, is_api
 
 
@@ -42,16 +42,18 @@ def steer(client: Client, name: str, verb: str) -> None:
 
 def failed(client: Client, name: str, retry: bool, most: int) -> None:
     if retry:
-        say(f"{client.retry(name):,} URLs wait again.")
+        count = client.retry(name)
+        say(f"{counted(count, 'URL')} {'waits' if count == 1 else 'wait'} again.")
         return
     for one in client.failed(name, min(most, 10_000)):
         click.echo(f"{visible(one['reason'])}\t{visible(one['url'])}")
 
 
 def host(client: Client, name: str, delay: float | None, block: bool, unblock: bool) -> None:
+    from shoal.cli.hosts import tell
+
     changes: dict[str, Any] = {} if delay is None else {"delay_seconds": delay}
     if block or unblock:
         changes["blocked"] = "blocked" if block else ""
     told = client.change_host(name, **changes) if changes else client.host(name)
-    for field, value in told.items():
-        click.echo(f"{field.replace('_', ' '):<24}{visible(str(value)) if value not in (None, '', {}) else '-'}")
+    tell(told)

@@ -22,8 +22,8 @@ from shoal.cli.feeder import Feeder
 from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.progress import Progress
 from shoal.cli.signals import Interrupted, Signals
-from shoal.cli.spiders import Chosen
-from shoal.cli.terminal import say, warn
+from shoal.cli.spiders import Chosen, spider_flag
+from shoal.cli.terminal import counted, say, warn
 from shoal.errors import InvalidInput, ShoalError, UnknownCrawl
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
@@ -45,7 +45,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for. `flags` are settings that were typed; `chosen`: the name is the user's own.
 
     `nameless`: nobody who runs a site could find out from the user agent whom to write to. `rest` are seeds that are
-    read while the crawl runs; `again`: a crawl that is finished is visited again; `visits` is where a spider starts.
+    read while the crawl runs; `again`: a crawl that is finished is visited again; `spider` is how it was typed,
+    `visits` where it starts, `startless` why it cannot start anew.
     """
 
     settings: Settings
@@ -61,6 +62,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     rest: Any = None
     again: bool = False
     spiders: Chosen = Chosen({}, {}, plain=True)
+    spider: str = ""
+    startless: InvalidInput | None = None
     visits: list[Visit] = []
 
 
@@ -125,7 +128,7 @@ class _Running:
             await summary.show(frontier, begun.crawl, begun.policy)
             return FINISHED
         self.feeder = Feeder(frontier, self.name, begun.policy, self.job.rest, named=self.job.settings.outputs)
-        with Progress(self.supervisor, crawl=begun.crawl) as self.progress:
+        with Progress(self.supervisor, crawl=begun.crawl, resumed=begun.how is not control.How.NEW) as self.progress:
             self.announce(begun)
             await self.supervisor.start(frontier)
             gone = asyncio.create_task(self.supervisor.wait())
@@ -136,7 +139,7 @@ class _Running:
                 gone.cancel()
                 await self.feeder.stop()
             await self.wind_up(frontier, begun.policy, over)
-        return await self.end(frontier, begun.policy, over)
+        return await self.end(frontier, begun.policy, over, resumed=begun.how is not control.How.NEW)
 
     async def tidy(self, frontier: Frontier) -> None:
         """On a store that is ours alone: take back what dead workers hold, pause what was interrupted."""
@@ -144,7 +147,9 @@ class _Running:
             return
         if not living(self.place.folder) - self.supervisor.living:
             for name in await control.pause_interrupted(frontier, but=self.name):
-                say(f"Crawl {name} was interrupted; it is paused. Go on with it by: {self.command(name)}", crawl=name)
+                spider = spider_flag((await frontier.crawls.get(name)).limits.spider, self.job.settings)
+                again = self.command(name, spider=spider)
+                say(f"Crawl {name} was interrupted; it is paused. Go on with it by: {again}", crawl=name)
         await take_back(frontier, self.place.folder)
 
     async def begin(self, frontier: Frontier) -> control.Begun:
@@ -155,6 +160,8 @@ class _Running:
             await self.choose_name(frontier)
         await control.check_places(frontier, policy)
         if not await self.exists(frontier, self.name):
+            if job.startless is not None:
+                raise job.startless
             if job.seeds or job.visits:
                 await self.signals.race(self.try_outputs(policy))
         else:
@@ -209,12 +216,16 @@ class _Running:
 
         if begun.how in (control.How.RESUMED, control.How.AGAIN):
             how = "goes on" if begun.how is control.How.RESUMED else "is visited again"
-            say(f"Crawl {self.name} {how}, with {self.job.workers} workers.", event="crawl.begin", crawl=self.name)
+            say(
+                f"Crawl {self.name} {how}, with {counted(self.job.workers, 'worker')}.",
+                event="crawl.begin",
+                crawl=self.name,
+            )
             if begun.differs:
                 flags = ", ".join(flag_of(field) for field in begun.differs)
                 warn(f"What the crawl began with still holds, and not the new {flags}; choose another --name for that.")
         else:
-            text = f"Crawl {self.name} begins, with {self.job.workers} workers. Ctrl-C pauses it."
+            text = f"Crawl {self.name} begins, with {counted(self.job.workers, 'worker')}. Ctrl-C pauses it."
             say(text, event="crawl.begin", crawl=self.name)
             if self.job.nameless:
                 warn(
@@ -290,15 +301,18 @@ class _Running:
         await self.supervisor.stop(self.job.settings.worker.grace_seconds)
         await self.gather_rest(frontier)
 
-    async def end(self, frontier: Frontier, policy: Policy, over: str) -> int:
+    async def end(self, frontier: Frontier, policy: Policy, over: str, *, resumed: bool) -> int:
         """Say how it was."""
         crawl = await frontier.crawls.get(self.name)
         total = self.supervisor.total()
-        counts = await summary.show(frontier, crawl, policy, total=total, seconds=time.monotonic() - self.began_mono)
+        counts = await summary.show(
+            frontier, crawl, policy, total=total, seconds=time.monotonic() - self.began_mono, resumed=resumed
+        )
         if crawl.state.open:
             what = "is paused" if crawl.state is State.PAUSED else "goes on with other workers"
             why = "All workers have ended: c" if over == "gone" else "C"
-            text = f"{why}rawl {self.name} {what}. Resume it with: {self.command(self.name)}"
+            again = self.command(self.name, spider=self.job.spider)
+            text = f"{why}rawl {self.name} {what}. Resume it with: {again}"
             say(text + (self.feeder.flag if self.feeder else ""), crawl=self.name)
             return FAILED if over == "gone" else INTERRUPTED
         return self.code(crawl, stored=counts.stored, failed=counts.failed)
@@ -345,6 +359,7 @@ class _Running:
             await asyncio.sleep(_LATER_SECONDS)
             await self.gather(frontier)
 
-    def command(self, name: str, verb: str = "crawl") -> str:
+    def command(self, name: str, verb: str = "crawl", *, spider: str = "") -> str:
         """What to type, without secrets."""
-        return summary.command(name, verb, {key: masked(str(value)) for key, value in self.job.flags.items()})
+        flags = {key: masked(str(value)) for key, value in self.job.flags.items()}
+        return summary.command(name, verb, flags, spider)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -41,7 +40,7 @@ async def _show(settings: Settings, name: str, as_json: bool) -> None:
 def tell(told: Description, as_json: bool) -> None:
     import msgspec
 
-    from shoal.cli.terminal import size, visible
+    from shoal.cli.terminal import counted, moment, size, visible
 
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
@@ -50,8 +49,8 @@ def tell(told: Description, as_json: bool) -> None:
     rows = [
         ("crawl", told.id), ("state", f"{told.state} ({told.why})" if told.why not in ("", told.state) else told.state),
         *(("state", text) for text in told.waiting),
-        ("began", _moment(told.created_at)), ("ended", _moment(told.ended_at)), ("stored", f"{counts.stored:,} pages"),
-        ("received", size(told.bytes)),
+        ("began", moment(told.created_at)), ("ended", moment(told.ended_at)),
+        ("stored", counted(counts.stored, "page")), ("received", size(told.bytes)),
         ("to go", f"{counts.waiting:,} waiting, {counts.leased:,} open, {counts.later:,} later"),
         *((f"failed {number:,}", reason) for reason, number in told.failed.items()),
         *((f"excluded {number:,}", reason) for reason, number in told.excluded.items()),
@@ -60,7 +59,3 @@ def tell(told: Description, as_json: bool) -> None:
     width = max(len(word) for word, _ in rows)
     for word, text in rows:
         click.echo(f"{word:<{width}}  {visible(text)}")
-
-
-def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "-"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from shoal.settings import Settings
 from shoal.spider import Spider, installed, load, load_all, name_of
+from shoal.worker.conduct import CALLER
 
 
 class Chosen(NamedTuple):
@@ -30,6 +31,13 @@ def choose(typed: Sequence[str], settings: Settings) -> Chosen:
         else:
             references[name_of(load(text))] = _absolute(text)
     return Chosen(references, load_all(references), plain=False)
+
+
+def spider_flag(spider: str, settings: Settings) -> str:
+    """What to type for a crawl's spider whose file is not known here: '' when there is none, or workers have it."""
+    # One of a crawl of Python goes on by the program that has it.
+    known = not spider or spider.startswith(CALLER) or spider in {**installed(), **settings.spiders}
+    return "" if known else f"FILE.py:{spider}"
 
 
 def _absolute(reference: str) -> str:

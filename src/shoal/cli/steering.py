@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from shoal.cli.spiders import spider_flag
+from shoal.cli.summary import command
 from shoal.cli.terminal import say, warn
 from shoal.frontier import Frontier
 from shoal.settings import Settings
@@ -18,4 +20,5 @@ async def _steer(settings: Settings, name: str, verb: str) -> None:
         crawl = await getattr(frontier.crawls, verb)(name)
         say(f"Crawl {name} is {crawl.state.value}.")
         if verb == "resume" and not await frontier.workers.alive():
-            say(f"No worker is on the store; start them with `shoal crawl --name {name}` or `shoal worker`.")
+            again = command(name, "crawl", {}, spider_flag(crawl.limits.spider, settings))
+            say(f"No worker is on the store; start them with `{again}` or `shoal worker`.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import on_store, parse_size, settings_of, store_flags
+from shoal.cli.options import Number, Whole, on_store, parse_size, settings_of, store_flags
 from shoal.errors import InvalidInput, InvalidLimit
 
 # Flags whose name is not that of the request's field.
@@ -30,20 +30,23 @@ _FIELDS = {"per_host": "places", "delay": "delay_seconds", "timeout": "timeout_s
 @click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these.")
 @click.option("--no-follow", is_flag=True, help="Visit the given URLs alone.")
 @click.option("--sitemaps", is_flag=True, help="Visit what the sites' maps name, too.")
-@click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after this many pages.")
-@click.option("--max-pages-per-host", metavar="N", type=click.IntRange(1), help="Pages of one host at most.")
-@click.option("--max-depth", metavar="N", type=click.IntRange(0), help="Links away from the URLs at most.")
+@click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have.")
+@click.option("--max-pages", metavar="N", type=Whole(1), help="End after this many pages.")
+@click.option("--max-pages-per-host", metavar="N", type=Whole(1), help="Pages of one host at most.")
+@click.option("--max-depth", metavar="N", type=Whole(0), help="Links away from the URLs at most.")
 @click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb.")
-@click.option("--priority", metavar="N", type=click.IntRange(-10, 10), help="Higher ones first.  [default: 0]")
-@click.option("--expires", metavar="S", type=click.FloatRange(1), help="End it after so many seconds.")
-@click.option("--delay", metavar="S", type=click.FloatRange(0, 86400), help="Seconds between requests to a host.")
-@click.option("--per-host", metavar="N", type=click.IntRange(1, 32), help="Requests open at once to one host.")
-@click.option("--timeout", metavar="S", type=click.FloatRange(0.1, 3600), help="Seconds one request may take.")
+@click.option("--priority", metavar="N", type=Whole(-10, 10), help="Higher ones first.  [default: 0]")
+@click.option("--expires", metavar="S", type=Number(1), help="End it after so many seconds.")
+@click.option("--delay", metavar="S", type=Number(0, 86400), help="Seconds between requests to a host.")
+@click.option("--per-host", metavar="N", type=Whole(1, 32), help="Requests open at once to one host.")
+@click.option("--timeout", metavar="S", type=Number(0.1, 3600), help="Seconds one request may take.")
 @click.option("--user-agent", metavar="UA", help="Who we say we are.")
 @click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="Send this header, too.")
 @click.option("--cookie", metavar="C", help="Send this cookie to the hosts of the given URLs.")
 @click.option("--auth", metavar="USER:PASSWORD", help="Log in at the hosts of the given URLs.")
-@click.option("--out", metavar="URI|NAME", multiple=True, help="Output, or the name of one the workers have.")
+@click.option(
+    "--out", metavar="URI|NAME", multiple=True, help="Output, or the name of one the workers have.  [default: default]"
+)
 @click.option("--notify", metavar="URL", help="Tell this URL of the end.")
 @click.option("--attribute", metavar="NAME=VALUE", multiple=True, help="Given back with the crawl and its records.")
 @click.option("--ignore-robots", is_flag=True, help="Do not ask for robots.txt: for your own sites.")
@@ -69,12 +72,17 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
 
     from shoal.cli.terminal import say, warn
     from shoal.control import check_places
-    from shoal.control.request import CrawlRequest, parse, settle, submit
+    from shoal.control.request import CrawlRequest, parse, settle, submit, with_output
     from shoal.frontier import Frontier
 
+    # Requests of Scrapy Cluster have no field for it.
+    outputs = asked.pop("outputs", ()) if {"crawlid", "appid"} & asked.keys() else ()
     request = parse(asked)
     if not isinstance(request, CrawlRequest):
         raise InvalidInput("The request is an action of Scrapy Cluster; send it to /feed of an API.")
+    if outputs:
+        request = msgspec.structs.replace(request, outputs=tuple(outputs))
+    request = with_output(request, settings.outputs, as_in="--out pages.db")
     machine = platform.node() if settings.store.url else ""
     # Its name is settled before the store is asked, so that a call that is repeated means the same crawl.
     settled = settle(request, machine=machine)
@@ -103,8 +111,9 @@ def _asked(typed: dict[str, Any]) -> dict[str, Any]:
         seeds += _read_seeds(source)
     if seeds:
         asked["seeds"] = seeds
-    if asked.pop("no_follow", False):
-        asked["follow"] = False
+    for flag, field in (("no_follow", "follow"), ("no_traps", "traps")):
+        if asked.pop(flag, False):
+            asked[field] = False
     if "expires" in asked:
         asked["expires_at"] = time.time() + asked.pop("expires")
     if "header" in asked:
@@ -150,7 +159,7 @@ def _read_seeds(source: str) -> list[str]:
 
     asyncio.run(rest())
     if file.bad:
-        raise InvalidInput(f"{file.faults[0]} ({file.bad} lines of {file.shown} are no URLs.)")
+        raise InvalidInput(f"{file.faults[0]} (Lines of {file.shown} that are no URLs: {file.bad}.)")
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 # Gets the text, its level (info, warning), the event it belongs to and that event's fields.
@@ -76,10 +77,17 @@ def _masked(found: re.Match[str]) -> str:
     return masked(found[0])
 
 
+def counted(number: int, word: str) -> str:
+    """1 page, 2 pages."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def size(count: float) -> str:
     """Bytes as people say them."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
+            if unit == "bytes" and round(count) == 1:
+                return "1 byte"
             return f"{count:,.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1000
     raise AssertionError
@@ -91,6 +99,11 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(seconds: float) -> str:
+    """A time since 1970 by the clock of this place; - when there is none."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "-"
 
 
 def about(seconds: float) -> str:

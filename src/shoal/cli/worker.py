@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shoal.cli.log import on_log
-from shoal.cli.options import check_networks, on_store, settings_of, store_flags
+from shoal.cli.options import Whole, check_networks, on_store, settings_of, store_flags
 
 
 @click.command("worker", short_help="Work for the crawls of a store until a signal.")
@@ -14,7 +14,7 @@ from shoal.cli.options import check_networks, on_store, settings_of, store_flags
     "--spider", metavar="FILE.py:CLASS", multiple=True,
     help="Serve crawls of this spider, and no others but of those given.  [default: all that are registered]",
 )  # fmt: skip
-@click.option("--workers", metavar="N", type=click.IntRange(1, 1000), help="Worker processes.  [default: cores]")
+@click.option("--workers", metavar="N", type=Whole(1, 1000), help="Worker processes.  [default: cores]")
 @click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be asked.")
 @click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
 @on_log

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.control.again import reopen
 from shoal.control.places import check_machine
-from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidUrl, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import ranges
 from shoal.model.crawl import Crawl, Limits, State
@@ -28,6 +28,8 @@ from shoal.worker.conduct import product
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # A host, perhaps with a port, perhaps with a path: no user, no other scheme such as mailto:.
 _BARE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\\\[\]]+)(?::[0-9]{1,5})?(?:[/?#].*)?\Z")
+# A scheme without its colon would be taken for a host.
+_NEARLY = re.compile(r"(https?|ftp)//", re.IGNORECASE)
 _MOST_IN_POLICY = 1000
 
 
@@ -51,6 +53,10 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 def seed_url(text: str) -> str:
     """The URL that is meant: `example.org/docs` is http://example.org/docs, as for curl and wget."""
     text = text.strip()
+    if nearly := _NEARLY.match(text):
+        # A password may stand before an @.
+        shown = nearly[0] if "@" in text else text[:80]
+        raise InvalidUrl(f"{shown!r} is not a URL: is {nearly[1].lower()}:// meant?")
     if not _SCHEME.match(text) and _BARE.match(text):
         text = f"http://{text}"
     return canonical(text).url

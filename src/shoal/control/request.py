@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import msgspec
@@ -54,6 +55,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     deny_extensions: Annotated[Texts, Meta(description="Visit no URL that ends so, as in zip.")] = ()
     follow: bool = True
     sitemaps: bool = False
+    traps: Annotated[bool, Meta(description="Do not follow links that only endless sites have.")] = True
     max_depth: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     priority: Annotated[int, Meta(ge=-10, le=10, description="Higher ones first.")] = 0
     max_pages: Count = 0
@@ -137,7 +139,8 @@ def settle(request: CrawlRequest, *, machine: str = "") -> Settled:
     policy = Policy(
         seeds=tuple([*_fronts(request), *urls][:_KEPT_SEEDS]), reach=request.scope, allow=request.allow,
         deny=request.deny, deny_extensions=request.deny_extensions, follow=request.follow, sitemaps=request.sitemaps,
-        max_bytes=request.max_bytes, retries=request.retries, timeout_seconds=request.timeout_seconds,
+        traps=request.traps, max_bytes=request.max_bytes, retries=request.retries,
+        timeout_seconds=request.timeout_seconds,
         # Who wants no delay does not want one that follows from slow answers either.
         delay_factor=1.0 if request.delay_seconds else 0.0,
         user_agent=request.user_agent, headers=request.headers, cookie=request.cookie, auth=request.auth,
@@ -149,6 +152,15 @@ def settle(request: CrawlRequest, *, machine: str = "") -> Settled:
     if not _APP.match(request.app):
         raise InvalidLimit("app has other characters than letters, digits and . _ @ -, or more than 64 of them.")
     return Settled(name=ranges.crawl_id(request.name or _made(urls[0])), limits=limits, policy=policy, urls=urls)
+
+
+def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) -> CrawlRequest:
+    """The request with its own outputs, or with the one that is named `default`: pages must not go nowhere unasked."""
+    if not request.outputs:
+        if "default" not in named:
+            raise InvalidInput(f"Say where the pages go, as with {as_in}.")
+        request = msgspec.structs.replace(request, outputs=("default",))
+    return request
 
 
 async def submit(frontier: Frontier, request: CrawlRequest, *, machine: str = "") -> Submitted:

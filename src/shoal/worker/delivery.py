@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
@@ -253,7 +254,7 @@ class Delivery:
                         found[visit.url, visit.host] = visit
         full: set[str] = set()
         for crawl, found in by_crawl.items():
-            conduct = await self._conducts.of(crawl)
+            conduct = await self._persist(partial(self._conducts.of, crawl))
             if not await self._admit(conduct, list(found.values())):
                 full.add(conduct.name)
         return full
@@ -289,10 +290,17 @@ class Delivery:
         self, outputs: dict[Output, list[Stored]], receipt: bytes, by_hold: dict[Hold, list[Finished]]
     ) -> list[Sink]:
         """Every output has every record before anything is acknowledged."""
-        written = []
-        for output, records in outputs.items():
-            await self._patiently(asyncio.ensure_future(self._outputs.write(output, records, receipt)), by_hold)
-            written.append(await self._outputs.sink(output))
+        written: list[Sink] = []
+        try:
+            for output, records in outputs.items():
+                await self._patiently(asyncio.ensure_future(self._outputs.write(output, records, receipt)), by_hold)
+                written.append(await self._outputs.sink(output))
+        except OutputRefused:
+            # The others get what is theirs again, in another batch: this one is never handed in.
+            every = [record.key for records in outputs.values() for record in records]
+            for sink in written:
+                await sink.settle(every)
+            raise
         return written
 
     async def _patiently(self, writing: asyncio.Future[_T], by_hold: dict[Hold, list[Finished]]) -> _T:
@@ -349,7 +357,8 @@ class Delivery:
         """Tell the store how much was fetched, and end a crawl that has its bytes."""
         if not self._tallies:
             return
-        limited = [crawl for crawl in self._tallies if (await self._conducts.of(crawl)).policy.max_bytes]
+        met = [await self._persist(partial(self._conducts.of, crawl)) for crawl in self._tallies]
+        limited = [conduct for conduct in met if conduct.policy.max_bytes]
         if not (now or limited or mono() - self._tallied_mono > _TALLY_SECONDS):
             return
         self._tallied_mono = mono()

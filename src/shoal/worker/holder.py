@@ -285,7 +285,7 @@ class Holders:
                 hop = reading.follow(visit, target, page.header("location"), page.status, conduct, page.started_at)
                 if hop.visit is not None:
                     gone = None
-                    if visit.found == "revisit":
+                    if visit.found == "revisit" and not visit.meta.get("seed"):
                         # It has a row, which says what was here; it is not any more.
                         gone = reading.failed(visit, conduct, worker, "redirect", page, answer.started_at)
                     return Finished(hold, visit, visit.excluded("redirect"), gone, [hop.visit], conduct)

@@ -135,13 +135,13 @@ class Spiders:
     def _trace(self, name: str, error: BaseException) -> str:
         """The user's part of the traceback. It is also said once for each place, for whoever looks at the screen."""
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith(_OURS)] or frames
-        trace = "".join(
-            ["Traceback (most recent call last):\n", *traceback.format_list(own), *_last(error)]
-        ).rstrip()  # fmt: skip
+        own = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+        head = ["Traceback (most recent call last):\n", *traceback.format_list(own)] if own else []
+        trace = "".join([*head, *_last(error)]).rstrip()
         if len(trace) > _MOST_TRACE:
             trace = f"{trace[: _MOST_TRACE // 2]}\n...\n{trace[-_MOST_TRACE // 2 :]}"
-        place = f"{name} {type(error).__name__} {own[-1].filename if own else ''} {own[-1].lineno if own else 0}"
+        line = f"{own[-1].filename} {own[-1].lineno}" if own else str(error)[:40]
+        place = f"{name} {type(error).__name__} {line}"
         self._tell(place, f"Spider {name} failed; pages like it fail without a further word.\n{trace}")
         return trace
 

@@ -45,7 +45,7 @@ elseif kind == 'tally' then
   local id = text(128, '^[%w_.:@-]+$')
   local totals = {}
   while not wrong and at < #ARGV do
-    totals[#totals + 1] = text(32, '^[%l_]+$')
+    totals[#totals + 1] = text(80, '^[%w_.:-]+$')
     totals[#totals + 1] = number(0, BIG)
   end
   if wrong or #totals == 0 or #totals > 128 then return {S.INVALID, wrong or 'totals'} end
