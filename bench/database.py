@@ -10,9 +10,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a server and of its children. PostgreSQL has a process for each connection."""
-    own, ended = _ticks(pid)
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return (own + ended + sum(_ticks(int(child))[0] for child in children)) / _TICKS
+    while True:
+        own, ended = _ticks(pid)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        running = sum(_ticks(int(child))[0] for child in children)
+        # A child that ended meanwhile is in neither.
+        if _ticks(pid)[1] == ended:
+            return (own + ended + running) / _TICKS
 
 
 def _ticks(pid: int) -> tuple[int, int]:

@@ -57,13 +57,14 @@ def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> 
                 200
             ) == 1
             assert len(await client.failed(crawl)) == 1
+            # So that what is retried still waits when it is paused.
+            assert (await client.change_host(host, delay_seconds=300))["delay_seconds"] == 300
             assert await client.retry(crawl) == 1
             assert (await client.pause(crawl))["state"] == "paused"
             assert (await client.add(crawl, [f"http://{host}/b"]))["new"] == 1
             assert (await client.resume(crawl))["state"] == "running"
             assert (await client.stop(crawl))["state"] == "stopped"
             assert [one["id"] async for one in client.crawls(state="stopped")] == [crawl]
-            assert (await client.change_host(host, delay_seconds=2))["delay_seconds"] == 2
             assert (await client.host(host))["name"] == host
             assert [one async for one in client.hosts()] == []
             assert (await client.stats())["workers"] == len(await client.workers()) == 1

@@ -221,7 +221,7 @@ def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Si
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ({"delay": 1}, "unknown field `delay`"),
+        ({"delay": 1}, "delay_seconds"),
         ({"max_pages": "many"}, "Expected `int`, got `str` for max_pages"),
         ({"scope": "world"}, "for scope"),
         ({"spider": "books.py:Books"}, "pass the class itself"),

@@ -28,7 +28,9 @@ async def _list(settings: Settings) -> None:
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
-        found = [(crawl, await frontier.crawls.count(crawl.id)) async for crawl in frontier.crawls.all()]
+        # A branch is counted with its crawl.
+        crawls = [crawl async for crawl in frontier.crawls.all() if not crawl.spec.get("parent")]
+        found = [(crawl, await frontier.crawls.count(crawl.id)) for crawl in crawls]
     for crawl, counts in sorted(found, key=lambda one: one[0].created_at):
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(crawl.created_at))
         click.echo(f"{crawl.state.value:<9} {counts.stored:>9,} stored {counts.open:>9,} to go  {began}  {crawl.id}")

@@ -24,9 +24,9 @@ VALIDATOR_BYTES = 44.0  # of docs/reference/store-keys.md: a Last-Modified date,
 WAITING_BYTES = 51.7  # a waiting URL with dedup, 200 hosts
 HOST_WAITING_BYTES = 341.8 - WAITING_BYTES  # a host with one waiting URL, without that URL
 HOST_DONE_BYTES = 162.5 - SEEN_BYTES  # a host after its only visit, without that URL
-STORE_PAGE_SECONDS = 39.1e-6  # server CPU of a page: leased, one new link, one validator, acknowledged
-STORE_LEASE_SECONDS = 163.1e-6  # server CPU of a lease
-STORE_BATCH_SECONDS = 1520e-6  # server CPU of a batch: its calls, lease, add, remember and acknowledge
+STORE_PAGE_SECONDS = 46.4e-6  # server CPU of a page: leased, one new link, one validator, acknowledged
+STORE_LEASE_SECONDS = 127.5e-6  # server CPU of a lease
+STORE_BATCH_SECONDS = 1538e-6  # server CPU of a batch: its calls, lease, add, remember and acknowledge
 
 # Where the store is the limit, workers wait for it, and what they ask for gathers: about what one call may take.
 _BATCH_PAGES = 64
