@@ -92,3 +92,15 @@ def test_a_terminal_that_goes_away_pauses_the_crawl(site: Site, shell: Shell) ->
     wait_until(lambda: len(site.requests(host)) > 3, "it runs")
     assert running.end(signal.SIGHUP).code == 130
     assert shell.counts("hup")["state"] == "paused"
+
+
+def test_a_submitted_crawl_is_not_taken_for_one_that_was_interrupted(site: Site, shell: Shell) -> None:
+    job, own = site.take(2)
+    for host in (job, own):
+        site.at(host, "/", page())
+    ran = shell.run("submit", f"http://{job}/", "--name", "job", "--out", "job.db", "--delay", "0")
+    assert ran.code == 0, ran.err
+    ran = shell.crawl(f"http://{own}/", "--delay", "0")
+    assert ran.code == 0, ran.err
+    assert "interrupted" not in ran.err
+    assert shell.counts("job")["state"] in ("running", "finished")

@@ -66,8 +66,10 @@ async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
     """
     paused = []
     async for crawl in frontier.crawls.all():
-        # A branch goes with its crawl.
-        if crawl.state is State.RUNNING and crawl.id != but and not crawl.spec.get("parent"):
+        # A branch goes with its crawl; what was submitted waits for workers, whoever brings them.
+        if crawl.state is not State.RUNNING or crawl.id == but or crawl.spec.get("parent"):
+            continue
+        if not (await frontier.crawls.tally(crawl.id)).get("submitted"):
             await frontier.crawls.pause(crawl.id)
             paused.append(crawl.id)
     return paused

@@ -176,6 +176,9 @@ async def submit(frontier: Frontier, request: CrawlRequest, *, machine: str = ""
         if not crawl.state.open:
             return Submitted(id=wanted.name, created=False)
         created = False
+    if created:
+        # It belongs to no command that could be interrupted.
+        await frontier.crawls.tally(wanted.name, submitted=1)
     # Also when it was there: whoever created it may have died before this.
     await frontier.add(wanted.name, [Visit(url=url, found="seed") for url in wanted.urls])
     return Submitted(id=wanted.name, created=created)
