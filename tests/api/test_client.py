@@ -66,7 +66,8 @@ def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> 
             assert (await client.stop(crawl))["state"] == "stopped"
             assert [one["id"] async for one in client.crawls(state="stopped")] == [crawl]
             assert (await client.host(host))["name"] == host
-            assert [one async for one in client.hosts()] == []
+            # What a stopped crawl left on a host goes when somebody meets it.
+            assert {one["name"] async for one in client.hosts()} <= {host}
             assert (await client.stats())["workers"] == len(await client.workers()) == 1
             await client.delete(crawl)
             with pytest.raises(UnknownCrawl):

@@ -114,7 +114,9 @@ async def test_a_full_store_goes_on_counting(tmp_path: Path) -> None:
             assert await frontier.crawls.tally("c", pages=1) == {"pages": 1}
 
 
-@pytest.mark.parametrize("totals", [(), ("pages",), ("Pages", 1), ("pages", -1), ("pages", 1, "x y", 1), ("a", 1) * 65])
+@pytest.mark.parametrize(
+    "totals", [(), ("pages",), ("pag/es", 1), ("pages", -1), ("pages", 1, "x y", 1), ("a", 1) * 65]
+)
 async def test_a_line_of_a_dump_that_is_none_is_refused_whole(fleet: Fleet, totals: tuple[str | int, ...]) -> None:
     await fleet.worker().crawls.create("c")
     home = fleet.shards.home("c")

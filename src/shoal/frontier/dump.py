@@ -37,8 +37,9 @@ _SEEN_PART = 1000
 
 async def dump(shards: Shards) -> AsyncIterator[str]:
     """The lines of a dump, one after the other."""
-    await _freeze(shards, _FREEZE_MS)
     try:
+        # In here: who is interrupted while shards freeze thaws those that have.
+        await _freeze(shards, _FREEZE_MS)
         lines = 0
         async for line in _Dump(shards).lines():
             lines += 1
