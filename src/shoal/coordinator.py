@@ -176,7 +176,7 @@ class Coordinator:
 
     async def _stats(self) -> Stats:
         every = [crawl async for crawl in self._frontier.crawls.all()]
-        found = [crawl for crawl in every if not crawl.spec.get("parent")]
+        found = [crawl for crawl in every if not crawl.parent]
         counts = [await self._frontier.crawls.count(crawl.id) for crawl in found]
         hosts = [await self._frontier.hosts.waiting(spider) for spider in {crawl.limits.spider for crawl in every}]
         total, now = self._supervisor.total(), time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,13 +31,6 @@ def api(crawls: Crawls) -> Iterator[Served]:
     settings = f'[outputs]\nmain = "{crawls.folder / "main.db"}"\n[tokens]\nme = "{LINE}"\n'
     with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings, token=TOKEN) as api:
         yield api
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> None:

@@ -39,7 +39,7 @@ async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_p
 async def test_workers_told_to_stop_give_everything_back_and_fetch_nothing_twice(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         # Long leases: if one had to run out, the crawl would not end in time.
-        async with fleet(tmp_path / "crawl", store.url, pages=5000 if LONG else 500, lease_seconds=60) as crawl:
+        async with fleet(tmp_path / "crawl", store.url, pages=5000 if LONG else 1000, lease_seconds=60) as crawl:
             for _ in range(3):
                 crawl.start()
             await crawl.noted("end")

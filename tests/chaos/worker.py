@@ -134,6 +134,8 @@ async def main(options: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stopping.set)
         worker.note("ready")
         await worker.run()
+        # It ends by itself now. Once the loop is closed, a late signal would end it otherwise.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

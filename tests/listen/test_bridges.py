@@ -20,7 +20,7 @@ from aio_pika.abc import AbstractChannel
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
 from shoal.listen import open_source
-from tests.brokers import PASSWORD, Kafka, Rabbit, kafka, rabbitmq
+from tests.brokers import PASSWORD, Kafka, Rabbit
 from tests.servers import Server, server, wait_until
 from tests.site.site import serving
 from tests.system.commanding import LOCAL, Running, Shell
@@ -28,38 +28,11 @@ from tests.system.commanding import LOCAL, Running, Shell
 COUNT = 1000
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[Kafka]:
-    with kafka() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[Rabbit]:
-    with rabbitmq() as broker:
-        yield broker
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
     """Where the crawls go: another server than the one that requests come from."""
     with server(tmp_path / "store") as one:
         yield one
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    one = Shell(tmp_path)
-    try:
-        yield one
-    finally:
-        one.close()
 
 
 @dataclass

@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,30 +21,12 @@ from shoal.errors import SinkRefused
 from shoal.model.record import Item
 from shoal.sinks import Key, Sink, check_output, is_local, open_sink, stream, takes
 from shoal.sinks.jsonl import json_line
-from tests.brokers import PASSWORD, Kafka, Rabbit, kafka, rabbitmq
+from tests.brokers import PASSWORD, Kafka, Rabbit
 from tests.proxy import proxy
-from tests.servers import Server, free_port, server, tls_server
+from tests.servers import Server, free_port, tls_server
 from tests.sinks.outputs import page, urls
 from tests.sinks.test_contract import Fleet
 from tests.sinks.test_servers import until
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[Kafka]:
-    with kafka() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[Rabbit]:
-    with rabbitmq() as broker:
-        yield broker
 
 
 @dataclass

@@ -147,7 +147,7 @@ async def listing(asked: Asked) -> Response:
     async for at, crawl in all_crawls(asked.frontier, after):
         looked += 1
         last = (at, crawl.id)
-        wanted = crawl.state is not State.DELETED and not crawl.spec.get("parent")
+        wanted = crawl.state is not State.DELETED and not crawl.parent
         if wanted and (not state or crawl.state.value == state) and (not app or crawl.spec.get("app", "") == app):
             found.append(await _brief(asked, crawl))
         # A filter that nothing passes ends, too: the rest is on the next page.

@@ -77,7 +77,7 @@ class Totals:
         now = await store_seconds(self._frontier)
         present = set()
         async for _, crawl in all_crawls(self._frontier):
-            if crawl.spec.get("parent") or crawl.state is State.DELETED:
+            if crawl.parent or crawl.state is State.DELETED:
                 continue
             present.add(crawl.id)
             known = self._settled.get(crawl.id)

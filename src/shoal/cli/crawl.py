@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from shoal.cli.completion import files
 from shoal.cli.crawl_file import from_file
 from shoal.cli.log import on_log
-from shoal.cli.options import Number, Whole, check_networks, on_store, parse_size, settings_of, store_flags
+from shoal.cli.options import Number, Whole, check_networks, on_links, on_store, parse_size, settings_of, store_flags
 from shoal.errors import InvalidInput, InvalidLimit
 from shoal.model.crawl import Limits
 from shoal.model.policy import DEFAULT_USER_AGENT, Policy
@@ -54,15 +54,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
     "--scope", type=click.Choice(["host", "domain", "prefix", "any"]), default="host", show_default=True,
     help="How far from the URLs to go.",
 )  # fmt: skip
-@click.option("--allow", metavar="RE", multiple=True, help="Visit only URLs that match one of these.")
-@click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these.")
-@click.option("--no-follow", is_flag=True, help="Visit the given URLs alone.")
-@click.option("--sitemaps", is_flag=True, help="Visit what the sitemaps of each host list, too.")
-@click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have.")
-@click.option("--max-pages", metavar="N", type=Whole(1), help="End after this many pages.")
-@click.option("--max-pages-per-host", metavar="N", type=Whole(1), help="Pages of one host at most.")
-@click.option("--max-depth", metavar="N", type=Whole(0), help="Links away from the URLs at most.")
-@click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb.")
+@on_links
 @click.option(
     "--delay", metavar="S", type=Number(0, 86400), default=1.0, show_default=True,
     help="Seconds from the end of a request to the next one to the same host.",

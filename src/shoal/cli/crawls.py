@@ -29,7 +29,7 @@ async def _list(settings: Settings) -> None:
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         # A branch is counted with its crawl.
-        crawls = [crawl async for crawl in frontier.crawls.all() if not crawl.spec.get("parent")]
+        crawls = [crawl async for crawl in frontier.crawls.all() if not crawl.parent]
         found = [(crawl, await frontier.crawls.count(crawl.id)) for crawl in crawls]
     for crawl, counts in sorted(found, key=lambda one: one[0].created_at):
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(crawl.created_at))

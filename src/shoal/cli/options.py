@@ -38,6 +38,25 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2].lower()])
 
 
+def on_links(command: Command) -> Command:
+    """Which links a crawl follows, and how many pages it takes."""
+    flags = (
+        click.option("--allow", metavar="RE", multiple=True, help="Visit only URLs that match one of these."),
+        click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these."),
+        click.option("--no-follow", is_flag=True, help="Visit the given URLs alone."),
+        click.option("--sitemaps", is_flag=True, help="Visit what the sitemaps of each host list, too."),
+        click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have."),
+        click.option("--max-pages", metavar="N", type=Whole(1), help="End after this many pages."),
+        click.option("--max-pages-per-host", metavar="N", type=Whole(1), help="Pages of one host at most."),
+        click.option("--max-depth", metavar="N", type=Whole(0), help="Links away from the URLs at most."),
+        click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb."),
+    )
+    # The last one first: they are shown in the order in which they are put on.
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
 def on_store(command: Command) -> Command:
     """--store and --folder."""
     command = click.option(

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import Number, Whole, on_store, parse_size, settings_of, store_flags
+from shoal.cli.options import Number, Whole, on_links, on_store, settings_of, store_flags
 from shoal.errors import InvalidInput, InvalidLimit
 
 # Flags whose name is not that of the request's field.
@@ -26,15 +26,7 @@ _FIELDS = {"per_host": "places", "delay": "delay_seconds", "timeout": "timeout_s
 @click.option("--app", help="Whose crawl it is.")
 @click.option("--spider", metavar="NAME", help="Spider that the workers know by this name.")
 @click.option("--scope", type=click.Choice(["host", "domain", "prefix", "any"]), help="How far from the URLs to go.")
-@click.option("--allow", metavar="RE", multiple=True, help="Visit only URLs that match one of these.")
-@click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these.")
-@click.option("--no-follow", is_flag=True, help="Visit the given URLs alone.")
-@click.option("--sitemaps", is_flag=True, help="Visit what the sites' maps name, too.")
-@click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have.")
-@click.option("--max-pages", metavar="N", type=Whole(1), help="End after this many pages.")
-@click.option("--max-pages-per-host", metavar="N", type=Whole(1), help="Pages of one host at most.")
-@click.option("--max-depth", metavar="N", type=Whole(0), help="Links away from the URLs at most.")
-@click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb.")
+@on_links
 @click.option("--priority", metavar="N", type=Whole(-10, 10), help="Higher ones first.  [default: 0]")
 @click.option("--expires", metavar="S", type=Number(1), help="End it after so many seconds.")
 @click.option("--delay", metavar="S", type=Number(0, 86400), help="Seconds between requests to a host.")

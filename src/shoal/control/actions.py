@@ -107,7 +107,7 @@ async def _about_crawl(frontier: Frontier, action: Action) -> dict[str, Any]:
 async def _about_app(frontier: Frontier, action: Action) -> dict[str, Any]:
     told: dict[str, dict[str, Any]] = {}
     async for crawl in frontier.crawls.all():
-        if crawl.state.open and crawl.spec.get("app") == action.appid and not crawl.spec.get("parent"):
+        if crawl.state.open and crawl.spec.get("app") == action.appid and not crawl.parent:
             told[crawl.id.removeprefix(f"{action.appid}:")] = await _told(frontier, crawl)
     names = {domain for one in told.values() for domain in one["domains"]}
     return {

@@ -123,7 +123,7 @@ class Tender:
 
     async def _tend(self, crawl: Crawl, known: _Known) -> float:
         """Do what is due; returns in how many seconds to look again."""
-        if "outputs" not in crawl.spec or crawl.spec.get("parent"):
+        if "outputs" not in crawl.spec or crawl.parent:
             return _AGAIN_SECONDS
         if crawl.state is State.RUNNING and not await self._finish(crawl, known):
             return known.pause_seconds
@@ -210,7 +210,7 @@ class Tender:
         """Make visible what workers have written into files of this machine, until some time after the end."""
         # Who can use an embedded store is on its machine.
         ours = ("", self._machine) if not self._settings.store.url else (self._machine,)
-        if crawl.spec.get("machine") not in ours or crawl.spec.get("parent"):
+        if crawl.spec.get("machine") not in ours or crawl.parent:
             return
         known.next_mono = min(known.next_mono, time.monotonic() + _MOST_SECONDS)
         if crawl.ended_at and await store_seconds(self._frontier) - crawl.ended_at > _GATHER_SECONDS:

@@ -43,7 +43,7 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
     """Refuse to work on a store where a running crawl writes files of another machine."""
     async for crawl in frontier.crawls.all():
         # A branch goes with its crawl, and one of Scrapy's is no affair of these workers.
-        if crawl.state is State.RUNNING and not crawl.spec.get("parent") and "scrapy" not in crawl.spec:
+        if crawl.state is State.RUNNING and not crawl.parent and "scrapy" not in crawl.spec:
             policy = Policy.of(crawl.spec)
             files = _files(policy)
             if files and policy.machine not in ("", machine):
@@ -67,7 +67,7 @@ async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
     paused = []
     async for crawl in frontier.crawls.all():
         # A branch goes with its crawl; what was submitted waits for workers, whoever brings them.
-        if crawl.state is not State.RUNNING or crawl.id == but or crawl.spec.get("parent"):
+        if crawl.state is not State.RUNNING or crawl.id == but or crawl.parent:
             continue
         if not (await frontier.crawls.tally(crawl.id)).get("submitted"):
             await frontier.crawls.pause(crawl.id)

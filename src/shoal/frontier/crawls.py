@@ -111,12 +111,12 @@ class Crawls:
             await self.tally(crawl_id, **{_BRANCH + spider: 1})
             made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True)
             # Who pauses, resumes or stops the crawl meanwhile may not have met it.
-            while made.state.open and made.spec.get("parent") == crawl_id:
+            while made.state.open and made.parent == crawl_id:
                 state = (await self.get(crawl_id)).state
                 if state is made.state or state is State.DELETED:
                     break
                 made = await self._change(name, state)
-        if made.spec.get("parent") != crawl_id:
+        if made.parent != crawl_id:
             raise InvalidInput(f"Crawl {crawl_id!r} cannot go on with spider {spider}: {name!r} is another crawl.")
         return name
 
@@ -131,7 +131,7 @@ class Crawls:
                 with contextlib.suppress(UnknownCrawl):
                     branch = await self.known(f"{crawl_id}:{name.removeprefix(_BRANCH)}")
                     # A deleted one has no specification any more.
-                    found += [branch.id] if branch.spec.get("parent") == crawl_id else []
+                    found += [branch.id] if branch.parent == crawl_id else []
         return found
 
     async def pause(self, crawl_id: str) -> Crawl:

@@ -75,6 +75,11 @@ class Crawl(msgspec.Struct, frozen=True):
     why: str = ""
     spec: dict[str, Any] = {}
 
+    @property
+    def parent(self) -> str:
+        """The crawl that this is a branch of, '' when it is none."""
+        return str(self.spec.get("parent", ""))
+
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """How far a crawl is. `admitted` = waiting + leased + later + stored + failed + excluded, in each shard."""

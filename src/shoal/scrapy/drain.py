@@ -1,8 +1,9 @@
 """What scrapy-redis has left, moved into the frontier: SHOAL_DRAIN = True, for one run. The only place that unpickles.
 
-Nothing but plain data, dates and items of loaded classes comes out of a pickle here: any other class in one is refused,
-so no pickle can call anything. A request leaves its queue when it is in the frontier. Fingerprints cannot be turned
-into requests, so the old filter is read into memory and asked along, for as long as the setting is there.
+Nothing but plain data, dates and items of loaded classes comes out of a pickle here. Any other class or function in one
+is refused: what a pickle can call are the constructors of those. A request leaves its queue when it is in the frontier.
+Fingerprints cannot be turned into requests, so the old filter is read into memory and asked along, for as long as the
+setting is there.
 """
 
 from __future__ import annotations

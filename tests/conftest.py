@@ -1,0 +1,45 @@
+"""A site and brokers for the tests of a module, a shell for each test. A file that needs others has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import Kafka, Rabbit, kafka, rabbitmq
+from tests.servers import Server, server
+from tests.site.site import Site, serving
+from tests.system.commanding import Shell
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=80) as site:
+        yield site
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a password, for streams of records and requests."""
+    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Kafka]:
+    with kafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def rabbit() -> Iterator[Rabbit]:
+    with rabbitmq() as broker:
+        yield broker
