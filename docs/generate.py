@@ -30,6 +30,8 @@ FOLDERS = {
     "operations": "Running it",
     "decisions": "What was decided, why, and what would change our mind",
 }
+# The folders whose code tells what happens.
+TELLING = ("cli", "control", "listen", "api")
 SKIPPED = {"__pycache__", "build", "dist", "node_modules"}
 # The brackets keep each pattern from matching its own definition.
 STRAY = {
@@ -157,7 +159,7 @@ def api_tables() -> str:
 
 
 def log_events() -> str:
-    """What `--log json` writes: each event with the fields that the commands give it."""
+    """What a log has in it: each event with the fields that it is given."""
     from shoal.cli.log import EVENTS
 
     given = event_fields()
@@ -170,19 +172,23 @@ def log_events() -> str:
 
 
 def event_fields() -> dict[str, list[str]]:
-    """The keywords of every `say` and `warn` in the commands, by the event they name."""
+    """The keywords of every `say`, `warn` and `tell`, by the event they name, and what the API tells by its table."""
+    from shoal.api.telling import facts
     from shoal.cli.log import EVENTS
 
     found: dict[str, list[str]] = {}
-    for path in sorted((SOURCES / "cli").glob("*.py")):
+    for path in [path for folder in TELLING for path in sorted((SOURCES / folder).glob("*.py"))]:
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for call in ast.walk(function):
-                if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("say", "warn")):
+                teller = _called(call)
+                if not isinstance(call, ast.Call) or teller not in ("say", "_say", "warn", "tell", "_tell"):
                     continue
                 keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-                default = ast.Constant("note" if getattr(call.func, "id", "") == "say" else "warning")
+                if teller not in ("say", "warn") and "event" not in keywords:
+                    continue
+                default = ast.Constant("warning" if teller == "warn" else "note")
                 event = keywords.pop("event", default)
                 fields = [name for name in keywords if name]
                 if None in keywords:
@@ -198,7 +204,16 @@ def event_fields() -> dict[str, list[str]]:
                 for name in names:
                     known = found.setdefault(name, [])
                     known += [field for field in fields if field not in known]
+    for name, fields in facts().items():
+        known = found.setdefault(name, [])
+        known += [field for field in fields if field not in known]
     return found
+
+
+def _called(call: ast.AST) -> str:
+    """The name of the function or method that a call calls."""
+    function = getattr(call, "func", None)
+    return str(getattr(function, "id", "") or getattr(function, "attr", ""))
 
 
 def _keys_before(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
@@ -206,7 +221,7 @@ def _keys_before(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDe
     return [
         str(key.value)
         for node in ast.walk(function)
-        if isinstance(node, ast.AnnAssign | ast.AugAssign) and isinstance(node.value, ast.Dict)
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and isinstance(node.value, ast.Dict)
         if node.lineno < call.lineno
         for key in node.value.keys
         if isinstance(key, ast.Constant)

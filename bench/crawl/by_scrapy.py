@@ -11,7 +11,9 @@ itself.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,6 +52,8 @@ SHOAL_SETTINGS = {
 
 class Reads:
     extractor: LinkExtractor
+    out: str
+    read = 0.0
 
     def parse(self, response: Response) -> Iterator[Any]:
         if not isinstance(response, HtmlResponse):
@@ -64,6 +68,10 @@ class Reads:
         }
         for link in links:
             yield response.follow(link)
+        self.read = time.time()
+
+    def closed(self, reason: str) -> None:
+        Path(f"{self.out}.read").write_text(str(self.read))
 
 
 class Alone(Reads, Spider):
@@ -86,7 +94,7 @@ def main(out: str, *seeds: str) -> None:
     parts = [urlsplit(seed) for seed in seeds]
     extractor = LinkExtractor(allow_domains=[part.netloc for part in parts])
     own = {"start_urls": list(seeds)} if spider is Alone else {}
-    _ = process.crawl(spider, extractor=extractor, allowed_domains=[part.hostname for part in parts], **own)
+    _ = process.crawl(spider, out=out, extractor=extractor, allowed_domains=[part.hostname for part in parts], **own)
     process.start()
 
 

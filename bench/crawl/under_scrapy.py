@@ -73,6 +73,13 @@ def _figures(every: list[Turns]) -> list[Figure]:
         name = "Scrapy alone" if other is alone else "scrapy-redis"
         figures += [
             Figure(
+                name=f"{what}: pages read to those of {name}", unit="times",
+                values=[
+                    theirs.read_seconds / own.read_seconds for own, theirs in zip(ours.runs, other.runs, strict=True)
+                ],
+                note="until the last page is read, not until it is downloaded",
+            ),
+            Figure(
                 name=f"{what}: CPU of {name} to it", unit="times",
                 values=[theirs / own for theirs, own in zip(other.cpu_ms, ours.cpu_ms, strict=True)],
             ),

@@ -17,6 +17,7 @@ import functools
 import http.client
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -43,14 +44,21 @@ class Client:
     """One connection at a time, kept open between calls; threads may share it. The token may be in SHOAL_TOKEN."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout_seconds: float = 30.0) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            # Without what was given: there may be a password in it.
+            raise errors.InvalidInput("The URL of the API is none: its host or its port cannot be read.") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise errors.InvalidInput("The URL of an API begins with http:// or https:// and a host.")
-        self.shown = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+        self.shown = f"{parts.scheme}://{parts.hostname}" + (f":{port}" if port else "")
         self._make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._place = (parts.hostname, parts.port)
+        self._place = (parts.hostname, port)
         self._root = parts.path.rstrip("/")
-        self._token = os.environ.get("SHOAL_TOKEN", "") if token is None else token
+        self._token = (os.environ.get("SHOAL_TOKEN", "") if token is None else token).strip()
+        if not re.fullmatch(r"[!-~]*", self._token):
+            raise errors.InvalidInput("The token has a space, a line break or another character that no token has.")
         self._timeout = timeout_seconds
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
@@ -85,9 +93,9 @@ class Client:
         """Add URLs to a crawl that is open."""
         return self._ask("POST", _of(crawl, "seeds"), {"seeds": list(seeds)})
 
-    def failed(self, crawl: str, most: int = 1000) -> list[Answer]:
-        found: list[Answer] = self._ask("GET", f"{_of(crawl, 'failed')}?limit={most}")["failed"]
-        return found
+    def failed(self, crawl: str) -> Iterator[Answer]:
+        """Every URL that failed, with its reason, fetched a page at a time."""
+        return self._pages(_of(crawl, "failed"), "failed", {"limit": "1000"})
 
     def retry(self, crawl: str) -> int:
         return int(self._ask("POST", _of(crawl, "retry"))["retried"])
@@ -122,14 +130,20 @@ class Client:
 
         A server that is away is asked again.
         """
+        return next(filter(None, self._waited(crawl, timeout_seconds)))
+
+    def _waited(self, crawl: str, timeout_seconds: float) -> Iterator[Answer | None]:
+        """None whenever something was heard of a crawl, and its description when it has ended."""
         until = time.monotonic() + timeout_seconds
         while True:
             with contextlib.suppress(errors.StoreUnavailable):
                 for name, _ in self._events(crawl, min(60.0, max(0.1, until - time.monotonic()))):
                     if name == "end":
-                        return self.crawl(crawl)
+                        yield self.crawl(crawl)
+                        return
                     if time.monotonic() > until:
                         break
+                    yield None
             if time.monotonic() > until:
                 raise TimeoutError(f"Crawl {crawl} has not ended within {timeout_seconds:g} s.")
             time.sleep(min(1.0, max(0.0, until - time.monotonic())))
@@ -148,8 +162,7 @@ class Client:
         return self._ask("PATCH", f"/v1/hosts/{quote(host, safe='')}", changes)
 
     def workers(self) -> list[Answer]:
-        found: list[Answer] = self._ask("GET", "/v1/workers")["workers"]
-        return found
+        return list(self._pages("/v1/workers", "workers", {}))
 
     def stats(self) -> Answer:
         return self._ask("GET", "/v1/stats")
@@ -169,8 +182,10 @@ class Client:
         while True:
             given = {name: value for name, value in (query | {"cursor": cursor}).items() if value}
             page = self._ask("GET", f"{path}?{urlencode(given)}" if given else path)
+            if not isinstance(page.get(field), list):
+                raise self._strange()
             yield from page[field]
-            cursor = page["next"]
+            cursor = page.get("next") or ""
             if not cursor:
                 return
 
@@ -184,8 +199,11 @@ class Client:
             time.sleep(min(float(wait) if wait.isdigit() else 1.0, _LONGEST_SECONDS))
         if status >= 400:
             raise _refusal(status, raw)
-        answer: Answer = json.loads(raw) if raw else {}
-        return answer
+        with contextlib.suppress(ValueError):
+            answer = json.loads(raw or b"{}")
+            if status < 300 and isinstance(answer, dict):
+                return answer
+        raise self._strange()
 
     def _answer(self, method: str, path: str, body: Answer | None) -> tuple[int, bytes, str]:
         """Status, body, and what Retry-After says."""
@@ -219,6 +237,9 @@ class Client:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _strange(self) -> errors.ShoalError:
+        return errors.ShoalError(f"{self.shown} answers, but not as an API of Shoal does; is it the right URL?")
 
     def _away(self, error: Exception) -> errors.StoreUnavailable:
         why = str(error) or type(error).__name__
@@ -255,8 +276,8 @@ class AsyncClient:
     async def add(self, crawl: str, seeds: Iterable[str]) -> Answer:
         return await asyncio.to_thread(self._client.add, crawl, seeds)
 
-    async def failed(self, crawl: str, most: int = 1000) -> list[Answer]:
-        return await asyncio.to_thread(self._client.failed, crawl, most)
+    def failed(self, crawl: str) -> AsyncIterator[Answer]:
+        return _each(lambda: self._client.failed(crawl))
 
     async def retry(self, crawl: str) -> int:
         return await asyncio.to_thread(self._client.retry, crawl)
@@ -267,11 +288,9 @@ class AsyncClient:
     def events(self, crawl: str) -> AsyncIterator[tuple[str, Answer]]:
         return _each(lambda: self._client.events(crawl))
 
-    async def wait(self, crawl: str) -> Answer:
-        async for name, _ in self.events(crawl):
-            if name == "end":
-                break
-        return await self.crawl(crawl)
+    async def wait(self, crawl: str, *, timeout_seconds: float = float("inf")) -> Answer:
+        heard = _each(lambda: self._client._waited(crawl, timeout_seconds))
+        return await anext(told async for told in heard if told is not None)
 
     def hosts(self) -> AsyncIterator[Answer]:
         return _each(self._client.hosts)

@@ -11,10 +11,12 @@ thread; each call waits for its answer.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import platform
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -22,24 +24,28 @@ import msgspec
 
 from shoal import control
 from shoal.background import Background
+from shoal.control.feeding import any_under_way
+from shoal.control.queues import waiting_hosts
 from shoal.control.request import CrawlRequest, submit, with_output
-from shoal.errors import InvalidInput
-from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
+from shoal.errors import InvalidInput, ShoalError
+from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
-from shoal.model.crawl import Counts, State
+from shoal.model.crawl import Counts, Crawl, State
 from shoal.settings import load
 from shoal.spider import load as load_spider
-from shoal.spider import name_of
+from shoal.spider import name_of, unique
 
 Result = TypeVar("Result")
 # What workers said last, for whoever looks.
 _EVENTS = 100
+_WATCH_SECONDS = 2.0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """The store at one moment. `pages_a_second` is of this coordinator's own workers, since the last time it was asked.
 
-    `pending` and `seen` are URLs of all crawls; `hosts` are those that wait to be asked.
+    `pending` and `seen` are URLs of all crawls; `hosts` are those that wait to be asked. `waiting` has a sentence for
+    each crawl that waits for a spider which no worker has.
     """
 
     crawls: int
@@ -52,6 +58,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     pages_a_second: float
     requests_a_second: float
+    waiting: tuple[str, ...] = ()
 
 
 class Coordinator:
@@ -65,10 +72,11 @@ class Coordinator:
         flags = {"store.url": store, "store.folder": folder, **(settings or {})}
         self._settings = load(flags=flags).settings
         self._workers = workers
-        self._spiders = {name_of(load_spider(reference)): reference for reference in spiders}
+        self._spiders = unique((name_of(load_spider(reference)), reference) for reference in spiders)
         self._background: Background | None = None
         self._frontier: Frontier
-        self._asked: tuple[float, int, int] = (time.monotonic(), 0, 0)
+        self._asked: tuple[float, int, int]
+        self._told: set[str] = set()
         self.events: deque[str] = deque(maxlen=_EVENTS)
 
     def start(self) -> None:
@@ -85,8 +93,10 @@ class Coordinator:
     def stop(self) -> None:
         """Let open requests end, end the workers. Crawls that are not over wait for the next start."""
         if self._background is not None:
-            self._background.do(self._stop())
-            self._close()
+            try:
+                self._background.do(self._stop())
+            finally:
+                self._close()
 
     def submit(self, seeds: Sequence[str], **terms: Any) -> str:
         """Begin a crawl and return its name; `terms` are the fields of a crawl request (docs/reference/api.md)."""
@@ -96,32 +106,32 @@ class Coordinator:
             raise InvalidInput(f"This crawl cannot be submitted: {error}.") from None
         request = with_output(request, self._settings.outputs, as_in='outputs=["pages.db"]')
         machine = platform.node() if self._settings.store.url else ""
-        return self._do(submit(self._frontier, request, machine=machine)).id
+        return self._do(lambda: submit(self._frontier, request, machine=machine)).id
 
     def counts(self, name: str) -> Counts:
-        return self._do(self._frontier.crawls.count(name))
+        return self._do(lambda: self._frontier.crawls.count(name))
 
     def finished(self, name: str) -> bool:
         """Whether a crawl is over. True only when all of its outputs are complete."""
-        return self._do(self._finished(name))
+        return self._do(lambda: self._finished(name))
 
     def pause(self, name: str) -> None:
-        self._do(self._frontier.crawls.pause(name))
+        self._do(lambda: self._frontier.crawls.pause(name))
 
     def resume(self, name: str) -> None:
-        self._do(self._frontier.crawls.resume(name))
+        self._do(lambda: self._frontier.crawls.resume(name))
 
     def cancel(self, name: str) -> None:
         """Stop a crawl for good."""
-        self._do(self._frontier.crawls.stop(name))
+        self._do(lambda: self._frontier.crawls.stop(name))
 
     @property
     def pids(self) -> list[int]:
         """The worker processes that run now."""
-        return self._supervisor.pids
+        return [] if self._background is None else self._supervisor.pids
 
     def stats(self) -> Stats:
-        return self._do(self._stats())
+        return self._do(self._stats)
 
     def __enter__(self) -> Self:
         self.start()
@@ -132,11 +142,10 @@ class Coordinator:
     ) -> None:
         self.stop()
 
-    def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def _do(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         if self._background is None:
-            work.close()
             raise InvalidInput("This coordinator is not at work; call start first.")
-        return self._background.do(work)
+        return self._background.do(work())
 
     def _close(self) -> None:
         background, self._background = self._background, None
@@ -149,36 +158,96 @@ class Coordinator:
             flags=orders(self._settings), workers=self._workers, folder=self._place.folder, on_event=self._hear,
             spiders=self._spiders, plain=not self._spiders, shared=True,
         )  # fmt: skip
+        self._asked = (time.monotonic(), 0, 0)
         try:
             self._frontier = await Frontier.from_settings(self._settings)
             await control.check_joining(self._frontier, platform.node())
             await take_back(self._frontier, self._place.folder)
             await self._supervisor.start(self._frontier)
+            self._watching = asyncio.create_task(self._watch())
         except BaseException:
-            await self._stop()
+            await self._supervisor.stop(self._settings.worker.grace_seconds)
+            await self._leave()
             raise
 
     async def _stop(self) -> None:
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
         await self._supervisor.stop(self._settings.worker.grace_seconds)
+        try:
+            # Whoever watched the counts alone has not asked whether the crawl is over.
+            async for crawl in self._frontier.crawls.all():
+                if not crawl.parent and "outputs" in crawl.spec:
+                    await self._wind_up(crawl)
+        except ShoalError as error:
+            self.events.append(str(error))
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
         if frontier := getattr(self, "_frontier", None):
             await frontier.close()
         self._place.close()
 
+    async def _wind_up(self, crawl: Crawl) -> None:
+        """Close a crawl of which nothing is left, and make visible what was written on this machine."""
+        counts = await self._frontier.crawls.count(crawl.id)
+        done = crawl.state is State.RUNNING and counts.admitted and not counts.open
+        if done and not await any_under_way(self._frontier, crawl.id):
+            await self._frontier.crawls.finish(crawl.id)
+        # Who can use an embedded store is on its machine.
+        if self._place.embedded or crawl.spec.get("machine") == platform.node():
+            await self._gather(crawl)
+
     async def _finished(self, name: str) -> bool:
         crawls = self._frontier.crawls
         over = not (await crawls.get(name)).state.open or await crawls.finish(name)
-        if not over:
-            return False
-        crawl, named = await crawls.get(name), self._settings.outputs
-        live = {worker.name for worker in await self._frontier.workers.alive()} | self._supervisor.living
-        await control.gather_outputs(self._frontier, crawl, live=live, named=named)
-        return control.is_gathered(crawl, named=named)
+        return over and await self._gather(await crawls.get(name))
+
+    async def _gather(self, crawl: Crawl) -> bool:
+        """Put the files of a crawl together; whether nothing of them is in parts any more."""
+        if self._place.embedded:
+            others = living(self._place.folder)
+        else:
+            others = {worker.name for worker in await self._frontier.workers.alive()}
+        live = {name for name in others if not name.startswith(f"{self._supervisor.name}-")} | self._supervisor.living
+        for text in await control.gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
+            self._tell(text)
+        return control.is_gathered(crawl, named=self._settings.outputs)
+
+    async def _watch(self) -> None:
+        """Tell of spiders that nobody has, once workers of ours have said which they have."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            # A store that does not answer is what the workers tell of.
+            with contextlib.suppress(ShoalError):
+                names = [worker.name for worker in await self._frontier.workers.alive()]
+                if any(name.startswith(f"{self._supervisor.name}-") for name in names):
+                    for text in await self._waiting([crawl async for crawl in self._frontier.crawls.all()]):
+                        self._tell(text)
+
+    async def _waiting(self, crawls: Iterable[Crawl]) -> tuple[str, ...]:
+        waits = [
+            f"Crawl {crawl.id} is {text}."
+            for crawl in crawls
+            if not crawl.parent and "outputs" in crawl.spec
+            for text in await control.waiting_for(self._frontier, crawl)
+        ]
+        return tuple(waits)
+
+    async def _hosts(self, spiders: Iterable[str]) -> int:
+        """Hosts that wait, each once, however many spiders are to ask it."""
+        counts = {spider: sum(await self._frontier.hosts.waiting(spider)) for spider in spiders}
+        busy = [spider for spider, count in counts.items() if count]
+        if len(busy) < 2:
+            return sum(counts.values())
+        shards = range(self._frontier.shards.count)
+        return sum([len(await waiting_hosts(self._frontier, shard, busy)) for shard in shards])
 
     async def _stats(self) -> Stats:
         every = [crawl async for crawl in self._frontier.crawls.all()]
         found = [crawl for crawl in every if not crawl.parent]
         counts = [await self._frontier.crawls.count(crawl.id) for crawl in found]
-        hosts = [await self._frontier.hosts.waiting(spider) for spider in {crawl.limits.spider for crawl in every}]
         total, now = self._supervisor.total(), time.monotonic()
         then, pages, requests = self._asked
         self._asked = (now, total.pages, total.requests)
@@ -187,10 +256,18 @@ class Coordinator:
             crawls=len(counts), running=sum(crawl.state is State.RUNNING for crawl in found),
             pending=sum(count.open for count in counts), seen=sum(count.admitted for count in counts),
             stored=sum(count.stored for count in counts), failed=sum(count.failed for count in counts),
-            hosts=sum(ready + later for ready, later in hosts), workers=len(await self._frontier.workers.alive()),
+            hosts=await self._hosts({crawl.limits.spider for crawl in every}),
+            workers=len(await self._frontier.workers.alive()),
             pages_a_second=(total.pages - pages) / passed, requests_a_second=(total.requests - requests) / passed,
+            waiting=await self._waiting(found),
         )  # fmt: skip
 
     def _hear(self, event: Event) -> None:
         if event.text:
             self.events.append(event.text)
+
+    def _tell(self, text: str) -> None:
+        """Once, however often it is found."""
+        if text not in self._told:
+            self._told.add(text)
+            self.events.append(text)

@@ -17,6 +17,7 @@ import difflib
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -26,23 +27,24 @@ from typing import Any
 import msgspec
 
 from shoal.background import Background
-from shoal.control import How, begin
+from shoal.control import How, begin, gather_outputs
 from shoal.control.request import CrawlRequest, settle
-from shoal.errors import InvalidInput
-from shoal.fleet import Trace, take_back
+from shoal.errors import InvalidInput, SettingsError
+from shoal.fleet import Trace, living, take_back
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
 from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.settings import Settings, load
 from shoal.sinks.caller import CHANNELS, Channel
-from shoal.spider import Spider, name_of
+from shoal.spider import Spider, name_of, unique
 from shoal.worker.conduct import CALLER, lane_of
 from shoal.worker.spiders import Spiders, first_visits
 from shoal.worker.worker import Worker
 
 _LOOK_SECONDS = 0.05
 _PLACE, _FOR = re.compile(r" - at `\$\.([^`]*)`"), r" for \1"
+_OWN_STORE = ("store.url", "store.folder")
 
 
 class Crawling:
@@ -52,12 +54,12 @@ class Crawling:
     """
 
     def __init__(
-        self, request: CrawlRequest, first: Sequence[Visit], spiders: Iterable[type[Spider]], folder: str | None,
+        self, request: CrawlRequest, first: Sequence[Visit], spiders: Mapping[str, type[Spider]], folder: str | None,
         settings: Settings,
     ) -> None:  # fmt: skip
         self._request = request
         self._first = first
-        self._spiders = {name_of(spider): spider for spider in spiders}
+        self._spiders = spiders
         self._folder = folder
         self._temporary = ""
         self._settings = settings
@@ -146,6 +148,10 @@ class Crawling:
                     await self._until_over(frontier, wanted.name, working, stopping)
                     worker.stop()
                     await working
+            # Also of one that was finished before: whoever finished it may have been killed before this.
+            live, named = living(self._traces), self._settings.outputs
+            for trouble in await gather_outputs(frontier, begun.crawl, live=live, named=named):
+                print(trouble, file=sys.stderr, flush=True)
             self.counts = await frontier.crawls.count(wanted.name)
 
     @contextlib.contextmanager
@@ -186,11 +192,12 @@ def crawl(
     """
     if folder is not None and name is None:
         raise InvalidInput("A crawl with a folder needs a name: the same name goes on with it.")
+    if "seeds" in terms:
+        raise InvalidInput("shoal.crawl takes no seeds: give the URLs first, as in shoal.crawl(*urls, max_pages=100).")
+    known = _known(spider, spiders)
     asked = {"seeds": urls, "name": name or f"python-{time.time_ns()}", **terms}
     first: list[Visit] = []
     if spider is not None:
-        if not (isinstance(spider, type) and issubclass(spider, Spider)):
-            raise InvalidInput(f"spider is {spider!r}: pass the class itself, a subclass of shoal.Spider.")
         asked["spider"] = name_of(spider)
         if not urls:
             background = Background("shoal-start")
@@ -209,8 +216,34 @@ def crawl(
     except msgspec.ValidationError as error:
         raise InvalidInput(f"shoal.crawl cannot do this: {_PLACE.sub(_FOR, str(error))}.") from None
     settle(request)
-    every = [*([] if spider is None else [spider]), *spiders]
-    return Crawling(request, first, every, folder, load(flags=dict(settings or {})).settings)
+    return Crawling(request, first, known, folder, _loaded(settings or {}))
+
+
+def _known(spider: type[Spider] | None, others: Iterable[type[Spider]]) -> dict[str, type[Spider]]:
+    """The spiders by their names, all of them what they must be."""
+    others = list(others)
+    if spider is None and others:
+        raise InvalidInput("spiders are those that spider sends pages to: give spider too.")
+    every = [] if spider is None else [spider, *others]
+    for one in every:
+        if not (isinstance(one, type) and issubclass(one, Spider)):
+            raise InvalidInput(f"A spider is {one!r}: pass the class itself, a subclass of shoal.Spider.")
+    return unique((name_of(one), one) for one in every)
+
+
+def _loaded(settings: Mapping[str, Any]) -> Settings:
+    for key in _OWN_STORE:
+        if key in settings:
+            raise InvalidInput(
+                f"shoal.crawl has a store of its own, so settings may not have {key}: give folder= to keep it, "
+                "or use shoal.Coordinator(store=...) for crawls on a store that others share."
+            )
+    try:
+        return load(flags=settings).settings
+    except SettingsError as error:
+        # What is no flag for the caller is one for `load`.
+        said = str(error).replace("The command line has", "settings has").replace("on the command line", "in settings")
+        raise SettingsError(said) from None
 
 
 def _shown(record: Any) -> Any:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import ada_url
 import msgspec
@@ -31,6 +30,8 @@ from shoal.model.page import Page as Answer
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+One = TypeVar("One")
+
 ENTRY_POINTS = "shoal.spiders"
 _SHOWN = 80
 # Where an element names another page.
@@ -39,6 +40,8 @@ _ATTRIBUTES = ("href", "src", "action")
 
 class Follow(msgspec.Struct, frozen=True, kw_only=True):
     """A page to visit next. `callback` names the method that gets it, `data` comes along as `page.data`.
+
+    A `url` that is not whole is relative to that of the page, whatever its `<base>`; in `start` it must be whole.
 
     With `spider`, another spider gets it: workers that have that one visit it, and this one's need not have it.
     """
@@ -70,7 +73,7 @@ class Spider:
         raise NotImplementedError(f"{type(self).__name__} has no method parse.")
 
     def failed(self, url: str, error: str) -> Any:
-        """A URL that is given up; items may be yielded here, too."""
+        """A URL that is given up, also by an exception of this spider; items may be yielded here, and no follow-ups."""
 
 
 class Page:
@@ -133,7 +136,12 @@ class Page:
     def json(self) -> Any:
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
+            # Python's own, seldom needed, reads more: half a surrogate pair, which JavaScript may write, and UTF-16.
+            import json
+
+            with contextlib.suppress(ValueError, RecursionError):
+                return json.loads(self.body)
             raise ValueError(f"{self.url} is not JSON: {error}") from None
 
     def css(self, selector: str) -> list[LexborNode]:
@@ -214,6 +222,15 @@ def name_of(spider: type[Spider]) -> str:
     return ranges.spider(spider.name or spider.__name__)
 
 
+def unique(named: Iterable[tuple[str, One]]) -> dict[str, One]:
+    """By their names; two that differ must not have the same one."""
+    found: dict[str, One] = {}
+    for name, one in named:
+        if found.setdefault(name, one) != one:
+            raise InvalidInput(f"Two spiders are called {name}, {found[name]} and {one}: give one another `name`.")
+    return found
+
+
 def load(reference: str) -> type[Spider]:
     """The class that FILE.py:Class or package.module:Class means. It runs the file: that is the user's own code."""
     where, _, name = reference.rpartition(":")
@@ -241,7 +258,10 @@ def load_all(references: Mapping[str, str]) -> dict[str, type[Spider]]:
 
 def installed() -> dict[str, str]:
     """The spiders that installed packages bring, as entry points: names and references."""
-    return {point.name: point.value for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    # Loads much that workers, which are told what there is, do not need.
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
 
 
 def _module(path: Path) -> Any:

@@ -99,13 +99,13 @@ def test_a_token_is_made_and_never_kept(tmp_path: Path) -> None:
 def test_a_token_of_an_application_sees_and_makes_its_crawls_alone(api: Served) -> None:
     admin, shop = (Client(api.url, token=TOKENS[role][0]) for role in ("admin", "submit:shop"))
     with admin, shop:
-        admin.submit(seeds=["http://example.org/"], name="other", app="press", spider="nobody")
-        mine = shop.submit(seeds=["http://example.org/"], spider="nobody")["id"]
+        admin.submit(seeds=["http://example.org/"], name="other", app="press", outputs=["main"], spider="nobody")
+        mine = shop.submit(seeds=["http://example.org/"], outputs=["main"], spider="nobody")["id"]
         assert admin.crawl(mine)["policy"]["app"] == "shop"
         for seen in (list(shop.crawls()), list(shop.crawls(app="press"))):
             assert seen[0]["id"] == mine
             assert {one["app"] for one in seen} == {"shop"}
-        for refused in (shop.crawl, shop.pause, shop.stop, shop.retry, shop.failed):
+        for refused in (shop.crawl, shop.pause, shop.stop, shop.retry, lambda name: next(shop.failed(name))):
             with pytest.raises(UnknownCrawl):
                 refused("other")
         with pytest.raises(ShoalError, match="bound to the application 'shop'"):
@@ -121,11 +121,18 @@ def test_what_only_administrators_may_ask_for(api: Served, tmp_path: Path) -> No
     with Client(api.url, token=TOKENS["submit"][0]) as client:
         with pytest.raises(ShoalError, match="ignore_robots needs a token with the role admin"):
             client.submit(seeds=["http://example.org/"], ignore_robots=True)
-        with pytest.raises(ShoalError, match="An output that is a file needs"):
-            client.submit(seeds=["http://example.org/"], outputs=[str(tmp_path / "x.db")])
+        for uri in (str(tmp_path / "x.db"), "redis://127.0.0.1:1/7/key", "postgresql://127.0.0.1:1/pages"):
+            with pytest.raises(ShoalError, match=r"not the name of one in \[outputs\] needs"):
+                client.submit(seeds=["http://example.org/"], outputs=[uri])
     with Client(api.url, token=TOKENS["admin"][0]) as client:
-        crawl = client.submit(seeds=["http://example.org/"], ignore_robots=True, spider="nobody")["id"]
+        crawl = client.submit(seeds=["http://example.org/"], ignore_robots=True, outputs=["main"], spider="nobody")[
+            "id"
+        ]
         assert client.crawl(crawl)["policy"]["ignore_robots"] is True
+        client.stop(crawl)
+        uri = "redis://127.0.0.1:1/7/key"
+        crawl = client.submit(seeds=["http://example.org/"], outputs=[uri], spider="nobody")["id"]
+        assert client.crawl(crawl)["policy"]["outputs"] == [uri]
         client.stop(crawl)
 
 

@@ -48,7 +48,7 @@ def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> 
             assert [record["status"] async for record in client.records(crawl, fields=["status", "url"])].count(
                 200
             ) == 1
-            assert len(await client.failed(crawl)) == 1
+            assert len([one async for one in client.failed(crawl)]) == 1
             # So that what is retried still waits when it is paused.
             assert (await client.change_host(host, delay_seconds=300))["delay_seconds"] == 300
             assert await client.retry(crawl) == 1
@@ -75,7 +75,7 @@ def test_a_client_says_what_is_wrong(api: Served) -> None:
         Client("redis://127.0.0.1")
     with pytest.raises(ShoalError, match="Authorization: Bearer"):
         Client(api.url, token="wrong").stats()
-    crawl = api.client.submit(seeds=["http://example.org/"], spider="nobody")["id"]
+    crawl = api.client.submit(seeds=["http://example.org/"], outputs=["main"], spider="nobody")["id"]
     with pytest.raises(TimeoutError, match="has not ended"):
         api.client.wait(crawl, timeout_seconds=0.1)
     api.client.stop(crawl)
@@ -100,7 +100,10 @@ def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> N
     assert shell.run("failed", "typed").out == f"status 404\thttp://{host}/gone\n"
     assert "1 URL waits again" in shell.run("failed", "typed", "--retry").err
     assert "2.5" in shell.run("hosts", host, "--delay", "2.5").out
-    assert shell.run("submit", "http://example.org/", "--name", "later", "--spider", "nobody").out == "later\n"
+    assert (
+        shell.run("submit", "http://example.org/", "--out", "main", "--name", "later", "--spider", "nobody").out
+        == "later\n"
+    )
     for verb, state in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
         assert f"Crawl later is {state}." in shell.run(verb, "later").err
     ran = shell.run("stop", "nothing")

@@ -28,7 +28,7 @@ CHECKS = [not_a_server_error, content_type_conformance, response_schema_conforma
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("described"), settings="[api]\nrate = 100000\n") as api:
         # Something to find, for those who guess well.
-        api.client.submit(seeds=["http://example.org/"], name="0", spider="nobody")
+        api.client.submit(seeds=["http://example.org/"], name="0", outputs=["main"], spider="nobody")
         yield api
 
 

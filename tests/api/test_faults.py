@@ -61,7 +61,7 @@ def test_a_crawl_goes_on_while_the_api_is_killed_and_comes_back(crawls: Crawls, 
 def test_a_signal_ends_the_server_in_good_order_also_while_somebody_watches(crawls: Crawls, tmp_path: Path) -> None:
     (host,) = crawls.site.take()
     with served(tmp_path, "--folder", crawls.folder / "store") as api:
-        crawl = api.client.submit(seeds=[f"http://{host}/"], spider="nobody")["id"]
+        crawl = api.client.submit(seeds=[f"http://{host}/"], outputs=["main"], spider="nobody")["id"]
         events: list[str] = []
         watching = threading.Thread(target=lambda: events.extend(name for name, _ in Client(api.url).events(crawl)))
         watching.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,17 @@ def test_what_is_wrong_is_said_in_its_shape(api: Served) -> None:
     assert got.status == 400
     assert got.json["status"] == "FAILURE"
     assert "crazykey" in got.json["error"]["message"]
+
+
+def test_without_a_default_output_its_requests_are_refused_in_its_shape(tmp_path: Path) -> None:
+    with served(tmp_path) as api:
+        got = api.ask("POST", "/feed", {"url": "http://a.example/", "appid": "testapp", "crawlid": "x"})
+        assert (got.status, got.json["status"]) == (400, "FAILURE")
+        assert "name an output `default` in [outputs] of shoal.toml" in got.json["error"]["message"]
+        got = api.ask("POST", "/v1/crawls", {"seeds": ["http://a.example/"]})
+        assert got.status == 422
+        assert got.json["detail"].startswith('Say where the pages go, as with "outputs": ["NAME"] in the request, or')
+        assert list(api.client.crawls()) == []
 
 
 def test_its_words_mean_what_they_mean_there() -> None:

@@ -23,7 +23,7 @@ from shoal.fetch import Fetcher
 from shoal.frontier import Frontier
 from shoal.sinks.jsonl import JsonLinesSink
 from shoal.sinks.sqlite import SqliteSink
-from shoal.worker.__main__ import main
+from shoal.worker.process import main
 
 Call = Callable[..., Awaitable[Any]]
 left = int(os.environ.get("TIME", "1"))

@@ -37,8 +37,9 @@ async def test_workers_with_wrong_wall_clocks_crawl_as_if_they_were_right(tmp_pa
     fast, slow = wrong_by("+300s"), wrong_by("-300s")
     # More hosts than two workers may hold, so that each of the three gets some.
     async with crawling(
-        tmp_path, pages=2_000 if LONG else 400, hosts=40, seeds=40, outputs=BOTH, settings={"worker.hosts": 15}
-    ) as crawl:
+        tmp_path, pages=2_000 if LONG else 400, hosts=40, seeds=40, outputs=BOTH, lease_seconds=20.0,
+        settings={"worker.hosts": 15},
+    ) as crawl:  # fmt: skip
         await all_work(crawl, crawl.start(environ=fast), crawl.start(environ=slow), crawl.start())
         # The clocks were as wrong as they should be.
         now = datetime.now(UTC).timestamp()
@@ -58,6 +59,7 @@ async def test_a_worker_with_the_monotonic_clock_of_another_machine_is_like_the_
         pytest.skip(reason)
     assert float(said.split()[0]) > FOREIGN_SECONDS
     async with crawling(
-        tmp_path, pages=2_000 if LONG else 400, hosts=40, seeds=40, outputs=BOTH, settings={"worker.hosts": 25}
-    ) as crawl:
+        tmp_path, pages=2_000 if LONG else 400, hosts=40, seeds=40, outputs=BOTH, lease_seconds=20.0,
+        settings={"worker.hosts": 25},
+    ) as crawl:  # fmt: skip
         await all_work(crawl, crawl.start(program=(*apart, *WORKER)), crawl.start())

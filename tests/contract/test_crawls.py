@@ -108,6 +108,25 @@ async def test_pausing_and_resuming_twice_changes_nothing_more(fleet: Fleet) -> 
     assert (await ann.crawls.resume("c")).state is State.RUNNING
 
 
+async def test_a_pause_for_a_reason_ends_with_that_reason_or_by_a_person(fleet: Fleet) -> None:
+    ann = fleet.worker("ann")
+    await ann.crawls.create("c")
+    assert (await ann.crawls.resume("c", "output away")).state is State.RUNNING
+    paused = await ann.crawls.pause("c", "output away")
+    assert (paused.state, paused.why) == (State.PAUSED, "output away")
+    assert (await ann.crawls.resume("c", "another reason")).state is State.PAUSED
+    # A reason more changes nothing, nor does another limit.
+    assert (await ann.crawls.pause("c", "another reason")).why == "output away"
+    assert (await ann.crawls.expire("c", 4e9)).why == "output away"
+    resumed = await ann.crawls.resume("c", "output away")
+    assert (resumed.state, resumed.why) == (State.RUNNING, "")
+    await ann.crawls.pause("c", "output away")
+    # Whoever pauses it without a reason wants it to stay paused.
+    assert (await ann.crawls.pause("c")).why == ""
+    assert (await ann.crawls.resume("c", "output away")).state is State.PAUSED
+    assert (await ann.crawls.resume("c")).state is State.RUNNING
+
+
 async def test_a_worker_that_knew_a_crawl_before_learns_of_its_pause(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from shoal.model import Limits, Visit
@@ -199,6 +201,20 @@ async def test_a_worker_alone_takes_the_second_place_after_a_moment(fleet: Fleet
     fleet.clock.tick(0.2)
     assert len(await ann.lease()) == 1
     assert await ann.lease() == []
+
+
+async def test_a_worker_alone_takes_the_rest_of_the_places_together(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=1, places=5))
+    for host in ("a.example", "b.example"):
+        await ann.hosts.set_robots(host)
+        await ann.add("c", paths(host, 20))
+    assert sorted(lease.host for lease in await ann.lease(hosts=20)) == ["a.example", "b.example"]
+    fleet.clock.tick(0.2)
+    rest = Counter(lease.host for lease in await ann.lease(hosts=20))
+    assert rest == {"a.example": 4, "b.example": 4}
+    assert await ann.lease(hosts=20) == []
+    await fleet.check()
 
 
 async def test_each_place_keeps_the_gap_for_itself(fleet: Fleet) -> None:

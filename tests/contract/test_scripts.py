@@ -56,6 +56,7 @@ class Bench:
             "host": (host, "d", 500, "n", 2, "rk", 1, "x", "blocked"),
             "lease": ("bob", "q2", 2, 3, 5000, 2000, 10, "0", now, ""),
             "leave": ("ann",),
+            "note": (crawl, '{"stored":2}'),
             "postpone": (host, 100, "1", 3, "down"),
             "purge": (key, "ready", 0),
             "read_robots": (host, f"https://{host} shoal"),

@@ -63,9 +63,9 @@ def nginx(folder: Path, server: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def tinyproxy(folder: Path, *, connect_port: int = 443) -> Iterator[int]:
+def tinyproxy(folder: Path, *, connect_port: int = 443, port: int = 0) -> Iterator[int]:
     """A forward proxy that tunnels to one port; `folder/log` has what it was asked."""
-    binary, port = _program("tinyproxy", "apt-get install tinyproxy"), free_port()
+    binary, port = _program("tinyproxy", "apt-get install tinyproxy"), port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "conf").write_text(
         f'Port {port}\nListen 127.0.0.1\nTimeout 30\nMaxClients 20\nLogFile "{folder / "log"}"\nLogLevel Info\n'

@@ -85,8 +85,15 @@ async def test_exceptions_of_the_environment_do_not_go_past_the_proxy(monkeypatc
 
 async def test_a_proxy_that_is_not_there_or_says_no_has_a_name(tmp_path):
     gone = Fetcher(through(free_port()))
-    assert (await failure(gone, "http://127.0.0.1:8080/")).fault == Fault.REFUSED
+    for url in ("http://127.0.0.1:8080/", "https://127.0.0.1:8443/"):
+        error = await failure(gone, url)
+        assert (error.fault, error.reason) == (Fault.PROXY, "proxy refused")
     await gone.close()
+    async with Hostile({"*": ok(b"who?", status="407 Proxy Authentication Required")}) as proxy:
+        fetcher = Fetcher(through(proxy.port))
+        error = await failure(fetcher, "https://127.0.0.1:8443/")
+        assert (error.fault, error.reason) == (Fault.PROXY, "proxy wants a login")
+        await fetcher.close()
     async with Hostile({"*": ok(b"no", status="403 Forbidden")}) as proxy:
         fetcher = Fetcher(through(proxy.port))
         error = await failure(fetcher, "https://127.0.0.1:8443/")

@@ -35,6 +35,12 @@ def store(tmp_path: Path) -> Iterator[Server]:
         yield one
 
 
+@pytest.fixture(autouse=True)
+def default(shell: Shell) -> None:
+    """Where pages of requests go that name no output, as those of Scrapy Cluster do not."""
+    (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "kafka://127.0.0.1:1/pages"\n')
+
+
 @dataclass
 class Post:
     """One source of a technology: how messages get in, and what has come out."""
@@ -182,7 +188,9 @@ def test_what_cannot_be_used_is_kept_with_the_reason_and_the_rest_goes_on(
         b'{"seeds": ["javascript:alert(1)"], "name": "x"}': "javascript",
         b'{"seeds": ["https://a.example/"], "spidr": "x"}': "spidr",
         b'{"seeds": ["https://a.example/"], "ignore_robots": true}': "only an administrator",
-        b'{"seeds": ["https://a.example/"], "outputs": ["/etc/passwd.db"]}': "is a file",
+        b'{"seeds": ["https://a.example/"], "outputs": ["/etc/passwd.db"]}': "not the name of one",
+        b'{"seeds": ["https://a.example/"], "outputs": ["redis://127.0.0.1:1/7/key"]}': "not the name of one",
+        b'{"seeds": ["https://a.example/"], "outputs": ["absent"]}': "There is no output 'absent'; there are default.",
         b'{"name": "good", "seeds": ["https://other.example/"]}': "good",
         b"\xff\xfe" + b"{" * 3000: "The request is not JSON",
     }
@@ -198,8 +206,24 @@ def test_what_cannot_be_used_is_kept_with_the_reason_and_the_rest_goes_on(
         assert reason in reasons[message.decode(errors="backslashreplace").encode()]
     ended = running.end(signal.SIGTERM)
     assert ended.code == 0
-    assert "9 requests refused" in ended.err
+    assert "11 requests refused" in ended.err
     assert crawls(store) == Counter(["good"])
+
+
+def test_a_request_whose_pages_would_go_nowhere_is_kept_with_the_reason(
+    shell: Shell, store: Server, valkey: Server
+) -> None:
+    (shell.folder / "shoal.toml").unlink()
+    own = {"name": "own", "seeds": ["https://a.example/"]}
+    named = {**own, "name": "named", "outputs": ["main"]}
+    valkey.ask("LPUSH", "homeless", request_of(3), json.dumps(own).encode(), json.dumps(named).encode())
+    running = shell.start("listen", f"{valkey.url}/0/homeless", "--store", store.url)
+    wait_until(lambda: crawls(store) == Counter(["named"]), "what says where its pages go is a crawl")
+    assert running.end(signal.SIGTERM).code == 0
+    letters = [json.loads(letter) for letter in valkey.ask("LRANGE", "homeless-dead", 0, -1)]
+    assert {json.loads(letter["message"]).get("name") for letter in letters} == {None, "own"}
+    for letter in letters:
+        assert '"outputs": ["NAME"] in the request, or name an output `default` in [outputs]' in letter["reason"]
 
 
 def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
@@ -284,7 +308,10 @@ def test_a_request_ends_as_messages_of_its_pages(
             f"{valkey.url}/0/pages", f"{valkey.url}/0/pages-stream?stream", rabbit.uri("?routing_key=pages"),
             brokers.uri("pages"),
         ]  # fmt: skip
-        asked = {"name": "whole", "seeds": [tree.url(0)], "delay_seconds": 0, "outputs": outputs}
+        named = dict(zip(("list", "stream", "queue", "topic"), outputs, strict=True))
+        lines = "".join(f'{name} = "{uri}"\n' for name, uri in named.items())
+        (shell.folder / "shoal.toml").write_text(f"[outputs]\n{lines}")
+        asked = {"name": "whole", "seeds": [tree.url(0)], "delay_seconds": 0, "outputs": list(named)}
         valkey.ask("LPUSH", "requests", json.dumps(asked).encode())
         bridge = shell.start("listen", f"{valkey.url}/0/requests", "--store", store.url)
         worker = shell.start("worker", "--store", store.url, "--workers", 1, *LOCAL)

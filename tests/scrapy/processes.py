@@ -25,6 +25,8 @@ from tests.servers import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 SPIDERS = Path(__file__).parent / "spiders"
 _END_SECONDS = 60.0
+# A console would take a port at which a client of another test waits for somebody to listen.
+QUIET = {"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0}
 
 
 @dataclass
@@ -132,7 +134,7 @@ def needs_scrapy_redis() -> Path:
 @contextlib.contextmanager
 def project(folder: Path, *, scrapy: str = "", **settings: Any) -> Iterator[Project]:
     folder.mkdir(parents=True, exist_ok=True)
-    more = {"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0, **settings}
+    more = {**QUIET, **settings}
     made = Project(folder, settings=more, scrapy=scrapy)
     try:
         yield made

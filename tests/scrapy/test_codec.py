@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import decimal
+import sys
 import uuid
-from typing import Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -172,6 +176,17 @@ def test_what_is_not_a_request_of_the_spider_makes_nothing_happen(data: bytes) -
         codec.unpack(data, known=_KNOWN, spider=SPIDER)
 
 
+class Asked(Spider):
+    @property
+    def server(self) -> Any:
+        raise AssertionError("the store has made something happen")
+
+
+def test_a_stored_name_of_a_property_is_not_asked_for_its_value() -> None:
+    with pytest.raises(StoreCorrupt, match="it has no method 'server'"):
+        codec.unpack(_packed(callback="server"), known=_KNOWN, spider=Asked())
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_request_or_store_corrupt(data: bytes) -> None:
     try:
@@ -184,3 +199,105 @@ def test_any_bytes_give_a_request_or_store_corrupt(data: bytes) -> None:
 def test_types_of_the_table_are_the_ones_pickle_projects_use() -> None:
     meta = {"d": decimal.Decimal("1.10"), "u": uuid.UUID(int=5), "t": datetime.timedelta(1, 2, 3)}
     assert again(scrapy.Request(_KNOWN[0], meta=meta)).meta == meta
+
+
+def test_names_that_are_not_text_come_back() -> None:
+    meta: dict[Any, Any] = {1: "a", "b": 2}
+    cb_kwargs: dict[Any, Any] = {(1, 2): 3}
+    back = again(scrapy.Request(_KNOWN[0], meta=meta, cb_kwargs=cb_kwargs))
+    assert (back.meta, back.cb_kwargs) == (meta, cb_kwargs)
+
+
+class Place(NamedTuple):
+    street: str
+    number: int
+
+
+def test_ranges_and_named_tuples_come_back_as_such() -> None:
+    unknown = collections.namedtuple("unknown", "a b")
+    meta = {"handle_httpstatus_list": range(400, 600, 2), "at": Place("High", 3), "of": unknown(1, [2])}
+    back = again(scrapy.Request(_KNOWN[0], meta=meta)).meta
+    assert back == meta
+    assert (type(back["at"]), back["at"].street) == (Place, "High")
+    # Nobody could find a class that only a function knows.
+    assert type(back["of"]) is tuple
+
+
+def _nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
+    made: Any = 1
+    for _ in range(depth):
+        made = wrap(made)
+    return made
+
+
+@pytest.mark.parametrize("wrap", [lambda one: [one], lambda one: (one,), lambda one: {1: one}, lambda one: {"a": one}])
+def test_what_is_nested_too_deep_is_refused_at_the_yield_and_not_when_it_is_read(wrap: Callable[[Any], Any]) -> None:
+    assert again(scrapy.Request(_KNOWN[0], meta={"it": _nested(99, wrap)})).meta == {"it": _nested(99, wrap)}
+    for depth in (100, 5000):
+        with pytest.raises(InvalidVisit, match=r"^meta is nested more than 100 deep or contains itself"):
+            codec.pack(scrapy.Request(_KNOWN[0], meta={"it": _nested(depth, wrap)}), SPIDER, known=_KNOWN, jar=[])
+
+
+def test_what_contains_itself_is_refused() -> None:
+    meta: dict[str, Any] = {}
+    meta["again"] = [meta]
+    with pytest.raises(InvalidVisit, match=r"^meta is nested more than 100 deep or contains itself"):
+        codec.pack(scrapy.Request(_KNOWN[0], meta=meta), SPIDER, known=_KNOWN, jar=[])
+
+
+@pytest.mark.parametrize("text", ["\ud800", ("\ud800",)])
+def test_text_that_has_no_bytes_is_refused(text: Any) -> None:
+    with pytest.raises(InvalidVisit, match="carries what cannot be stored"):
+        codec.pack(scrapy.Request(_KNOWN[0], meta={"it": text}), SPIDER, known=_KNOWN, jar=[])
+
+
+class PageMethod:
+    """As scrapy-playwright has it."""
+
+    def __init__(self, method: Any, *args: Any, **kwargs: Any) -> None:
+        self.method, self.args, self.kwargs = method, args, kwargs
+        self.result: Any = None
+
+
+PageMethod.__module__ = "scrapy_playwright.page"
+
+
+def test_steps_of_scrapy_playwright_come_back_to_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("scrapy_playwright", "scrapy_playwright.page"):
+        module = ModuleType(name)
+        vars(module)["PageMethod"] = PageMethod
+        monkeypatch.setitem(sys.modules, name, module)
+    step = PageMethod("click", "a", {"b": (1,)}, timeout=5)
+    step.result = object()
+    back = again(scrapy.Request(_KNOWN[0], meta={"playwright_page_methods": [step]})).meta["playwright_page_methods"]
+    assert [type(one) for one in back] == [PageMethod]
+    assert vars(back[0]) == {"method": "click", "args": ("a", {"b": (1,)}), "kwargs": {"timeout": 5}, "result": None}
+    with pytest.raises(InvalidVisit, match=r"playwright_page_methods'\]\[0\]\[0\] is a builtins.function"):
+        codec.pack(
+            scrapy.Request(_KNOWN[0], meta={"playwright_page_methods": [PageMethod(lambda page: None)]}),
+            SPIDER, known=_KNOWN, jar=[],
+        )  # fmt: skip
+
+
+def test_steps_of_scrapy_playwright_are_store_corrupt_where_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed = codec.pack(scrapy.Request(_KNOWN[0], meta={"steps": [PageMethod("click")]}), SPIDER, known=_KNOWN, jar=[])
+    monkeypatch.setitem(sys.modules, "scrapy_playwright.page", None)
+    with pytest.raises(StoreCorrupt, match="scrapy-playwright, which is not installed here"):
+        codec.unpack(packed, known=_KNOWN, spider=SPIDER)
+
+
+@pytest.mark.parametrize("path", ["os.system", "subprocess.Popen", "builtins.tuple", "tests.scrapy.test_codec.Point"])
+def test_a_stored_named_tuple_can_be_nothing_else(path: str) -> None:
+    ext = msgspec.msgpack.Ext(14, msgspec.msgpack.encode([path, ["true", 1]]))
+    with pytest.raises(StoreCorrupt, match="is loaded"):
+        codec.unpack(_packed(meta={"a": ext}), known=_KNOWN, spider=SPIDER)
+
+
+@pytest.mark.parametrize(
+    ("slot", "kept"), [("mine", "mine"), ("shoal", None), ("example.org", None), ("other.org", "other.org")]
+)
+def test_a_slot_that_the_project_chose_is_kept_on_a_copy(slot: str, kept: str | None) -> None:
+    copy = scrapy.Request(_KNOWN[0], meta={"download_slot": slot, "download_latency": 0.5, "tag": 1})
+    assert again(copy).meta == {"tag": 1, **({"download_slot": kept} if kept else {})}

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.scrapy.processes import SPIDERS, Project, needs_scrapy_redis, project
+from tests.scrapy.processes import QUIET, SPIDERS, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
 from tests.site.answers import Answer, page
 from tests.site.judge import Judge
@@ -88,7 +88,7 @@ def _run(
             place = folder / run
             shutil.copytree(stock, place)
             here = running[run] = stack.enter_context(project(place))
-            given = {"KEPT": place / "kept", "USER_AGENT": run, **settings(run)}
+            given = {"KEPT": place / "kept", "USER_AGENT": run, **QUIET, **settings(run)}
             given |= _OURS if run != "alone" else alone or {}
             words = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
             for more in plan:

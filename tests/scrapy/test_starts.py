@@ -16,7 +16,7 @@ from tests.site.site import Site, serving
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=10) as one:
+    with serving(tmp_path_factory.mktemp("site"), hosts=12) as one:
         yield one
 
 
@@ -113,3 +113,63 @@ def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, st
     stats = dict(zip(flat[::2], flat[1::2], strict=True))
     assert stats[b"item_scraped_count"] == b"11"
     assert stats[b"scheduler/dequeued/redis"] == b"11"
+
+
+def test_a_login_in_start_requests_is_made_and_its_start_urls_once(
+    oldest: str, site: Site, store: Server, here: Project
+) -> None:
+    needs_scrapy_redis()
+    here.scrapy = oldest
+    host = site.take(1)[0]
+    site.at(host, "*", page())
+    urls = [f"http://{host}/{number}" for number in range(3)]
+    store.ask("RPUSH", "logging_in:urls", *urls)
+    here.crawl("logging_in", settings={"LOGIN": f"http://{host}/login"})
+    assert here.keys() == {"logged in": 1, **dict.fromkeys(urls, 1)}
+
+
+def test_fields_of_a_message_without_a_method_are_a_query(site: Site, store: Server, here: Project) -> None:
+    host = site.take(1)[0]
+    site.at(host, "*", page())
+    store.ask("RPUSH", "feeding:start_urls", json.dumps({"url": f"http://{host}/list", "page": "2"}))
+    here.crawl("feeding")
+    assert [(item["key"], item["method"], item["body"]) for item in here.kept()] == [
+        (f"http://{host}/list?page=2", "GET", "")
+    ]
+
+
+def test_a_key_of_another_type_is_named_with_the_setting(store: Server, here: Project) -> None:
+    store.ask("RPUSH", "feeding:start_urls", "http://127.0.0.1/")
+    said = here.crawl("feeding", settings={"REDIS_START_URLS_AS_SET": 1})[0].said()
+    assert (
+        "Start URLs cannot be read: 'feeding:start_urls' is a list and is read as a set, because "
+        "REDIS_START_URLS_AS_SET is set." in said
+    )
+    assert store.ask("LLEN", "feeding:start_urls") == 1
+
+
+def test_only_counters_of_several_runs_are_added_up(site: Site, store: Server, here: Project) -> None:
+    host = site.take(1)[0]
+    site.at(host, "/deep", page())
+    site.at(host, "/deeper", page("/deep"))
+    url = site.at(host, "/", page("/deeper"))
+    seen = []
+    for _ in range(2):
+        here.crawl("into_redis", settings={"STATS_CLASS": "shoal.scrapy.RedisStatsCollector"}, start=url)
+        flat = store.ask("HGETALL", "into_redis:stats")
+        seen.append({name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)})
+    first, second = seen
+    assert (first["item_scraped_count"], second["item_scraped_count"]) == ("3", "6")
+    assert (first["request_depth_max"], second["request_depth_max"]) == ("2", "2")
+    assert int(first["memusage/max"]) <= int(second["memusage/max"]) < 1.5 * int(first["memusage/max"])
+    assert int(second["memusage/startup"]) < 1.5 * int(first["memusage/startup"])
+    assert float(second["start_time"]) > float(first["start_time"])
+
+
+def test_a_spider_can_use_the_server_itself(site: Site, store: Server, here: Project) -> None:
+    host = site.take(1)[0]
+    url = site.at(host, "/", page())
+    store.ask("RPUSH", "using_server:start_urls", url)
+    here.crawl("using_server")
+    assert store.ask("LRANGE", "using_server:done", 0, -1) == [url.encode()]
+    assert store.ask("GET", "using_server:began") == b"1"

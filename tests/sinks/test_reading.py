@@ -108,7 +108,7 @@ async def test_an_export_into_files_wants_a_new_folder_and_an_output_of_pages(tm
     await into_output(source, target, print)
     with pytest.raises(InvalidInput, match="exists already: name another one"):
         await into_output(source, target, print)
-    with pytest.raises(SinkRefused, match="keeps other things than pages"):
+    with pytest.raises(InvalidInput, match="is an archive of answers, which other outputs do not have"):
         await into_output(source, f"warc:{tmp_path / 'w'}", print)
 
 

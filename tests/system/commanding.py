@@ -79,7 +79,9 @@ class Shell:
     def start(self, *args: object, given: str | None = None, program: tuple[str, ...] = ("-m", "shoal")) -> Running:
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         strange = {name for name in os.environ if name.startswith("SHOAL_") or name in ("REDIS_URL", "WORKER_ID")}
-        environ = {name: value for name, value in os.environ.items() if name not in strange} | self.environ
+        # Like somebody at a terminal: services write JSON elsewhere.
+        environ = {name: value for name, value in os.environ.items() if name not in strange}
+        environ |= {"SHOAL_LOG": "text", **self.environ}
         process = subprocess.Popen(
             [sys.executable, *program, *map(str, args)], cwd=self.folder, text=True, start_new_session=True,
             env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},

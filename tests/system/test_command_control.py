@@ -73,6 +73,21 @@ def test_of_a_host_its_times_are_dates_and_nothing_is_known_of_a_stranger(site: 
     assert re.search(r"^last finished at +-$", ran.out, re.M)
 
 
+def test_hosts_with_urls_that_wait_are_listed_and_a_delay_is_taken_back(site: Site, shell: Shell) -> None:
+    first, second = site.take(2)
+    for host, pages in ((first, 3), (second, 1)):
+        urls = [f"http://{host}/{n}" for n in range(pages)]
+        assert shell.run("submit", *urls, "--out", "pages.db", "--name", f"c{pages}").code == 0
+    assert shell.run("hosts", first, "--delay", "7.5").code == 0
+    assert shell.run("hosts", second, "--block").code == 0
+    listed = {line.split()[4]: line.split() for line in shell.run("hosts").out.splitlines()}
+    assert listed[first][:3] == ["3", "waiting", "7.50"]
+    # What waited for a blocked one has failed.
+    assert (listed[second][0], listed[second][-2]) == ("0", "blocked")
+    told = shell.run("hosts", first, "--forget-delay").out
+    assert re.search(r"^delay seconds +-$", told, re.M)
+
+
 def test_a_crawl_is_submitted_to_the_output_that_is_called_default(shell: Shell) -> None:
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "pages.jsonl"\n')
     ran = shell.run("submit", "http://127.0.0.1:9/", "--name", "job", "--no-traps")

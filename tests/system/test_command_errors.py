@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +30,7 @@ URL = "http://127.0.0.1:9/"
         (["crawl", "http://"], "is not a URL"),
         (["crawl", "http//example.org"], "'http//example.org' is not a URL: is http:// meant?"),
         (["crawl", "https//ann:s3cret@example.org"], "'https//' is not a URL: is https:// meant?"),
-        (["submit", URL], "Say where the pages go, as with --out pages.db."),
+        (["submit", URL], "Say where the pages go, as with --out pages.db, or name an output `default` in [outputs]"),
         (["crawl", URL, "--dely", "2"], "No such option '--dely'"),
         (["crawl", URL, "--delay", "-1"], "-1.0 is not in the range"),
         (["crawl", URL, "--delay", "nan"], "delay_seconds is nan"),
@@ -43,7 +46,19 @@ URL = "http://127.0.0.1:9/"
         (["crawl", URL, "--header", "Bad Name: x"], "A header is named 'Bad Name'"),
         (["crawl", URL, "--allow-network", "10.0.0.0/99"], "10.0.0.0/99"),
         (["crawl", URL, "--proxy", "ftp://x"], "fetch.proxy is 'ftp://x'"),
+        (["crawl", URL, "--proxy", "http://u:s3cret@[bad"], "fetch.proxy is"),
         (["crawl", URL, "--store", "http://x"], "store"),
+        (["crawl", URL, "--name", ""], "--name is empty"),
+        (["crawl", URL, "--auth", "s3cret"], "auth has no colon between user and password"),
+        (["crawl", URL, "--max-bytes", "0"], "0 is no size: leave the flag out"),
+        (["crawl", URL, "--bandwidth", "0"], "0 is no size: leave the flag out"),
+        (["crawl", URL, "--files", "f", "--file-types", "pdf"], "no content type: write image/ or application/pdf"),
+        (["crawl", URL, "--file-types", "image/"], "file_types says which bodies are kept"),
+        (["crawl", URL, "--out", "pages.xyz"], "No output takes"),
+        (["crawl", URL, "--out", "missing/pages.db"], "does not exist"),
+        (["crawl", URL, "--out", "mysql://u:s3cret@h:notaport/db"], "The output"),
+        (["crawl", URL, "--files", "s3://a:s3cret@c/d"], "has keys in it"),
+        (["plan", "--pages", "1M", "--hosts", "1", "--page-size", "99999999999tb"], "is no size of a page"),
         (["crawl", URL, "--name", "a b"], "A crawl's id is 'a b'"),
         (["crawl", "--seeds", "missing.txt"], "The file of seeds missing.txt cannot be read"),
         (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to go on with"),
@@ -51,6 +66,8 @@ URL = "http://127.0.0.1:9/"
         (["fly"], "No such command 'fly'"),
         (["completion"], "Say for which shell: `shoal completion bash`"),
         (["hosts", "h", "--block", "--unblock"], "contradict each other"),
+        (["hosts", "h", "--delay", "1", "--forget-delay"], "contradict each other"),
+        (["hosts", "--block"], "Say which HOST is meant"),
     ],
 )  # fmt: skip
 def test_what_is_typed_wrongly_is_said_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
@@ -76,9 +93,6 @@ def test_a_line_of_a_seed_file_that_is_no_url_is_named(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("missing/pages.db", "does not exist"),
-        (".", "No output takes"),
-        ("pages.xyz", "No output takes"),
         ("/proc/pages.db", "cannot be used: unable to open database file"),
         ("/proc/pages.jsonl", "cannot be written"),
     ],
@@ -89,6 +103,17 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_made(shell: Shel
     assert sentence in ran.err
     if (shell.folder / ".shoal").exists():
         assert shell.run("crawls").out == ""
+
+
+@pytest.mark.parametrize("typed", [("crawls",), ("plan", "--pages", "1M", "--hosts", "1")])
+def test_a_disk_that_is_full_is_no_defect_of_shoal(shell: Shell, typed: tuple[str, ...]) -> None:
+    assert shell.run("submit", URL, "--out", "pages.db", "--name", "one").code == 0
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "shoal", *typed], cwd=shell.folder, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ran.returncode == 1
+    assert ran.stderr == "shoal: What is said here cannot be written: No space left on device.\n"
 
 
 def test_a_file_where_the_folder_should_be(shell: Shell) -> None:

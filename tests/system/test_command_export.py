@@ -16,7 +16,9 @@ import pytest
 from shoal.model.record import Item, Record
 from shoal.sinks import open_sink
 from shoal.sinks.sqlite import DEFINITIONS
-from tests.site.answers import page
+from tests.brokers import Kafka
+from tests.servers import Server
+from tests.site.answers import Answer, page, redirect
 from tests.site.site import Site
 from tests.system.commanding import Shell
 
@@ -164,6 +166,66 @@ def test_any_output_goes_into_any_other(site: Site, shell: Shell) -> None:
     assert "a.parquet exists already: name another one" in ran.err
 
 
+HOSTILE = '\'); DROP TABLE pages; -- \U0001f600 =1 \u2028 &lt;b&gt; "q" \\\\u0000'
+# What no answer tells; and how long it took, of which an archive has milliseconds.
+NOT_ARCHIVED = ("depth", "found", "worker", "response_seconds")
+
+
+def test_streams_and_archives_come_back_as_the_crawl_would_have_written_them(
+    site: Site, shell: Shell, valkey: Server, brokers: Kafka
+) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/a", "/gone", "/moved", "/file", title=HOSTILE, body=HOSTILE))
+    site.at(host, "/a", page("/", head='<meta name="robots" content="noindex">'))
+    site.at(host, "/moved", redirect("/there", 301))
+    site.at(host, "/there", page(title="There"))
+    site.at(host, "/file", Answer(body="x" * 100, type="application/pdf", etag='"e"'))
+    streams = [f"{valkey.url}/0/list", f"{valkey.url}/0/stream?stream", brokers.uri("exported")]
+    outputs = [word for uri in (*streams, "warc:own", "own.jsonl") for word in ("--out", uri)]
+    ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", *outputs)
+    assert ran.code == 0, ran.err
+    # Not by splitlines: there are more ends of lines in Unicode than in JSON lines.
+    own = sorted((shell.folder / "own.jsonl").read_text().split("\n"))
+    assert len(own) == 6
+    for uri in streams:
+        ran = shell.run("export", "--from", uri, "--to", "-")
+        assert (ran.code, ran.err) == (0, "Exported 5 rows.\n")
+        assert sorted(ran.out.split("\n")) == own
+    ran = shell.run("export", "--from", "warc:own", "--to", "-")
+    assert ran.code == 0, ran.err
+    rows, expected = (
+        {one["url"]: one for one in map(json.loads, filter(None, text))} for text in (ran.out.split("\n"), own)
+    )  # fmt: skip
+    assert rows.keys() == expected.keys()
+    for url, row in rows.items():
+        assert row["response_seconds"] == pytest.approx(expected[url]["response_seconds"], abs=0.001)
+        row |= {name: expected[url][name] for name in NOT_ARCHIVED}
+    assert rows == expected
+    assert rows[f"http://{host}/there"]["redirects"] == [[f"http://{host}/moved", 301]]
+    ran = shell.run("export", "--from", next((shell.folder / "own").iterdir()), "--to", "part.jsonl")
+    assert ran.code == 0, ran.err
+    assert set(shell.lines("part.jsonl")) <= rows.keys()
+
+
+def test_outputs_of_the_settings_go_by_their_names(shell: Shell) -> None:
+    stored(shell.folder, [{"crawl": "c", "url": "http://h/"}])
+    (shell.folder / "shoal.toml").write_text('[outputs]\nhouse = "sqlite:pages.db"\nlines = "there.jsonl"\n')
+    ran = shell.run("export", "--from", "house", "--to", "lines")
+    assert (ran.code, ran.err) == (0, "Exported 1 row.\n")
+    assert shell.lines("there.jsonl") == ["http://h/"]
+    ran = shell.run("export", "--from", "nobody", "--to", "x.csv")
+    assert ran.code == 2
+    assert "No output takes 'nobody'" in ran.err
+
+
+def test_reading_a_database_leaves_nothing_beside_it(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page())
+    assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one").code == 0
+    assert shell.run("export", "--to", "-").code == 0
+    assert sorted(path.name for path in shell.folder.iterdir() if path.is_file()) == ["pages.db"]
+
+
 def test_items_of_a_database_are_exported_when_they_are_asked_for(shell: Shell) -> None:
     item = Item(crawl="c", url="http://h/", spider="s", number=1, fetched_at=1.5, data={"price": 3})
 
@@ -189,7 +251,20 @@ def test_items_of_a_database_are_exported_when_they_are_asked_for(shell: Shell) 
         (["--to", "x.csv", "--from", "missing.db"], 2, "There is no file missing.db to export"),
         (["--to", "x.csv", "--from", "text.db"], 1, "cannot be read as an SQLite output"),
         (["--to", "x.csv", "--from", "other.db"], 1, "has no table `pages` of Shoal's"),
-        (["--to", "x.xlsx"], 2, "--to 'x.xlsx' is of no known kind"),
+        (
+            ["--to", "x.xlsx"],
+            2,
+            "kind: .db, .jsonl, .csv, .parquet, postgresql://, mysql://, redis://, rediss://, kafka://",
+        ),
+        (["--to", "caller://x"], 2, "--to 'caller://x' is of no known kind"),
+        (["--to", "warc:w"], 2, "is an archive of answers, which other outputs do not have"),
+        (["--to", "mysql://u:p@h:notaport/db"], 2, "is no address of a database"),
+        (["--to", "nowhere/x.parquet"], 2, "The folder"),
+        (["--to", "x.csv", "--from", "foo://u:secret@h"], 2, "No output takes 'foo://***@h'"),
+        (["--to", "x.csv", "--from", "kafka:///"], 2, "is no address that can be used"),
+        (["--to", "x.csv", "--from", "amqp://u:secret@h/x"], 2, "cannot be read back: an exchange keeps nothing"),
+        (["--to", "x.csv", "--from", "warc:."], 2, "There is no archive"),
+        (["--to", "redis://h/0/x", "--from", "redis://h/0/x"], 2, "--from and --to are the same output"),
         (["--to", "nowhere/x.csv"], 1, "nowhere/x.csv cannot be written: No such file or directory"),
         (["--to", "csv:pages.db", "--force"], 2, "--from and --to are the same file"),
         (["--to", "csv:."], 2, ". is a folder: name a file"),

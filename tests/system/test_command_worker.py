@@ -12,6 +12,7 @@ import pytest
 from shoal import Frontier, Limits
 from shoal.model.policy import Policy
 from tests.servers import Server, server, wait_until
+from tests.site.answers import Answer, page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
@@ -116,6 +117,23 @@ def test_crawls_of_scrapy_on_the_store_are_shown_and_in_nobodys_way(site: Site, 
     wait_until(lambda: sorted(shell.lines("p.jsonl")) == sorted(tree.walk()), "the file is whole")
     told = shell.counts("books@1", "--store", store.url)
     assert (told["state"], told["policy"]["scrapy"], told["counts"]["waiting"]) == ("running", "books", 1)
+    assert worker.end(signal.SIGTERM).code == 0
+
+
+def test_a_submitted_crawl_keeps_bodies_of_the_types_it_wants(site: Site, store: Server, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/one.png"))
+    site.at(host, "/one.png", Answer(body="a picture", type="image/png"))
+    worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
+    ran = shell.run(
+        "submit", f"http://{host}/", "--store", store.url, "--name", "kept", "--delay", "0", "--out", "kept.db",
+        "--files", "bodies", "--file-types", "IMAGE/,application/pdf",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    wait_until(lambda: shell.counts("kept", "--store", store.url)["state"] == "finished", "it ends")
+    bodies = [path for path in (shell.folder / "bodies").rglob("*") if path.is_file()]
+    assert [path.read_text() for path in bodies] == ["a picture"]
+    assert shell.rows("kept.db")[f"http://{host}/one.png"]["file"] == str(bodies[0])
     assert worker.end(signal.SIGTERM).code == 0
 
 

@@ -243,7 +243,13 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     reader = Reader(
         tmp_path,
         {r"\b8000\b": str(free_port()), r"\b6379\b": str(free_port()), r"/tmp/first\b": str(here)},
-        {**environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")},
+        # Who reads a guide sits at a terminal: services write JSON elsewhere.
+        {
+            **environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "src"),
+            "SHOAL_LOG": "text",
+        },
     )
     yield reader
     reader.close()

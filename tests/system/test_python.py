@@ -227,6 +227,16 @@ def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Si
         ({"spider": "books.py:Books"}, "pass the class itself"),
         ({"folder": "here"}, "needs a name"),
         ({"outputs": ["pages.xyz"]}, "No output takes"),
+        ({"files": "kept", "file_types": ["pdf"]}, "file_types has 'pdf', no content type"),
+        ({"file_types": ["image/"]}, "say by files where"),
+        ({"files": "gopher://a/"}, "No files can be kept"),
+        ({"spiders": [Titles]}, "give spider too"),
+        ({"spider": Lists, "spiders": [Titles()]}, "pass the class itself"),
+        ({"spider": Lists, "spiders": [type("Lists", (Titles,), {})]}, "Two spiders are called Lists"),
+        ({"seeds": ["http://127.0.0.1:2/"]}, "takes no seeds: give the URLs first"),
+        ({"settings": {"store.url": "redis://127.0.0.1:1"}}, "a store of its own, so settings may not have store.url"),
+        ({"settings": {"x": 1}}, "^settings has the unknown setting x"),
+        ({"settings": {"fetch.proxy": 1}}, "fetch.proxy is .* in settings"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_before_anything_starts(how: dict[str, Any], told: str, folder: Path) -> None:

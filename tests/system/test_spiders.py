@@ -149,7 +149,8 @@ def test_an_exception_fails_its_page_with_the_traceback_and_nothing_else(site: S
     ran = shell.crawl(f"{root}/list/0", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.db", "--name", "bad")
     assert ran.code == 0, ran.err
     wanted = [item for item in _expected(root, 3) if item.get("author") != "Author 1"]
-    _same(_items(shell.folder / "b.db"), wanted)
+    # It is told of its own failures, too.
+    _same(_items(shell.folder / "b.db"), [*wanted, {"gone": f"{root}/author/1", "why": "spider: KeyError"}])
     error = shell.rows("b.db")[f"{root}/author/1"]["error"]
     assert error.startswith("spider: KeyError\nTraceback")
     assert "bad.py" in error
@@ -235,6 +236,16 @@ def test_spiders_are_registered_by_name_in_the_settings(site: Site, shell: Shell
     assert (told["limits"]["spider"], told["policy"]["outputs"]) == ("shelf", ["mine"])
 
 
+def test_a_spider_that_another_sends_pages_to_is_served_when_it_is_registered(site: Site, shell: Shell) -> None:
+    root = _shelf(site, 2)
+    shell.environ["TO"] = "people"
+    (shell.folder / "shoal.toml").write_text('[spiders]\npeople = "books.py:Authors"\n')
+    ran = shell.crawl(f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0", "--out", "items.jsonl")
+    assert ran.code == 0, ran.err
+    assert "waiting" not in ran.err
+    _same(_items(shell.folder / "items.jsonl"), _expected(root, 2))
+
+
 BAD = """
 import asyncio, sys
 import shoal
@@ -278,6 +289,50 @@ def test_whatever_a_spider_does_wrong_no_worker_ends(site: Site, shell: Shell) -
     # One sentence where no line of the spider raised it.
     assert "\nshoal.errors.InvalidVisit: callback of a follow-up is of type method" in ran.err
     assert "_carried" not in ran.err
+
+
+ODD = """
+import shoal
+
+class Odd(shoal.Spider):
+    def parse(self, page):
+        yield {"url": page.url}
+        yield shoal.Follow(url="a?x=1")
+        yield shoal.Follow(url="//%s/shelf/b" % page.url.split("/")[2])
+        yield shoal.Follow(url="nobody", callback="nobody")
+        yield from page.follow("a")
+
+    def failed(self, url, error):
+        yield {"gone": url, "why": error}
+        yield shoal.Follow(url="/instead")
+"""
+
+
+def test_a_follow_up_may_be_relative_and_what_cannot_be_followed_is_said(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    site.at(host, "/shelf/", page("mailto:me@a.example", "javascript:void(0)"))
+    for path in ("/shelf/a?x=1", "/shelf/b", "/shelf/nobody"):
+        site.at(host, path, page())
+    (shell.folder / "odd.py").write_text(ODD)
+    ran = shell.crawl(
+        f"http://{host}/shelf/", "--spider", "odd.py:Odd", "--delay", "0", "--out", "b.jsonl", "--name", "odd"
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    root = f"http://{host}/shelf/"
+    gone = {"gone": f"{root}nobody", "why": "spider: no method nobody"}
+    _same(_items(shell.folder / "b.jsonl"), [*({"url": f"{root}{path}"} for path in ("", "a?x=1", "b")), gone])
+    assert shell.counts("odd")["failed"] == {"spider: no method nobody": 1}
+    assert "Spider Odd: failed gives pages to visit, which are left out" in ran.err
+    assert not any(request.path == "/instead" for request in site.requests(host))
+
+
+def test_a_worker_with_two_spiders_of_one_name_is_refused(shell: Shell) -> None:
+    (shell.folder / "more.py").write_text(BOOKS)
+    ran = shell.run("worker", "--spider", "books.py:Books", "--spider", "more.py:Books")
+    assert ran.code == 2, ran.err
+    assert "Two spiders are called Books, " in ran.err
+    assert ran.err.count("\n") == 1
+    assert not (shell.folder / ".shoal").exists()
 
 
 def test_redirects_that_no_entry_can_hold_end_with_a_reason(site: Site, shell: Shell) -> None:

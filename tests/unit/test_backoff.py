@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shoal.errors import InvalidLimit
 from shoal.politeness.backoff import PACES, Failure, Fault, failure_of, failures_after, is_success, pause_seconds
 
-OURS = (Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED)
+OURS = (Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED)
 
 
 @pytest.mark.parametrize(

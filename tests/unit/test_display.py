@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.api.telling import OPERATIONS
 from shoal.cli import log, terminal
 from shoal.cli.display import PLAIN_BARS, View, cells, frame, graph, painted
 from shoal.cli.pace import Pace
@@ -272,13 +273,11 @@ def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[s
 
 
 def test_every_event_has_its_meaning_written_down() -> None:
-    folder = Path(log.__file__).parent
-    used = {name for path in folder.glob("*.py") for name in re.findall(r'event="([^"]*)"', path.read_text())}
-    used |= set(re.findall(r'event: str = "([^"]*)"', Path(terminal.__file__).read_text()))
-    used |= {
-        name for path in (folder.parent / "listen").glob("*.py")
-        for name in re.findall(r'"(listen\.[a-z]+)"', path.read_text())
-    }  # fmt: skip
+    package = Path(log.__file__).parents[1]
+    texts = [path.read_text() for path in package.rglob("*.py")]
+    used = {name for text in texts for name in re.findall(r'\bevent(?:: str)? ?= ?"([^"]*)"', text)}
+    used |= {operation.event for operation in OPERATIONS.values()}
     # What a supervisor tells of its processes.
     used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
     assert used == set(log.EVENTS)
+    assert set(log.EVENTS) >= log.WARNINGS

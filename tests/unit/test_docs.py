@@ -97,11 +97,18 @@ def test_an_error_that_is_missing_from_the_drawn_tree_is_found(
     assert "src/shoal/errors.py: LeaseLost is not drawn in the tree" in list(generate.problems())
 
 
-def test_an_event_that_no_table_names_is_found(generate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "event",
+    ["crawl.end", "host.changed", "crawl.retried", "crawl.expired", "notify.told", "crawl.trouble", "listen.well"],
+)
+def test_an_event_that_no_table_names_is_found(
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """Whoever tells it: a command, the API, an action, a tender, a bridge."""
     from shoal.cli import log
 
-    monkeypatch.delitem(log.EVENTS, "crawl.end")
-    assert "src/shoal/cli/log.py: the event crawl.end is not in EVENTS" in list(generate.problems())
+    monkeypatch.delitem(log.EVENTS, event)
+    assert f"src/shoal/cli/log.py: the event {event} is not in EVENTS" in list(generate.problems())
 
 
 def test_fields_of_events_are_those_of_the_code(generate: ModuleType) -> None:

@@ -90,8 +90,11 @@ def test_the_base_of_a_page_is_looked_for_once_however_many_links_it_has(monkeyp
 def test_what_is_not_html_is_text_or_json() -> None:
     assert _page("Grüße".encode("latin-1"), "text/plain; charset=latin-1").text == "Grüße"
     assert _page(b'{"a": [1, 2]}', "application/json").json() == {"a": [1, 2]}
-    with pytest.raises(ValueError, match=r"books\.example/shelf/1\?a=b is not JSON"):
-        _page(b"{", "application/json").json()
+    for broken in (b"{", b"[" * 100_000):
+        with pytest.raises(ValueError, match=r"books\.example/shelf/1\?a=b is not JSON"):
+            _page(broken, "application/json").json()
+    # JavaScript writes half a surrogate pair where it cut a text, and Python reads it.
+    assert _page(b'{"a": "\\ud800z"}', "application/json").json() == {"a": "\ud800z"}
 
 
 @dataclasses.dataclass
@@ -142,6 +145,12 @@ class Everything(Spider):
     def broken(self, page: Page) -> Any:
         yield {"one": 1}
         raise KeyError("key")
+
+    def half(self, page: Page) -> Any:
+        yield {"half": "\ud800z", "\udfff": ["\ud83d\ude00"]}
+
+    def no_from(self, page: Page) -> Any:
+        yield page.follow("a")
 
     def endless(self, page: Page) -> Any:
         while True:
@@ -215,6 +224,7 @@ async def _call(callback: str) -> Yielded:
     [
         ("nothing", []), ("one", [{"one": 1}]), ("some", [{"one": 1}, {"title": "T", "when": "2026-01-02"}]),
         ("generator", [{"one": 1}, {"of": "a model"}]), ("later", [{"one": 1}]), ("stream", [{"n": 0}, {"n": 1}]),
+        ("half", [{"half": "\ufffdz", "\ufffd": ["\U0001f600"]}]),
     ],
 )  # fmt: skip
 async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: list[Any]) -> None:
@@ -230,15 +240,17 @@ async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: l
     ("callback", "reason", "told"),
     [
         ("text", "spider: InvalidInput", "A spider yielded str"),
+        ("text", "spider: InvalidInput", "It came from Everything.text, line "),
+        ("no_from", "spider: InvalidInput", "write `yield from`, as in `yield from page.follow(...)`."),
         ("foreign", "spider: InvalidInput", "object is no plain value"),
         ("broken", "spider: KeyError", "KeyError: 'key'"),
-        ("endless", "spider: yields too much", ""),
+        ("endless", "spider: yields too much", "of one page it may be 100,000 things and 16 MB."),
         ("absent", "spider: no method absent", ""),
         ("_own", "spider: no method _own", ""),
         ("number", "spider: no method number", ""),
         ("parse", "spider: NotImplementedError", "Everything has no method parse"),
-        ("large", "spider: InvalidVisit", "it may have about 48,000"),
-        ("many", "spider: yields too much", ""),
+        ("large", "spider: InvalidVisit", "it may have about 48,000. It came from Everything.large."),
+        ("many", "spider: yields too much", "Everything.many, line "),
         ("no_data", "spider: InvalidVisit", "object is no plain value"),
         ("cyclic", "spider: InvalidVisit", "cannot be stored"),
         ("no_name", "spider: InvalidVisit", "callback of a follow-up is of type method"),

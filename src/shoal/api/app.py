@@ -1,4 +1,4 @@
-"""The application: routes, each behind its role, all of them behind the guard."""
+"""The application: routes, each behind its role, all of them behind the guard, all changes told."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from starlette.types import ASGIApp
 from shoal.api import openapi
 from shoal.api.access import OWNER, Caller, Tokens
 from shoal.api.context import Asked, Server
-from shoal.api.guarding import Guarding, Rates, log, now
+from shoal.api.guarding import Guarding, Rates, now
 from shoal.api.problems import Json, Refused
 from shoal.api.routes import Route, routes
+from shoal.api.telling import Heard, Telling, log
+from shoal.control.telling import Tell
 
 _DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}
 
 
-def application(server: Server, *, on_defect: Callable[[str], None] = log) -> ASGIApp:
+def application(server: Server, *, tell: Tell = log) -> ASGIApp:
     tokens = Tokens(server.settings.tokens)
     rates = Rates(server.settings.api.rate)
+    telling = Telling(tell)
     described: dict[str, object] = {}
 
     async def describe(asked: Asked) -> Response:
@@ -32,21 +35,29 @@ def application(server: Server, *, on_defect: Callable[[str], None] = log) -> AS
     table = routes(server, describe)
     described.update(openapi.describe(table))
     # Not a whole Starlette: its own handling of errors would answer before the guard does.
-    app = Router([Path(route.path, _endpoint(route, server, tokens, rates), methods=[route.method]) for route in table])
-    return Guarding(app, local=not tokens, on_defect=on_defect)
+    paths = [
+        Path(route.path, _endpoint(route, server, tokens, rates, telling), methods=[route.method]) for route in table
+    ]
+    return Guarding(Router(paths), local=not tokens, on_problem=telling.problem)
 
 
-def _endpoint(route: Route, server: Server, tokens: Tokens, rates: Rates) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    route: Route, server: Server, tokens: Tokens, rates: Rates, telling: Telling
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        telling.note(request, route)
         if route.role is None:
             return await route.handler(Asked(request, server, OWNER))
-        caller = _caller(request, tokens, rates)
+        asked = Heard(request, server, _caller(request, tokens, rates))
+        caller = asked.caller
         if caller.role < route.role:
             has, needed = caller.role.name.lower(), route.role.name.lower()
             raise Refused(403, f"{request.method} {route.path} needs the role {needed}; this token has {has}.")
         if route.whole and caller.app:
             raise Refused(403, f"This token is bound to the application {caller.app!r}; this is about the fleet.")
-        return await route.handler(Asked(request, server, caller))
+        response = await route.handler(asked)
+        await telling.done(asked, route, response)
+        return response
 
     return endpoint
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 import heapq
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,6 +23,10 @@ from shoal.model.crawl import Crawl, State
 from shoal.settings import Settings
 
 MOST_A_PAGE = 500
+MOST_TEXT = 1000
+# A record's key has its URL in it, of 8,192 characters at most.
+MOST_CURSOR = 12_000
+_MARK_BYTES = 6
 
 
 class Server:
@@ -63,7 +68,7 @@ class Asked:
     def text(self, name: str, *allowed: str) -> str:
         """A query parameter, '' when it is absent."""
         value = self.request.query_params.get(name, "")
-        if len(value) > 1000 or (value and allowed and value not in allowed):
+        if len(value) > MOST_TEXT or (value and allowed and value not in allowed):
             raise Refused(422, f"{name} must be {' or '.join(allowed) or 'shorter'}.", kind="InvalidInput")
         return value
 
@@ -74,6 +79,19 @@ class Asked:
         if not value.isascii() or not value.isdigit() or len(value) > 12 or not 1 <= int(value) <= most:
             raise Refused(422, f"{name} must be a whole number from 1 to {most}.", kind="InvalidInput")
         return int(value)
+
+    def cursor(self, type_: Any, *of: str) -> Any:
+        """Where to go on, None to begin. `of` is what was said to `cursor_of` when the page before was made."""
+        text = self.request.query_params.get("cursor", "")
+        if not text:
+            return None
+        try:
+            raw = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+            if len(text) <= MOST_CURSOR and raw[:_MARK_BYTES] == _mark(raw[_MARK_BYTES:], of):
+                return msgspec.json.decode(raw[_MARK_BYTES:], type=type_)
+        except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):
+            pass
+        raise Refused(422, "cursor is not one of this list: pass what `next` said, or none.", kind="InvalidInput")
 
     async def crawl(self) -> Crawl:
         """The crawl of the path. Those of other applications are not there for a caller who has one."""
@@ -109,13 +127,12 @@ async def all_crawls(frontier: Frontier, after: tuple[float, str] | None = None)
             yield -minus, crawl
 
 
-def cursor_of(value: object) -> str:
-    """Where the next page begins, as text that nobody should look into."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode().rstrip("=")
+def cursor_of(value: object, *of: str) -> str:
+    """Where the next page begins, as text that nobody should look into. `of` names the list and how it was filtered."""
+    body = msgspec.json.encode(value)
+    return base64.urlsafe_b64encode(_mark(body, of) + body).decode().rstrip("=")
 
 
-def read_cursor(text: str, type_: Any) -> Any:
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), type=type_)
-    except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):
-        raise Refused(422, "cursor is not one of this API's: pass what `next` said.", kind="InvalidInput") from None
+def _mark(body: bytes, of: tuple[str, ...]) -> bytes:
+    """Tells a cursor of another list, or one that was cut off, from one that goes on here. It is no secret."""
+    return hashlib.blake2b("\0".join(of).encode() + b"\0" + body, digest_size=_MARK_BYTES).digest()

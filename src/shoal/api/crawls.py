@@ -16,10 +16,11 @@ from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from shoal.api.access import Role
-from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of, read_cursor
-from shoal.api.problems import Json, Refused
-from shoal.control.actions import Action, act
-from shoal.control.begin import seed_url
+from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of
+from shoal.api.problems import Json, Refused, problem
+from shoal.control import deleting
+from shoal.control.actions import Action, act, app_of
+from shoal.control.begin import check_takes_seeds, seed_url
 from shoal.control.describe import describe
 from shoal.control.request import (
     MAX_REQUEST_BYTES,
@@ -28,12 +29,16 @@ from shoal.control.request import (
     Submitted,
     parse,
     submit,
+    with_output,
 )
-from shoal.errors import CrawlEnded, InvalidInput, ShoalError
+from shoal.errors import InvalidInput, ShoalError
+from shoal.frontier.failures import Place
 from shoal.model.crawl import Counts, Crawl, State
 from shoal.model.visit import Visit
 from shoal.sinks import is_local, is_name
+from shoal.sinks.files import are_local
 
+MOST_FAILED = 10_000
 _LOOKED_AT = 2000
 _EVENT_SECONDS, _ALIVE_SECONDS = 1.0, 15.0
 _MOST_STREAMS = 200
@@ -53,10 +58,10 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawlPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Crawls, the newest first. `next` is the cursor of the next page, '' on the last one."""
+    """Crawls, the newest first. `next` is the cursor of the next page, null on the last one."""
 
     crawls: list[Brief]
-    next: str = ""
+    next: str | None = None
 
 
 class Seeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,9 +88,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """URLs that failed, the oldest first in each shard; at most so many as were asked for."""
+    """URLs that failed, the oldest first in each shard. `next` is the cursor of the next page, null on the last one."""
 
     failed: list[Failure]
+    next: str | None = None
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,16 +127,14 @@ async def submit_for(asked: Asked, request: CrawlRequest) -> Submitted:
     machine = ""
     named = asked.server.settings.outputs
     for output in request.outputs:
-        if is_name(output):
-            # A server without the table leaves it to the workers, who may know more.
-            if named and output not in named:
-                raise InvalidInput(f"There is no output {output!r}; there are {', '.join(sorted(named))}.")
-        elif is_local(output):
-            # Where a file may be written is for whoever runs the workers to say.
-            asked.must_be(Role.ADMIN, "An output that is a file")
-            machine = platform.node()
-    if not request.outputs and "default" in named:
-        request = msgspec.structs.replace(request, outputs=("default",))
+        if not is_name(output):
+            # Which files and servers the workers write to is for whoever runs them to say.
+            asked.must_be(Role.ADMIN, "An output that is not the name of one in [outputs]")
+            machine = machine or (platform.node() if is_local(output) else "")
+    if request.files:
+        asked.must_be(Role.ADMIN, "files")
+        machine = machine or (platform.node() if are_local(request.files) else "")
+    request = with_output(request, named, as_in='"outputs": ["NAME"] in the request')
     return await submit(asked.frontier, request, machine=machine)
 
 
@@ -138,9 +142,7 @@ async def listing(asked: Asked) -> Response:
     most = asked.whole("limit", 50, MOST_A_PAGE)
     state = asked.text("state", *(one.value for one in State if one is not State.DELETED))
     app = asked.caller.app or asked.text("app")
-    after: tuple[float, str] | None = None
-    if text := asked.text("cursor"):
-        after = read_cursor(text, tuple[float, str])
+    after: tuple[float, str] | None = asked.cursor(tuple[float, str], "crawls", state, app)
     found: list[Brief] = []
     looked = 0
     last: tuple[float, str] = (0.0, "")
@@ -152,7 +154,7 @@ async def listing(asked: Asked) -> Response:
             found.append(await _brief(asked, crawl))
         # A filter that nothing passes ends, too: the rest is on the next page.
         if len(found) == most or looked == _LOOKED_AT:
-            return Json(CrawlPage(crawls=found, next=cursor_of(last)))
+            return Json(CrawlPage(crawls=found, next=cursor_of(last, "crawls", state, app)))
     return Json(CrawlPage(crawls=found))
 
 
@@ -188,14 +190,13 @@ async def _steer(asked: Asked, verb: str) -> Response:
 
 async def delete(asked: Asked) -> Response:
     crawl = await asked.crawl()
-    if crawl.state.open:
-        raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: stop it before you delete it.")
-    await asked.frontier.crawls.delete(crawl.id)
+    await deleting.delete(asked.frontier, crawl.id)
     return Response(status_code=204)
 
 
 async def add_seeds(asked: Asked) -> Response:
     crawl = await asked.crawl()
+    check_takes_seeds(crawl)
     given: Seeds = await asked.json(Seeds, MAX_REQUEST_BYTES)
     urls = dict.fromkeys(seed_url(seed) for seed in given.seeds)
     added = await asked.frontier.add(crawl.id, [Visit(url=url, found="seed") for url in urls])
@@ -204,15 +205,13 @@ async def add_seeds(asked: Asked) -> Response:
 
 async def failed(asked: Asked) -> Response:
     crawl = await asked.crawl()
-    found = await asked.frontier.crawls.failed(crawl.id, asked.whole("limit", 100, 10_000))
-    return Json(
-        Failures(
-            failed=[
-                Failure(url=visit.url, reason=reason, depth=visit.depth, attempt=visit.retries + 1)
-                for visit, reason in found
-            ]
-        )
-    )
+    most = asked.whole("limit", 100, MOST_FAILED)
+    behind = asked.cursor(Place, "failed", crawl.id)
+    found, last = await asked.frontier.crawls.failed_page(crawl.id, most, behind)
+    told = [
+        Failure(url=visit.url, reason=reason, depth=visit.depth, attempt=visit.retries + 1) for visit, reason in found
+    ]
+    return Json(Failures(failed=told, next=cursor_of(last, "failed", crawl.id) if last else None))
 
 
 async def retry(asked: Asked) -> Response:
@@ -265,14 +264,26 @@ async def feed(asked: Asked) -> Response:
     """Scrapy Cluster's own door: its requests and its actions, answered in its shape."""
     try:
         request = parse(await asked.body(MAX_REQUEST_BYTES))
-        app = request.appid if isinstance(request, Action) else request.app
+        app = app_of(request.appid) if isinstance(request, Action) else request.app
         if asked.caller.app and app not in ("", asked.caller.app):
             raise Refused(403, f"This token is bound to the application {asked.caller.app!r}.")
         data: Any = None
         if isinstance(request, Action):
             data = await act(asked.frontier, request)
         else:
-            await submit_for(asked, request)
+            done = await submit_for(asked, request)
+            if not done.created and asked.server.tender is not None:
+                # It may have been opened again.
+                asked.server.tender.look_soon(done.id)
         return Json({"status": "SUCCESS", "data": data, "error": None})
     except InvalidInput as error:
-        return Json({"status": "FAILURE", "data": None, "error": {"message": str(error)}}, 400)
+        return _failure(str(error), 400)
+    except (Refused, ShoalError) as error:
+        told, headers = problem(error)
+        if told.status == 500:
+            raise
+        return _failure(told.detail, told.status, headers)
+
+
+def _failure(message: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Json({"status": "FAILURE", "data": None, "error": {"message": message}}, status, headers)

@@ -17,17 +17,19 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from shoal.api.context import Asked, Server, all_crawls
+from shoal.api.context import MOST_A_PAGE, Asked, Server, all_crawls, cursor_of
 from shoal.api.problems import Json
 from shoal.control.actions import store_seconds
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
-from shoal.model.crawl import Counts, State
+from shoal.frontier.freeing import noted
+from shoal.model.crawl import Counts, Crawl, State
 
 _READY_SECONDS = 2.0
 _MOST_REASONS = 100
 # Counts of a crawl that has ended may still grow for a moment: what was leased ends.
 _SETTLED_SECONDS = 120.0
+_NONE = Counts()
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +46,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
-    """By name."""
+    """By name. `next` is the cursor of the next page, null on the last one."""
 
     workers: list[WorkerView]
+    next: str | None = None
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,37 +65,60 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals:
-    """Sums over crawls. Those that ended some time ago are not asked for again."""
+    """Sums over crawls. Those that ended some time ago are not asked for again.
+
+    `ended` has those of deleted ones in it, too, so that it never falls.
+    """
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
         self._settled: dict[str, tuple[str, Counts]] = {}
+        self.ended = Counts()
 
     async def read(self) -> tuple[Counter[str], Counts, set[str]]:
         """Crawls by state, their counts together, and the spiders of those that are open."""
         states: Counter[str] = Counter()
-        sums: Counter[str] = Counter()
-        reasons: Counter[str] = Counter()
+        there, gone = _Sums(), _Sums()
         spiders = {""}
         now = await store_seconds(self._frontier)
-        present = set()
         async for _, crawl in all_crawls(self._frontier):
-            if crawl.parent or crawl.state is State.DELETED:
+            if crawl.parent:
                 continue
-            present.add(crawl.id)
             known = self._settled.get(crawl.id)
             if known is None or known[0] != crawl.state.value:
-                known = (crawl.state.value, await self._frontier.crawls.count(crawl.id))
-                if crawl.state not in (State.RUNNING, State.PAUSED) and now - crawl.ended_at > _SETTLED_SECONDS:
+                known = (crawl.state.value, await self._counts(crawl))
+                if not crawl.state.open and now - crawl.ended_at > _SETTLED_SECONDS:
                     self._settled[crawl.id] = known
+            if crawl.state is State.DELETED:
+                gone.add(known[1])
+                continue
+            there.add(known[1])
             states[known[0]] += 1
             if crawl.state.open:
                 spiders.add(crawl.limits.spider)
-            told = msgspec.structs.asdict(known[1])
-            reasons.update(told.pop("reasons"))
-            sums.update(told)
-        self._settled = {one: known for one, known in self._settled.items() if one in present}
-        return states, Counts(**sums, reasons=dict(reasons)), spiders
+        counts = there.counts()
+        gone.add(counts)
+        self.ended = gone.counts()
+        return states, counts, spiders
+
+    async def _counts(self, crawl: Crawl) -> Counts:
+        """While one is being deleted, its counts go one after the other: what was noted before holds."""
+        counts = Counts() if crawl.state is State.DELETED else await self._frontier.crawls.count(crawl.id)
+        return counts if crawl.state.open else await noted(self._frontier.shards, crawl.id) or counts
+
+
+class _Sums:
+    def __init__(self) -> None:
+        self._numbers: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+
+    def add(self, counts: Counts) -> None:
+        told = msgspec.structs.asdict(counts)
+        self._reasons.update(told.pop("reasons"))
+        self._numbers.update(told)
+
+    def counts(self) -> Counts:
+        return Counts(**self._numbers, reasons=dict(self._reasons))
 
 
 async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
@@ -137,7 +163,7 @@ class Fleet:
         stats = await self._stats()
         infos = await self._server.frontier.workers.alive()
         registry = CollectorRegistry()
-        registry.register(_Collected(list(_families(stats, infos, self._server.streams))))
+        registry.register(_Collected(list(_families(stats, infos, self._server.streams, self._totals.ended))))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     async def ready(self, asked: Asked) -> Response:
@@ -155,7 +181,11 @@ async def health(asked: Asked) -> Response:
 
 
 async def workers(asked: Asked) -> Response:
-    return Json(Workers(workers=await _workers(asked.frontier)))
+    most = asked.whole("limit", MOST_A_PAGE, MOST_A_PAGE)
+    behind: str = asked.cursor(str, "workers") or ""
+    left = [worker for worker in await _workers(asked.frontier) if worker.name > behind]
+    following = cursor_of(left[most - 1].name, "workers") if len(left) > most else None
+    return Json(Workers(workers=left[:most], next=following))
 
 
 async def _workers(frontier: Frontier) -> list[WorkerView]:
@@ -178,7 +208,7 @@ class _Collected:
         return self._families
 
 
-def _families(stats: Stats, infos: list[Any], streams: int) -> Iterator[Metric]:
+def _families(stats: Stats, infos: list[Any], streams: int, ended: Counts = _NONE) -> Iterator[Metric]:
     counts = stats.counts
     crawls = GaugeMetricFamily("shoal_crawls", "Crawls in the store, by state.", labels=["state"])
     for state in State:
@@ -195,10 +225,10 @@ def _families(stats: Stats, infos: list[Any], streams: int) -> Iterator[Metric]:
         ("shoal_api_streams", "Clients that watch events.", streams),
     ):
         yield GaugeMetricFamily(name, meaning, value=value)
-    yield CounterMetricFamily("shoal_pages", "Pages stored, by the crawls in the store.", value=counts.stored)
+    yield CounterMetricFamily("shoal_pages", "Pages stored, also by crawls that were deleted.", value=ended.stored)
     for word in ("failed", "excluded"):
         family = CounterMetricFamily(f"shoal_{word}", f"URLs that ended as {word}, by reason.", labels=["reason"])
-        for reason, count in _reasons(counts.reasons, f"{word}:"):
+        for reason, count in _reasons(ended.reasons, f"{word}:"):
             family.add_metric([reason], count)
         yield family
     for field, meaning in (

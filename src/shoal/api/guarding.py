@@ -1,13 +1,12 @@
 """What holds for every request before anybody looks at what it asks: who, how much, how often, and from where.
 
 Owns the outermost layer: security headers on every answer, the size and time of bodies, the rate of each caller, the
-refusal of other sites' pages, errors as problems, and one log line for each defect. Knows no route.
+refusal of other sites' pages, and errors as problems. Knows no route.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.api.access import is_loopback
-from shoal.api.problems import Refused, answer, problem
+from shoal.api.problems import Problem, Refused, answer, problem
 
 BODY_SECONDS = 30.0
 _BURST_SECONDS = 2.0
@@ -54,12 +53,17 @@ class Rates:
 
 
 class Guarding:
-    """ASGI middleware. `local`: there are no tokens, so only this machine is answered."""
+    """ASGI middleware. `local`: there are no tokens, so only this machine is answered.
 
-    def __init__(self, app: ASGIApp, *, local: bool, on_defect: Callable[[str], None]) -> None:
+    `on_problem` gets what was refused or failed, the error, and for a defect its trace.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, local: bool, on_problem: Callable[[Scope, Problem, BaseException, str], None]
+    ) -> None:
         self._app = app
         self._local = local
-        self._say = on_defect
+        self._on_problem = on_problem
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,11 +89,9 @@ class Guarding:
             await self._app(scope, receive, guarded)
         except Exception as error:
             told, headers = problem(error)
-            if told.status == 500:
-                where = f"{scope['method']} {scope['path']!r}"
-                # The trace goes to the log alone: what it says of values is nobody's business.
-                trace = "".join(traceback.format_exception(error)) if not isinstance(error, Refused) else ""
-                self._say(f"Defect {told.id} at {where}: {type(error).__name__}.\n{trace}".rstrip())
+            # The trace goes to the log alone: what it says of values is nobody's business.
+            trace = "".join(traceback.format_exception(error)).rstrip() if told.status == 500 else ""
+            self._on_problem(scope, told, error, trace)
             if begun:
                 raise
             await answer(told, headers)(scope, receive, guarded)
@@ -125,10 +127,6 @@ async def read_body(request: Request, most: int) -> bytes:
     except TimeoutError:
         raise Refused(408, f"The body did not come within {BODY_SECONDS:g} seconds.") from None
     return b"".join(parts)
-
-
-def log(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def now() -> float:

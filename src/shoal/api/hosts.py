@@ -8,44 +8,29 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of, read_cursor
+from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of
 from shoal.api.problems import Json
 from shoal.control.queues import waiting, waiting_hosts
-from shoal.errors import InvalidInput
 from shoal.frontier.hosts import Host
 from shoal.model.crawl import State
 
 
-class HostView(msgspec.Struct, frozen=True, kw_only=True):
+class HostView(Host, frozen=True, kw_only=True):
     """`delay_seconds` and `places` are what an operator set, null where the crawls' own hold.
 
     `waiting` counts the URLs that wait for it, `crawls` those by crawl. Times are seconds since 1970 on the store's
     clock, 0 = never: nobody asks it before `gate_at` and `backoff_until`.
     """
 
-    name: str
     waiting: int
-    leases: int
-    delay_seconds: float | None
-    places: int | None
-    crawl_delay_seconds: float
-    adaptive_delay_seconds: float
-    robots_known: bool
-    gate_at: float
-    backoff_until: float
-    failures: int
-    blocked: str
-    last_finished_at: float
-    last_successful_at: float
-    mean_response_seconds: float
     crawls: dict[str, int]
 
 
 class HostPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts that have something to do. `next` is the cursor of the next page, '' on the last one."""
+    """Hosts that have something to do. `next` is the cursor of the next page, null on the last one."""
 
     hosts: list[HostView]
-    next: str = ""
+    next: str | None = None
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,9 +43,7 @@ class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def listing(asked: Asked) -> Response:
     most = asked.whole("limit", 50, MOST_A_PAGE)
-    shard, name = read_cursor(text, tuple[int, str]) if (text := asked.text("cursor")) else (0, "")
-    if not 0 <= shard < 1024:
-        raise InvalidInput("cursor is not one of this API's: pass what `next` said.")
+    shard, name = asked.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts") or (0, "")
     spiders, paused = {""}, []
     async for _, crawl in all_crawls(asked.frontier):
         if crawl.state.open:
@@ -73,7 +56,7 @@ async def listing(asked: Asked) -> Response:
             if host <= name:
                 continue
             if len(found) == most:
-                return Json(HostPage(hosts=found, next=cursor_of((shard, name))))
+                return Json(HostPage(hosts=found, next=cursor_of((shard, name), "hosts")))
             found.append(await _view(asked, await asked.frontier.hosts.get(host), paused))
             name = host
         shard, name = shard + 1, ""
@@ -105,6 +88,4 @@ async def _view(asked: Asked, host: Host, paused: list[str]) -> HostView:
     lengths = {}
     for key, by_priority in (await waiting(asked.frontier, host.name, paused)).items():
         lengths[(await asked.frontier.crawls.by_key(key)).id] = sum(by_priority.values())
-    told = msgspec.structs.asdict(host)
-    told.pop("crawls_waiting")
-    return HostView(**told, waiting=sum(lengths.values()), crawls=lengths)
+    return HostView(**msgspec.structs.asdict(host), waiting=sum(lengths.values()), crawls=lengths)

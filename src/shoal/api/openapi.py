@@ -36,10 +36,11 @@ EXAMPLES: dict[str, Any] = {
             "id": "example-2026", "app": "", "state": "running", "why": "", "priority": 0, "created_at": 1794797135.1,
             "ended_at": 0.0, "counts": {**_COUNTS, "reasons": {"failed:status 404": 1}},
         }],
-        "next": "",
+        "next": None,
     },
     "Failures": {
         "failed": [{"url": "https://example.org/gone", "reason": "status 404", "depth": 1, "attempt": 1}],
+        "next": None,
     },
 }  # fmt: skip
 _ACTION = {"action": "info", "appid": "testapp", "crawlid": "abc123", "uuid": "1", "spiderid": "link"}
@@ -82,8 +83,8 @@ def _operation(route: Route) -> dict[str, Any]:
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters += [
-        {"name": name, "in": "query", "description": meaning, "schema": _parameter(name, kind)}
-        for name, kind, meaning in route.query
+        {"name": name, "in": "query", "description": meaning, "schema": _parameter(kind, most)}
+        for name, kind, meaning, most in route.query
     ]  # fmt: skip
     if parameters:
         told["parameters"] = parameters
@@ -95,10 +96,8 @@ def _operation(route: Route) -> dict[str, Any]:
     return told
 
 
-def _parameter(name: str, kind: str) -> dict[str, Any]:
-    if kind == "integer":
-        return {"type": "integer", "minimum": 1, "maximum": 500}
-    return {"type": "string", "maxLength": 1000}
+def _parameter(kind: str, most: int) -> dict[str, Any]:
+    return {"type": kind, **({"minimum": 1, "maximum": most} if kind == "integer" else {"maxLength": most})}
 
 
 def _answers(route: Route) -> dict[str, Any]:
@@ -117,7 +116,10 @@ def _answers(route: Route) -> dict[str, Any]:
             found["503"] = {"description": "The store does not answer.", "content": answer["content"]}
         return found
     for status, meaning in _REFUSALS.items():
-        found[status] = {"description": meaning, "content": {"application/problem+json": {"schema": refused}}}
+        content = {"application/problem+json": {"schema": refused}}
+        # What Scrapy Cluster's door itself refuses is said in its shape.
+        content |= answer["content"] if route.path == "/feed" else {}
+        found[status] = {"description": meaning, "content": content}
     return found
 
 

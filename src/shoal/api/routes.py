@@ -9,17 +9,20 @@ from starlette.responses import Response
 
 from shoal.api import crawls, fleet, hosts, records
 from shoal.api.access import Role
-from shoal.api.context import Asked, Server
+from shoal.api.context import MOST_A_PAGE, MOST_CURSOR, MOST_TEXT, Asked, Server
 from shoal.control.describe import Description
 from shoal.control.request import CrawlRequest, Submitted
 
 Handler = Callable[[Asked], Awaitable[Response]]
-_LIMIT = ("limit", "integer", "How many at most.")
-_CURSOR = ("cursor", "string", "Where to go on: what `next` of the page before said.")
+_LIMIT = ("limit", "integer", "How many at most.", MOST_A_PAGE)
+_CURSOR = ("cursor", "string", "Where to go on: what `next` of the page before said.", MOST_CURSOR)
 
 
 class Route(NamedTuple):
-    """`role` None is for everybody; `whole`: it is about the fleet, so a token bound to an application may not."""
+    """`role` None is for everybody; `whole`: it is about the fleet, so a token bound to an application may not.
+
+    `query` has names, types, meanings, and the largest number or length.
+    """
 
     method: str
     path: str
@@ -28,7 +31,7 @@ class Route(NamedTuple):
     summary: str
     answer: Any = None
     body: Any = None
-    query: tuple[tuple[str, str, str], ...] = ()
+    query: tuple[tuple[str, str, str, int], ...] = ()
     status: int = 200
     whole: bool = False
     media: str = "application/json"
@@ -56,12 +59,12 @@ async def _unanswered(asked: Asked) -> Response:
 def _table(told: fleet.Fleet, openapi: Handler) -> list[Route]:
     one = "/v1/crawls/{crawl}"
     read, submit, admin = Role.READ, Role.SUBMIT, Role.ADMIN
-    state = ("state", "string", "Only those in this state: running, paused, stopped, expired, finished.")
+    state = ("state", "string", "Only those in this state: running, paused, stopped, expired, finished.", MOST_TEXT)
     return [
         Route("POST", "/v1/crawls", submit, crawls.create, "Hand a crawl to the fleet.", Submitted, CrawlRequest,
               status=201),
         Route("GET", "/v1/crawls", read, crawls.listing, "List crawls, the newest first.", crawls.CrawlPage,
-              query=(state, ("app", "string", "Only those of this application."), _LIMIT, _CURSOR)),
+              query=(state, ("app", "string", "Only those of this application.", MOST_TEXT), _LIMIT, _CURSOR)),
         Route("GET", one, read, crawls.show, "Say how far a crawl is, and what its rules are.", Description),
         Route("DELETE", one, admin, crawls.delete, "Free all that an ended crawl holds; its id stays taken.",
               status=204),
@@ -72,10 +75,10 @@ def _table(told: fleet.Fleet, openapi: Handler) -> list[Route]:
               crawls.Seeds),
         Route("GET", f"{one}/records", read, records.records, "Its records, out of an output that can be read.",
               records.RecordPage,
-              query=(("kind", "string", "page or item."), ("fields", "string", "Names of fields, with commas."),
-                     _LIMIT, _CURSOR)),
+              query=(("kind", "string", "page or item.", MOST_TEXT),
+                     ("fields", "string", "Names of fields, with commas.", MOST_TEXT), _LIMIT, _CURSOR)),
         Route("GET", f"{one}/failed", read, crawls.failed, "URLs that failed, with their reasons.", crawls.Failures,
-              query=(_LIMIT,)),
+              query=(("limit", "integer", "How many at most.", crawls.MOST_FAILED), _CURSOR)),
         Route("POST", f"{one}/retry", submit, crawls.retry, "Let all failed URLs be tried again.", crawls.Retried),
         Route("GET", f"{one}/events", read, crawls.events, "Its counts whenever they change, until it ends.",
               media="text/event-stream"),
@@ -84,7 +87,8 @@ def _table(told: fleet.Fleet, openapi: Handler) -> list[Route]:
         Route("GET", "/v1/hosts/{host}", read, hosts.show, "What is known of a host.", hosts.HostView, whole=True),
         Route("PATCH", "/v1/hosts/{host}", admin, hosts.change, "Set its delay or places, block or unblock it.",
               hosts.HostView, hosts.HostChange, whole=True),
-        Route("GET", "/v1/workers", read, fleet.workers, "The workers that live.", fleet.Workers, whole=True),
+        Route("GET", "/v1/workers", read, fleet.workers, "The workers that live.", fleet.Workers,
+              query=(_LIMIT, _CURSOR), whole=True),
         Route("GET", "/v1/stats", read, told.stats, "Sums over all crawls.", fleet.Stats, whole=True),
         Route("POST", "/feed", submit, crawls.feed, "Scrapy Cluster's requests and actions, answered in its shape.",
               dict[str, Any], dict[str, Any]),

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import uvicorn
@@ -15,6 +16,7 @@ from shoal.api.access import Tokens, is_loopback
 from shoal.api.app import application
 from shoal.api.context import Server
 from shoal.control.lifecycle import Tender
+from shoal.control.telling import Tell
 from shoal.errors import SettingsError
 from shoal.frontier import Frontier
 from shoal.settings import ApiSettings, Settings
@@ -49,7 +51,7 @@ class _Uvicorn(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def run(settings: Settings, *, say: Callable[[str], None]) -> None:
+async def run(settings: Settings, *, tell: Tell) -> None:
     """Serve until SIGTERM or SIGINT."""
     tokens = Tokens(settings.tokens)
     door = _bound(settings.api, tokens)
@@ -58,23 +60,25 @@ async def run(settings: Settings, *, say: Callable[[str], None]) -> None:
     )
     with contextlib.closing(door):
         async with await Frontier.from_settings(
-            msgspec.structs.replace(settings, store=where), on_warning=say
+            msgspec.structs.replace(settings, store=where), on_warning=partial(tell, event="store.trouble")
         ) as frontier:
             server = Server(frontier, settings)
             config = uvicorn.Config(
-                application(server, on_defect=say), lifespan="off", log_config=None, access_log=False,
+                application(server, tell=tell), lifespan="off", log_config=None, access_log=False,
                 server_header=False, proxy_headers=False, limit_concurrency=_MOST_CONNECTIONS,
                 timeout_keep_alive=15, timeout_graceful_shutdown=_GRACE_SECONDS, ws="none", http="h11",
             )  # fmt: skip
-            server.tender = Tender(frontier, settings, on_trouble=say)
+            server.tender = Tender(frontier, settings, tell=tell)
             tending = asyncio.create_task(server.tender.run())
             try:
                 host, port = door.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                say(f"Serving {frontier.shards.store.shown} at http://{shown}:{port}. Ctrl-C ends it.")
+                store, url = frontier.shards.store.shown, f"http://{shown}:{port}"
+                tell(f"Serving {store} at {url}. Ctrl-C ends it.", event="serve.begin", store=store, url=url)
                 if not tokens:
-                    say("There are no tokens: whoever uses this machine may do everything.")
+                    tell("There are no tokens: whoever uses this machine may do everything.", event="serve.open")
                 await _Uvicorn(config, server.stopping).serve(sockets=[door])
+                tell("The server has ended.", event="serve.end")
             finally:
                 tending.cancel()
                 await asyncio.gather(tending, return_exceptions=True)

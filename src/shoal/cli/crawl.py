@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,15 +15,26 @@ from click.core import ParameterSource
 from shoal.cli.completion import files
 from shoal.cli.crawl_file import from_file
 from shoal.cli.log import on_log
-from shoal.cli.options import Number, Whole, check_networks, on_links, on_store, parse_size, settings_of, store_flags
-from shoal.errors import InvalidInput, InvalidLimit
+from shoal.cli.options import (
+    Number,
+    Whole,
+    check_networks,
+    file_types_of,
+    on_bodies,
+    on_links,
+    on_store,
+    parse_size,
+    settings_of,
+    store_flags,
+)
+from shoal.errors import InvalidInput, InvalidLimit, SinkRefused
 from shoal.model.crawl import Limits
 from shoal.model.policy import DEFAULT_USER_AGENT, Policy
 
 # The field of Limits or Policy that a flag sets, where its name is another one.
 FIELDS = {
     "scope": "reach", "no_follow": "follow", "no_traps": "traps", "delay": "delay_seconds", "per_host": "places",
-    "timeout": "timeout_seconds", "header": "headers", "out": "outputs",
+    "timeout": "timeout_seconds", "header": "headers", "out": "outputs", "deny_extension": "deny_extensions",
 }  # fmt: skip
 _FLAGS = {field: flag for flag, field in FIELDS.items()}
 
@@ -41,8 +53,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
     "--out", metavar="URI", multiple=True, shell_complete=files,
     help="Output: pages.db, pages.jsonl ...  [default: pages.db]",
 )  # fmt: skip
-@click.option("--files", metavar="URI", help="Keep the bodies of what is fetched there, in a folder or a bucket.")
-@click.option("--file-types", metavar="TYPE", multiple=True, help="Keep only those of this type, as image/.")
+@on_bodies
 @click.option("--name", help="Name of the crawl; the same name goes on with it.  [default: host and time]")
 @click.option("--again", is_flag=True, help="Visit the pages of a finished crawl again; ask only for what has changed.")
 @click.option(
@@ -90,8 +101,6 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     from shoal.cli.spiders import choose
     from shoal.control import check, seed_url
     from shoal.control.seeds import FIRST, Seeds
-    from shoal.sinks import check_output
-    from shoal.worker.spiders import first_visits
 
     seeds = [seed_url(url) for url in typed["urls"]]
     rest = None
@@ -101,6 +110,8 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
         if len(first) < FIRST:
             rest = None
     name = typed["name"]
+    if name == "":
+        raise click.UsageError("--name is empty; leave it out, or give the crawl a name.")
     if typed["again"] and name is None:
         raise click.UsageError("Say with --name which crawl is to be visited --again.")
     if not seeds and name is None and not typed["spider"]:
@@ -116,10 +127,13 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
         "fetch.bandwidth": typed["bandwidth"] and max(1, typed["bandwidth"] // count),
     }
     settings = settings_of(flags)
-    spiders = choose([typed["spider"]] if typed["spider"] else [], settings)
+    # One that this spider sends pages to may be registered.
+    spiders = choose([typed["spider"]] if typed["spider"] else [], settings, alone=False)
     spider = next(iter(spiders.references)) if typed["spider"] else ""
     visits, startless = [], None
     if spider and not seeds:
+        from shoal.worker.spiders import first_visits
+
         try:
             visits = asyncio.run(first_visits(spiders.classes[spider]))
         except InvalidInput as error:
@@ -134,16 +148,15 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     )  # fmt: skip
     policy = Policy(
         seeds=tuple(seeds[:1000]), reach=typed["scope"], allow=typed["allow"], deny=typed["deny"],
+        deny_extensions=typed["deny_extension"],
         follow=not typed["no_follow"], max_bytes=typed["max_bytes"] or 0, timeout_seconds=typed["timeout"],
         user_agent=typed["user_agent"], headers=_headers(typed["header"]), cookie=typed["cookie"], auth=typed["auth"],
         ignore_robots=typed["ignore_robots"], by_address=typed["by_address"], sitemaps=typed["sitemaps"],
         traps=not typed["no_traps"],
-        files=_files(typed["files"]), file_types=_file_types(typed["file_types"]),
+        files=_files(typed["files"]), file_types=file_types_of(typed["file_types"]),
         # Who wants no delay does not want one that follows from slow answers either.
         delay_factor=1.0 if typed["delay"] else 0.0,
-        outputs=tuple(
-            uri if uri in settings.outputs else check_output(uri) for uri in typed["out"] or ("pages.db",)
-        ),
+        outputs=_outputs(typed["out"] or ("pages.db",), settings.outputs),
     )  # fmt: skip
     limits.check()
     check(policy)
@@ -170,17 +183,25 @@ def _given(ctx: click.Context) -> frozenset[str]:
     return frozenset(FIELDS.get(name, name) for name in ctx.params if ctx.get_parameter_source(name) in said)
 
 
+def _outputs(typed: tuple[str, ...], named: Mapping[str, str]) -> tuple[str, ...]:
+    from shoal.sinks import check_output
+
+    try:
+        # One that is typed twice, in two spellings perhaps, is one.
+        return tuple(dict.fromkeys(uri if uri in named else check_output(uri) for uri in typed))
+    except SinkRefused as error:
+        raise InvalidInput(str(error)) from None
+
+
 def _files(uri: str | None) -> str:
     if uri is None:
         return ""
     from shoal.sinks.files import check_files
 
-    return str(check_files(uri))
-
-
-def _file_types(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Each may have several, with commas between them."""
-    return tuple(one.strip().lower() for text in texts for one in text.split(",") if one.strip())
+    try:
+        return str(check_files(uri))
+    except SinkRefused as error:
+        raise InvalidInput(str(error)) from None
 
 
 def _headers(lines: tuple[str, ...]) -> dict[str, str]:

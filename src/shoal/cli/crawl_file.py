@@ -5,8 +5,6 @@ Paths in it are relative to the current folder, as those that are typed. No mess
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,9 @@ def from_file(ctx: click.Context, param: click.Parameter, name: str | None) -> N
 
 
 def _read(name: str) -> dict[str, Any]:
+    # Loaded for those who have such a file.
+    import tomllib
+
     try:
         return tomllib.loads(Path(name).read_bytes().decode())
     except OSError as error:
@@ -40,6 +41,8 @@ def _checked(ctx: click.Context, name: str, found: dict[str, Any]) -> dict[str, 
         wanted = key.replace("-", "_")
         param = params.get(wanted)
         if param is None:
+            import difflib
+
             known = [other.replace("_", "-") for other in params]
             near = difflib.get_close_matches(key.replace("_", "-"), known, 1, 0.6)
             hint = f"is {near[0]} meant?" if near else f"the keys are {', '.join(known)}."

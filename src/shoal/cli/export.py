@@ -16,15 +16,15 @@ from shoal.errors import InvalidInput
 
 @click.command("export", short_help="Write the pages of an output into another one.")
 @click.option(
-    "--from", "source", metavar="URI", default="pages.db", show_default=True, shell_complete=files,
-    help="Output to read: a database, JSON lines, CSV or Parquet.",
+    "--from", "source", metavar="URI|NAME", default="pages.db", show_default=True, shell_complete=files,
+    help="Output to read, as for --out of `shoal crawl`.",
 )  # fmt: skip
 @click.option(
-    "--to", "target", metavar="URI|-", required=True, shell_complete=files,
-    help="Any output, as for --out of `shoal crawl`; csv:- for CSV on stdout.",
+    "--to", "target", metavar="URI|NAME|-", required=True, shell_complete=files,
+    help="Any output but an archive; csv:- for CSV on stdout.",
 )  # fmt: skip
 @click.option("--crawl", metavar="NAME", help="Only pages of this crawl.")
-@click.option("--items", is_flag=True, help="Of a database: what a spider found, instead of the pages.")
+@click.option("--items", is_flag=True, help="Of a database or stream: what a spider found, instead of the pages.")
 @click.option("--force", is_flag=True, help="Overwrite a file that exists.")
 def command(source: str, target: str, crawl: str | None, items: bool, force: bool) -> None:
     """Write the pages of an output into another one, also while a crawl runs.
@@ -35,9 +35,17 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
     from shoal.cli.terminal import say, warn
     from shoal.control.export import into_lines, into_output
     from shoal.control.whole_file import whole_file
+    from shoal.errors import SinkRefused
+    from shoal.sinks import check_output
 
-    kind, name = _target(target)
-    source = _source(source, name)
+    kind, name = _target(_named(target))
+    try:
+        source = _source(_named(source), name)
+        if kind == "":
+            check_output(name)
+    except SinkRefused as error:
+        # What is typed wrong is told as such.
+        raise InvalidInput(str(error)) from None
     if kind == "":
         hear = lambda text: warn(text) if text else None  # noqa: E731
         count = asyncio.run(into_output(source, name, hear, crawl=crawl, items=items))
@@ -50,6 +58,14 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
     say(f"Exported {count:,} row{'' if count == 1 else 's'}.")
 
 
+def _named(text: str) -> str:
+    """What a name stands for in [outputs] of shoal.toml; whatever else, as it is."""
+    from shoal.cli.options import settings_of
+    from shoal.sinks import is_name
+
+    return settings_of({}).outputs.get(text, text) if is_name(text) else text
+
+
 def _source(text: str, target: str) -> str:
     """What to read, if it is there. A file of no known ending is one of SQLite."""
     from shoal.errors import SinkRefused
@@ -57,11 +73,13 @@ def _source(text: str, target: str) -> str:
 
     try:
         if not is_local(text):
+            if text == target:
+                raise click.UsageError("--from and --to are the same output.")
             return text
     except SinkRefused:
         if not Path(text).is_file():
             raise
-        text = f"sqlite:{text}"
+        text = f"{'warc' if text.lower().endswith(('.warc', '.warc.gz')) else 'sqlite'}:{text}"
     named = text if Path(text).exists() else text.partition(":")[2] or text
     path = Path(named)
     if not path.exists():
@@ -74,6 +92,7 @@ def _source(text: str, target: str) -> str:
 
 def _target(text: str) -> tuple[str, str]:
     """jsonl or csv and the path of the file, - for standard output; '' and the URI for what a sink has to write."""
+    from shoal.settings import masked
     from shoal.sinks import KINDS, Place
 
     scheme, colon, rest = text.partition(":")
@@ -81,10 +100,12 @@ def _target(text: str) -> tuple[str, str]:
         return "jsonl", "-"
     if colon and rest and scheme in ("jsonl", "csv"):
         return scheme, rest
-    for kind in KINDS:
+    kinds = [kind for kind in KINDS if kind.place is not Place.CALLER]
+    if colon and any(scheme.lower() in (kind.scheme, kind.alias) for kind in kinds):
+        return "", text
+    for kind in kinds:
         if kind.endings and text.lower().rstrip("/").endswith(kind.endings):
             return (kind.scheme if kind.scheme in ("jsonl", "csv") else ""), text
-        if colon and scheme.lower() in (kind.scheme, kind.alias):
-            return "", text
-    known = ", ".join(kind.endings[0] if kind.endings else f"{kind.scheme}://" for kind in KINDS if kind.place in Place)
-    raise click.UsageError(f"--to {text!r} is of no known kind: {known} are, or write csv:{text}.")
+    schemes = [kind.endings[0] if kind.endings else f"{kind.scheme}://" for kind in kinds if kind.scheme != "warc"]
+    shown = masked(text)
+    raise click.UsageError(f"--to {shown!r} is of no known kind: {', '.join(schemes)} are, or write csv:{shown}.")

@@ -9,13 +9,15 @@ import click
 from shoal.cli.options import Whole, existing, on_store
 from shoal.settings import Settings, masked
 
+_A_PAGE = 1000
+
 
 @click.command("failed", short_help="List the URLs that failed, or try them again.")
 @click.argument("crawl", metavar="ID")
 @click.option("--retry", is_flag=True, help="Let them be tried again.")
-@click.option("--most", metavar="N", type=Whole(1), default=1000, show_default=True, help="List at most N.")
+@click.option("--most", metavar="N", type=Whole(1), help="List at most N.  [default: all]")
 @on_store
-def command(crawl: str, retry: bool, most: int, store: str | None, folder: str | None) -> None:
+def command(crawl: str, retry: bool, most: int | None, store: str | None, folder: str | None) -> None:
     """List the URLs of a crawl that failed: reason and URL with a tab between them."""
     from shoal.cli import remote
 
@@ -27,7 +29,7 @@ def command(crawl: str, retry: bool, most: int, store: str | None, folder: str |
     asyncio.run(_failed(existing(store, folder), crawl, retry, most, flags))
 
 
-async def _failed(settings: Settings, name: str, retry: bool, most: int, flags: dict[str, str]) -> None:
+async def _failed(settings: Settings, name: str, retry: bool, most: int | None, flags: dict[str, str]) -> None:
     from shoal.cli.spiders import spider_flag
     from shoal.cli.summary import command as again
     from shoal.cli.terminal import counted, say, visible, warn
@@ -40,5 +42,11 @@ async def _failed(settings: Settings, name: str, retry: bool, most: int, flags: 
             waits = f"{counted(count, 'URL')} {'waits' if count == 1 else 'wait'} again"
             say(f"{waits}; go on with: {again(name, 'crawl', flags, spider)}")
             return
-        for visit, reason in await frontier.crawls.failed(name, most):
-            click.echo(f"{visible(reason)}\t{visible(visit.url)}")
+        place = None
+        while most is None or most > 0:
+            found, place = await frontier.crawls.failed_page(name, min(most or _A_PAGE, _A_PAGE), place)
+            for visit, reason in found:
+                click.echo(f"{visible(reason)}\t{visible(visit.url)}")
+            most = None if most is None else most - len(found)
+            if place is None:
+                break

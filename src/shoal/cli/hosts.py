@@ -3,50 +3,95 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.cli.options import Number, existing, on_store
 from shoal.settings import Settings
 
+if TYPE_CHECKING:
+    from shoal.frontier import Frontier
+
 _TIMES = ("gate_at", "backoff_until", "last_finished_at", "last_successful_at")
 _KNOWN = ("crawls_waiting", "leases", "places", "robots_known", "failures", "blocked", *_TIMES)
 
 
-@click.command("hosts", short_help="Say what is known of a host; set its delay, block it.")
-@click.argument("host")
+@click.command("hosts", short_help="List hosts; say what is known of one, set its delay, block it.")
+@click.argument("host", required=False)
 @click.option("--delay", metavar="S", type=Number(0, 86400), help="Set its delay, for all crawls.")
+@click.option("--forget-delay", is_flag=True, help="Take back the delay that was set.")
 @click.option("--block", is_flag=True, help="Ask it nothing more.")
 @click.option("--unblock", is_flag=True, help="Ask it again, and forget its failures.")
 @on_store
-def command(host: str, delay: float | None, block: bool, unblock: bool, store: str | None, folder: str | None) -> None:
-    """Say what the store knows of HOST, or change what holds for it."""
+def command(
+    host: str | None, delay: float | None, forget_delay: bool, block: bool, unblock: bool, store: str | None,
+    folder: str | None,
+) -> None:  # fmt: skip
+    """Say what the store knows of HOST, or change what holds for it. Without HOST, list those with URLs that wait."""
     if block and unblock:
         raise click.UsageError("--block and --unblock contradict each other.")
+    if delay is not None and forget_delay:
+        raise click.UsageError("--delay and --forget-delay contradict each other.")
+    changes: dict[str, Any] = {} if delay is None and not forget_delay else {"delay_seconds": delay}
+    if block or unblock:
+        changes["blocked"] = "blocked" if block else ""
+    if changes and host is None:
+        raise click.UsageError("Say which HOST is meant.")
     from shoal.cli import remote
 
     if client := remote.client_of(store):
-        remote.host(client, host, delay, block, unblock)
+        if host is None:
+            for one in client.hosts():
+                _line(one["name"], one["waiting"], one)
+        else:
+            tell(client.change_host(host, **changes) if changes else client.host(host))
         return
-    asyncio.run(_host(existing(store, folder), host, delay, block, unblock))
+    asyncio.run(_on_store(existing(store, folder), host, changes))
 
 
-async def _host(settings: Settings, name: str, delay: float | None, block: bool, unblock: bool) -> None:
+async def _on_store(settings: Settings, name: str | None, changes: dict[str, Any]) -> None:
     import msgspec
 
     from shoal.cli.terminal import warn
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
-        if delay is not None:
-            await frontier.hosts.set_delay(name, delay)
-        if block:
-            await frontier.hosts.block(name)
-        if unblock:
-            await frontier.hosts.unblock(name)
+        if name is None:
+            await _list(frontier)
+            return
+        if "delay_seconds" in changes:
+            await frontier.hosts.set_delay(name, changes["delay_seconds"])
+        if "blocked" in changes:
+            await (frontier.hosts.block(name) if changes["blocked"] else frontier.hosts.unblock(name))
         host = await frontier.hosts.get(name)
     tell(msgspec.structs.asdict(host))
+
+
+async def _list(frontier: Frontier) -> None:
+    import msgspec
+
+    from shoal.control.queues import waiting, waiting_hosts
+    from shoal.model.crawl import State
+
+    crawls = [crawl async for crawl in frontier.crawls.all() if crawl.state.open]
+    paused = [crawl.key for crawl in crawls if crawl.state is State.PAUSED]
+    spiders = {crawl.limits.spider for crawl in crawls}
+    for shard in range(frontier.shards.count):
+        for name in await waiting_hosts(frontier, shard, spiders, paused):
+            queues = await waiting(frontier, name, paused)
+            host = await frontier.hosts.get(name)
+            _line(name, sum(sum(queue.values()) for queue in queues.values()), msgspec.structs.asdict(host))
+
+
+def _line(name: str, waiting: int, host: dict[str, Any]) -> None:
+    from shoal.cli.terminal import visible
+
+    seconds = max(host["delay_seconds"] or 0.0, host["crawl_delay_seconds"], host["adaptive_delay_seconds"])
+    rests = host["backoff_until"] > time.time()
+    state = f"blocked ({host['blocked']})" if host["blocked"] else "backing off" if rests else ""
+    click.echo(f"{waiting:>11,} waiting  {seconds:>8.2f} s  {visible(name)}  {visible(state)}".rstrip())
 
 
 def tell(host: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import platform
 from functools import partial
 
 from shoal import control
+from shoal.cli.log import in_json, tell
 from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.progress import Progress
 from shoal.cli.signals import Interrupted, Signals
@@ -43,7 +44,7 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
             text = f"{counted(workers, 'worker')} of {supervisor.name} {work} on {where}. Ctrl-C ends {them}."
             say(text, event="workers.begin", workers=workers, machine=supervisor.name, store=where)
             with Progress(supervisor, where=where) as progress:
-                tender = Tender(frontier, settings, on_trouble=partial(warn, event="output.trouble"))
+                tender = Tender(frontier, settings, tell=_tell_of_crawls)
                 beside = [asyncio.create_task(_tell(progress, frontier)), asyncio.create_task(tender.run())]
                 try:
                     await signals.race(supervisor.wait())
@@ -76,6 +77,12 @@ async def _tell(progress: Progress, frontier: Frontier) -> None:
         with contextlib.suppress(StoreUnavailable, StoreHeld):
             await progress.look(frontier)
         await asyncio.sleep(1.0)
+
+
+def _tell_of_crawls(text: str, /, *, event: str, **facts: object) -> None:
+    """What happens to crawls is one worker's to notice, by chance: people who watch are told of troubles alone."""
+    if in_json() or event.endswith((".trouble", ".failed")):
+        tell(text, event=event, **facts)
 
 
 def _hear(event: Event) -> None:

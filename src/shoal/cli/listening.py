@@ -7,6 +7,7 @@ import os
 import signal
 from functools import partial
 
+from shoal.cli.log import tell
 from shoal.cli.program import FINISHED, INTERRUPTED
 from shoal.cli.terminal import counted, say, warn
 from shoal.frontier import Frontier
@@ -20,7 +21,7 @@ def run(settings: Settings, source: str) -> int:
 
 async def _run(settings: Settings, source: Source) -> int:
     async with await Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble")) as frontier:
-        bridge = Bridge(frontier, source, _tell)
+        bridge = Bridge(frontier, source, tell, settings.outputs)
         asked = False
 
         def end() -> None:
@@ -41,7 +42,3 @@ async def _run(settings: Settings, source: Source) -> int:
             event="listen.end", crawls=bridge.crawls, answers=bridge.answers, refused=bridge.buried,
         )  # fmt: skip
         return FINISHED
-
-
-def _tell(text: str, event: str) -> None:
-    (warn if event in ("listen.trouble", "listen.dead") else say)(text, event=event)

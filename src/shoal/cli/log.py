@@ -3,7 +3,8 @@
     {"time": "2026-03-01T12:00:00.123Z", "level": "info", "event": "crawl.begin", "crawl": "docs", "message": "..."}
 
 `event` is one fixed name per operation (docs/reference/commands.md lists the flags; the names are in EVENTS). Fields
-that are not known are absent. Everything outside of ASCII and every control character is escaped.
+that are not known are absent. Everything outside of ASCII and every control character is escaped. Services write JSON
+where stderr is no terminal: nobody reads along there.
 """
 
 from __future__ import annotations
@@ -17,15 +18,28 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.terminal import hidden, speak_through, speaks_plainly, write
+from shoal.cli.terminal import hidden, say, speak_through, speaks_plainly, warn, write
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EVENTS = {
     "crawl.begin": "a crawl begins or goes on",
     "crawl.progress": "how far it is, every 5 s",
-    "crawl.paused": "somebody paused it, or it is about to be",
     "crawl.waiting": "it cannot go on yet, and why",
     "crawl.end": "it ended or was paused, with its counts",
+    "crawl.submitted": "somebody asked for it; `created` is false where it was there already",
+    "crawl.seeded": "URLs were added to it",
+    "crawl.paused": "somebody paused it, or it is about to be",
+    "crawl.resumed": "somebody let it go on",
+    "crawl.stopped": "somebody stopped it for good",
+    "crawl.expired": "somebody ended it as if its time had come",
+    "crawl.retried": "its failed URLs are tried again",
+    "crawl.deleted": "what it held was freed, by somebody or after `frontier.keep_days`",
+    "crawl.trouble": "it cannot be tended, and why",
+    "host.changed": "somebody set its delay or places, blocked or unblocked it",
+    "notify.told": "whom a crawl names was told of its end",
+    "notify.failed": "that failed, and is tried again unless it is given up",
+    "request.refused": "a request to the API or a bridge was not granted, and why",
+    "request.failed": "one to the API failed, by a defect or because the store or an output is away",
     "workers.begin": "`shoal worker` has joined a store",
     "workers.progress": "what its workers did, every 5 s",
     "workers.end": "they have ended",
@@ -35,16 +49,32 @@ EVENTS = {
     "worker.trouble": "a worker waits for its store or its output",
     "store.trouble": "what is wrong with the store",
     "output.trouble": "what is wrong with an output",
+    "output.away": "a crawl waits for its output",
+    "output.back": "its output is there again, and it goes on",
+    "output.refused": "it is paused because its output cannot be used",
+    "serve.begin": "`shoal serve` answers",
+    "serve.open": "it has no tokens: whoever reaches it may do everything",
+    "serve.end": "it has ended",
     "listen.begin": "`shoal listen` has joined its source",
-    "listen.crawl": "a request has become a crawl",
-    "listen.dead": "a request was refused, and why",
     "listen.trouble": "its source or the store is away, and is waited for",
     "listen.well": "the source is heard again",
     "listen.end": "it has ended",
     "note": "anything else",
     "warning": "anything else that somebody should look at; also why a command failed",
 }
+# Those that somebody should look at.
+WARNINGS = {
+    "crawl.trouble", "listen.trouble", "notify.failed", "output.away", "output.refused", "output.trouble",
+    "request.failed", "request.refused", "serve.open", "store.trouble",
+}  # fmt: skip
 _chosen = ""
+
+
+def tell(text: str, /, *, event: str, **facts: object) -> None:
+    """What parts that know no terminal tell (shoal.control.telling)."""
+    if (trace := facts.get("trace")) and not in_json():
+        text = f"{text}\n{trace}"
+    (warn if event in WARNINGS else say)(text, event=event, **facts)
 
 
 def speak_json(text: str, level: str, event: str, fields: Mapping[str, object]) -> None:
@@ -65,16 +95,39 @@ def speak_json(text: str, level: str, event: str, fields: Mapping[str, object]) 
 
 def on_log(command: Command) -> Command:
     """--log, which holds for all that is said from its reading on."""
+    return _option("a live display on a terminal, else text", "")(command)
+
+
+def on_service_log(command: Command) -> Command:
+    """--log of a command that runs for ever: where nobody looks, a program reads."""
+    return _option("text on a terminal, else json", "json")(command)
+
+
+def _option(default: str, unseen: str) -> Callable[[Command], Command]:
+    def choose(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        global _chosen
+        _chosen = value or ("" if sys.stderr is not None and sys.stderr.isatty() else unseen)
+        speak_through(speak_json if in_json() else None)
+        if in_json():
+            _hear_libraries()
+
     return click.option(
         "--log", type=click.Choice(["text", "json"]), envvar="SHOAL_LOG", is_eager=True, expose_value=False,
-        callback=_choose, help="Plain lines, or JSON lines, on stderr.  [default: a live display on a terminal]",
-    )(command)  # fmt: skip
+        callback=choose, help=f"Plain lines, or JSON lines, on stderr.  [default: {default}]",
+    )  # fmt: skip
 
 
-def _choose(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    global _chosen
-    _chosen = value or ""
-    speak_through(speak_json if value == "json" else None)
+def _hear_libraries() -> None:
+    """What libraries log would be lines that are no JSON."""
+    import logging
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+            warn(record.getMessage(), logger=record.name, trace=trace)
+
+    logging.basicConfig(handlers=[Ear(logging.WARNING)])
+    logging.captureWarnings(True)
 
 
 def may_draw() -> bool:

@@ -12,11 +12,13 @@ import click
 
 from shoal.cli.completion import folders
 from shoal.cli.terminal import warn
-from shoal.errors import StoreRefused
+from shoal.errors import InvalidInput, StoreRefused
 from shoal.settings import Settings, load
+from shoal.settings.networks import networks_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_ON_AN_API = "submit, crawls, show, pause, resume, stop, delete, failed and hosts"
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 
 
@@ -35,7 +37,25 @@ def parse_size(text: str) -> int:
     found = _SIZE.match(text.strip())
     if found is None:
         raise click.BadParameter(f"{text!r} is not a size: write 500000, 500k, 1.5mb or 2gb.")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    size = int(float(found[1]) * _UNITS[found[2].lower()])
+    if not size:
+        raise click.BadParameter("0 is no size: leave the flag out where there is no limit.")
+    return size
+
+
+def file_types_of(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Each may have several, with commas between them."""
+    return tuple(one.strip().lower() for text in texts for one in text.split(",") if one.strip())
+
+
+def on_bodies(command: Command) -> Command:
+    """Which bodies a crawl keeps, and where."""
+    command = click.option(
+        "--file-types", metavar="TYPE", multiple=True, help="Keep only those of this type, as image/."
+    )(command)
+    return click.option(
+        "--files", metavar="URI", help="Keep the bodies of what is fetched there, in a folder or a bucket."
+    )(command)
 
 
 def on_links(command: Command) -> Command:
@@ -43,6 +63,7 @@ def on_links(command: Command) -> Command:
     flags = (
         click.option("--allow", metavar="RE", multiple=True, help="Visit only URLs that match one of these."),
         click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these."),
+        click.option("--deny-extension", metavar="EXT", multiple=True, help="Visit no URL that ends so, as zip."),
         click.option("--no-follow", is_flag=True, help="Visit the given URLs alone."),
         click.option("--sitemaps", is_flag=True, help="Visit what the sitemaps of each host list, too."),
         click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have."),
@@ -78,15 +99,16 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     loaded = load(flags=flags, environ=environ)
     for text in loaded.warnings:
         warn(text)
+    if loaded.settings.store.url.startswith(("http://", "https://")):
+        # What can do with an API has looked for one before.
+        name = click.get_current_context().info_name
+        raise InvalidInput(f"`shoal {name}` needs the store itself: on the URL of an API only {_ON_AN_API} work.")
     return loaded.settings
 
 
 def check_networks(text: str) -> None:
     """Refuse at once what every worker would refuse."""
-    if text:
-        from shoal.fetch.guard import networks_of
-
-        networks_of(text)
+    networks_of(text)
 
 
 def existing(store: str | None, folder: str | None) -> Settings:

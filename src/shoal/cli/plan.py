@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgb]?)\Z", re.IGNORECASE)
 _MOST = 10**15
+_MOST_BYTES = 10**9
+
+
+def parse_page(text: str) -> int:
+    """What a page has, in bytes; a size that no page has is a slip."""
+    if (size := parse_size(text)) > _MOST_BYTES:
+        raise click.BadParameter(f"{text!r} is no size of a page: write 40kb or 1.5mb.")
+    return size
 
 
 def parse_count(text: str) -> int:
@@ -41,7 +49,7 @@ def parse_count(text: str) -> int:
     help="Seconds a server takes to answer.",
 )  # fmt: skip
 @click.option(
-    "--page-size", metavar="N", type=parse_size, default="40kb", show_default=True, help="Bytes received for a page."
+    "--page-size", metavar="N", type=parse_page, default="40kb", show_default=True, help="Bytes received for a page."
 )
 @click.option("--workers", metavar="N", type=Whole(1, 10**6), help="Worker processes.  [default: as many as help]")
 @click.option(
@@ -119,7 +127,8 @@ def _advice(made: Plan) -> Iterator[str]:
     if made.limit == "politeness":
         yield (
             f"More than {_many(made.workers_useful, 'worker')} cannot help, nor can more machines: hosts are asked as "
-            "often as they may be; more hosts would help, or a shorter --delay where the servers are yours."
+            "often as they may be; more hosts would help"
+            + (", or a shorter --delay where the servers are yours." if made.delay_seconds else ".")
         )
     if made.limit == "store":
         yield (

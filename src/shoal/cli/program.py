@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import difflib
+import errno
 import os
 import sys
 import traceback
@@ -19,6 +19,8 @@ from shoal.cli.terminal import warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
 
 FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+# Of whatever stdout is.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # Said here and not in the modules, so that `shoal --help` need not import them.
 COMMANDS = {
     "demo": "Crawl a small site that ships with Shoal.",
@@ -32,8 +34,9 @@ COMMANDS = {
     "pause": "Pause a crawl; nothing of it is lost.",
     "resume": "Let the workers of a store go on with a paused crawl.",
     "stop": "Stop a crawl for good.",
+    "delete": "Free what an ended crawl holds in the store.",
     "failed": "List the URLs that failed, or try them again.",
-    "hosts": "Say what is known of a host; set its delay, block it.",
+    "hosts": "List hosts; say what is known of one, set its delay, block it.",
     "plan": "Reckon what a crawl would take: days, workers, memory.",
     "doctor": "Check the store and this machine.",
     "export": "Write the pages of an output into another one.",
@@ -56,8 +59,11 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and (near := difflib.get_close_matches(args[0], COMMANDS, 1)):
-            ctx.fail(f"No such command {args[0]!r}; `shoal {near[0]}` is there.")
+        if args[0] not in COMMANDS:
+            import difflib
+
+            if near := difflib.get_close_matches(args[0], COMMANDS, 1):
+                ctx.fail(f"No such command {args[0]!r}; `shoal {near[0]}` is there.")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -109,17 +115,25 @@ def _run(args: list[str] | None) -> int:
         # Whoever read our output has had enough, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:
+        _trace()
+        if error.errno not in _DISK:
+            return _defect(error)
+        warn(f"What is said here cannot be written: {error.strerror}.")
+        return FAILED
     except ShoalError as error:
         _trace()
         warn(str(error))
         return USAGE if isinstance(error, (InvalidInput, SettingsError)) else FAILED
     except Exception as error:
         _trace()
-        warn(
-            f"This is a defect of Shoal: {type(error).__name__}: {error}. "
-            "Please report it, with what SHOAL_DEBUG=1 shows."
-        )
-        return FAILED
+        return _defect(error)
+
+
+def _defect(error: Exception) -> int:
+    text = f"This is a defect of Shoal: {type(error).__name__}: {error}."
+    warn(f"{text} Please report it, with what SHOAL_DEBUG=1 shows.")
+    return FAILED
 
 
 def _trace() -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import time
-from typing import Any
 
 import click
 
 from shoal.cli.terminal import counted, say, visible
 from shoal.client import Client, is_api
+from shoal.settings import load
 
 
 def client_of(store: str | None) -> Client | None:
-    """A client, when the URL that was given, by flag or variable, is that of an API."""
-    url = store or os.environ.get("SHOAL_STORE_URL", "").strip() or os.environ.get("SHOAL_STORE", "").strip()
+    """A client, when the URL that was given, by flag or setting, is that of an API."""
+    url = store or load().settings.store.url
     return Client(url) if is_api(url) else None
 
 
@@ -37,23 +37,15 @@ def show(client: Client, name: str, as_json: bool) -> None:
 
 
 def steer(client: Client, name: str, verb: str) -> None:
-    say(f"Crawl {name} is {getattr(client, verb)(name)['state']}.")
+    # Of one that is deleted nothing is told.
+    done = getattr(client, verb)(name) or {"state": "deleted"}
+    say(f"Crawl {name} is {done['state']}.")
 
 
-def failed(client: Client, name: str, retry: bool, most: int) -> None:
+def failed(client: Client, name: str, retry: bool, most: int | None) -> None:
     if retry:
         count = client.retry(name)
         say(f"{counted(count, 'URL')} {'waits' if count == 1 else 'wait'} again.")
         return
-    for one in client.failed(name, min(most, 10_000)):
+    for one in itertools.islice(client.failed(name), most):
         click.echo(f"{visible(one['reason'])}\t{visible(one['url'])}")
-
-
-def host(client: Client, name: str, delay: float | None, block: bool, unblock: bool) -> None:
-    from shoal.cli.hosts import tell
-
-    changes: dict[str, Any] = {} if delay is None else {"delay_seconds": delay}
-    if block or unblock:
-        changes["blocked"] = "blocked" if block else ""
-    told = client.change_host(name, **changes) if changes else client.host(name)
-    tell(told)

@@ -309,7 +309,9 @@ class _Running:
             frontier, crawl, policy, total=total, seconds=time.monotonic() - self.began_mono, resumed=resumed
         )
         if crawl.state.open:
-            what = "is paused" if crawl.state is State.PAUSED else "goes on with other workers"
+            what = "is paused"
+            if crawl.state is not State.PAUSED:
+                what = "goes on with other workers" if await self.others(frontier) else "is interrupted"
             why = "All workers have ended: c" if over == "gone" else "C"
             again = self.command(self.name, spider=self.job.spider)
             text = f"{why}rawl {self.name} {what}. Resume it with: {again}"
@@ -326,11 +328,14 @@ class _Running:
 
     async def pause(self, frontier: Frontier) -> None:
         try:
-            crawl = await frontier.crawls.get(self.name)
-            if crawl.state is State.RUNNING:
-                await frontier.crawls.pause(self.name)
-        except ShoalError as error:
-            warn(f"The crawl could not be paused: {error}", event="store.trouble", crawl=self.name)
+            # Somebody waits for the end; a store that is full or away may take long to say so.
+            async with asyncio.timeout(self.job.settings.worker.grace_seconds):
+                crawl = await frontier.crawls.get(self.name)
+                if crawl.state is State.RUNNING:
+                    await frontier.crawls.pause(self.name)
+        except (ShoalError, TimeoutError) as error:
+            why = str(error) or "the store takes too long."
+            warn(f"The crawl could not be paused: {why}", event="store.trouble", crawl=self.name)
 
     async def others(self, frontier: Frontier) -> set[str]:
         """Workers on the store that are not ours: by their locks, or where there are none by their heartbeats."""

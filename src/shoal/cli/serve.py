@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.log import on_service_log
 from shoal.cli.options import Whole, on_store, settings_of, store_flags
 
 
@@ -15,6 +16,7 @@ from shoal.cli.options import Whole, on_store, settings_of, store_flags
     "--make-token", metavar="ROLE[:APP]", help="Print a new token, and its line for shoal.toml; serve nothing."
 )
 @click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be told of ends.")
+@on_service_log
 def command(
     store: str | None, folder: str | None, host: str | None, port: int | None, make_token: str | None,
     allow_network: tuple[str, ...],
@@ -22,7 +24,8 @@ def command(
     """Serve the HTTP API: crawls as jobs, hosts, workers, metrics. /openapi.json describes it."""
     from importlib.util import find_spec
 
-    from shoal.cli.terminal import say, warn
+    from shoal.cli.log import tell
+    from shoal.cli.terminal import lines_of, write
     from shoal.errors import SettingsError
 
     if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
@@ -32,7 +35,9 @@ def command(
 
         token, line = make(make_token)
         click.echo(token)
-        say(f'Keep it: it is not shown again. For the server, put into its shoal.toml:\n[tokens]\nNAME = "{line}"')
+        text = f'Keep it: it is not shown again. For the server, put into its shoal.toml:\n[tokens]\nNAME = "{line}"'
+        # For whoever made it, and no event of a service.
+        write(lines_of(text, "info"))
         return
     import uvloop
 
@@ -41,4 +46,4 @@ def command(
     flags = store_flags(store, folder) | {
         "api.host": host, "api.port": port, "fetch.allow_networks": ",".join(allow_network) or None,
     }  # fmt: skip
-    uvloop.run(run(settings_of(flags), say=lambda text: say(text) if text.startswith("Serving") else warn(text)))
+    uvloop.run(run(settings_of(flags), tell=tell))

@@ -1,4 +1,4 @@
-"""Which spiders a command's workers have: those that were typed and no others, else all that are registered."""
+"""Which spiders a command's workers have: those that were typed, or all that are registered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.settings import Settings
-from shoal.spider import Spider, installed, load, load_all, name_of
+from shoal.spider import Spider, installed, load, load_all, name_of, unique
 from shoal.worker.conduct import CALLER
 
 
@@ -19,17 +19,19 @@ class Chosen(NamedTuple):
     plain: bool
 
 
-def choose(typed: Sequence[str], settings: Settings) -> Chosen:
-    """Spiders are loaded here, too: what is wrong with one is said before anything starts."""
+def choose(typed: Sequence[str], settings: Settings, *, alone: bool = True) -> Chosen:
+    """The typed ones first, and `alone` or before those that are registered.
+
+    Spiders are loaded here, too: what is wrong with one is said before anything starts.
+    """
     registered = {**installed(), **settings.spiders}
     if not typed:
         return Chosen(registered, load_all(registered), plain=True)
-    references = {}
-    for text in typed:
-        if text in registered:
-            references[text] = registered[text]
-        else:
-            references[name_of(load(text))] = _absolute(text)
+    references = unique(
+        (text, registered[text]) if text in registered else (name_of(load(text)), _absolute(text)) for text in typed
+    )
+    if not alone:
+        references |= {name: reference for name, reference in registered.items() if name not in references}
     return Chosen(references, load_all(references), plain=False)
 
 

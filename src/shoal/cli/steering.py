@@ -1,4 +1,4 @@
-"""Pausing, resuming and stopping: the state of a crawl, changed from outside."""
+"""Pausing, resuming, stopping and deleting: the state of a crawl, changed from outside."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 from shoal.cli.spiders import spider_flag
 from shoal.cli.summary import command
 from shoal.cli.terminal import say, warn
+from shoal.control.deleting import delete
 from shoal.frontier import Frontier
 from shoal.settings import Settings
 
@@ -17,6 +18,10 @@ def steer(settings: Settings, crawl: str, verb: str) -> None:
 
 async def _steer(settings: Settings, name: str, verb: str) -> None:
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
+        if verb == "delete":
+            await delete(frontier, name)
+            say(f"Crawl {name} is deleted.")
+            return
         crawl = await getattr(frontier.crawls, verb)(name)
         say(f"Crawl {name} is {crawl.state.value}.")
         if verb == "resume" and not await frontier.workers.alive():

@@ -11,11 +11,14 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import Number, Whole, on_links, on_store, settings_of, store_flags
+from shoal.cli.options import Number, Whole, file_types_of, on_bodies, on_links, on_store, settings_of, store_flags
 from shoal.errors import InvalidInput, InvalidLimit
 
 # Flags whose name is not that of the request's field.
-_FIELDS = {"per_host": "places", "delay": "delay_seconds", "timeout": "timeout_seconds", "out": "outputs"}
+_FIELDS = {
+    "per_host": "places", "delay": "delay_seconds", "timeout": "timeout_seconds", "out": "outputs",
+    "deny_extension": "deny_extensions",
+}  # fmt: skip
 
 
 @click.command("submit", short_help="Hand a crawl to the workers of a store, and print its id.")
@@ -31,6 +34,7 @@ _FIELDS = {"per_host": "places", "delay": "delay_seconds", "timeout": "timeout_s
 @click.option("--expires", metavar="S", type=Number(1), help="End it after so many seconds.")
 @click.option("--delay", metavar="S", type=Number(0, 86400), help="Seconds between requests to a host.")
 @click.option("--per-host", metavar="N", type=Whole(1, 32), help="Requests open at once to one host.")
+@click.option("--by-address", is_flag=True, help="All names of one address are one host: they share a server.")
 @click.option("--timeout", metavar="S", type=Number(0.1, 3600), help="Seconds one request may take.")
 @click.option("--user-agent", metavar="UA", help="Who we say we are.")
 @click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="Send this header, too.")
@@ -39,6 +43,7 @@ _FIELDS = {"per_host": "places", "delay": "delay_seconds", "timeout": "timeout_s
 @click.option(
     "--out", metavar="URI|NAME", multiple=True, help="Output, or the name of one the workers have.  [default: default]"
 )
+@on_bodies
 @click.option("--notify", metavar="URL", help="Tell this URL of the end.")
 @click.option("--attribute", metavar="NAME=VALUE", multiple=True, help="Given back with the crawl and its records.")
 @click.option("--ignore-robots", is_flag=True, help="Do not ask for robots.txt: for your own sites.")
@@ -108,6 +113,8 @@ def _asked(typed: dict[str, Any]) -> dict[str, Any]:
             asked[field] = False
     if "expires" in asked:
         asked["expires_at"] = time.time() + asked.pop("expires")
+    if "file_types" in asked:
+        asked["file_types"] = file_types_of(asked["file_types"])
     if "header" in asked:
         asked["headers"] = dict(_pair(line, ":", "header") for line in asked.pop("header"))
     if "attribute" in asked:

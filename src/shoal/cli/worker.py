@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.log import on_log
+from shoal.cli.log import on_service_log
 from shoal.cli.options import Whole, check_networks, on_store, settings_of, store_flags
 
 
@@ -17,7 +17,7 @@ from shoal.cli.options import Whole, check_networks, on_store, settings_of, stor
 @click.option("--workers", metavar="N", type=Whole(1, 1000), help="Worker processes.  [default: cores]")
 @click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be asked.")
 @click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
-@on_log
+@on_service_log
 def command(
     store: str | None, folder: str | None, spider: tuple[str, ...], workers: int | None,
     allow_network: tuple[str, ...], proxy: str | None,

@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from shoal.control.queues import hosts_of
-from shoal.errors import InvalidInput, UnknownCrawl
+from shoal.errors import CrawlEnded, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model.crawl import Crawl
+from shoal.model.crawl import Crawl, State
 
 # An answer is for people and programs that read it whole.
 MOST_DOMAINS = 1000
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.@-]")
+# Digits of the hash.
+_APART = 16
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,26 +42,53 @@ def cluster_name(appid: str, crawlid: str) -> str:
     if name == f"{appid}:{crawlid}" and len(name) <= 128:
         return name
     told_apart = hashlib.sha256(f"{appid}\0{crawlid}".encode(errors="surrogatepass")).hexdigest()
-    return f"{name[:100]}-{told_apart[:16]}"
+    return f"{name[:100]}-{told_apart[:_APART]}"
+
+
+def app_of(appid: str) -> str:
+    """The application here of one there."""
+    return _FOREIGN.sub("-", appid)[:64]
+
+
+def spider_of(spiderid: str | None) -> str:
+    """Its usual spider, `link`, is what Shoal does without one."""
+    return "" if spiderid in (None, "", "link") else str(spiderid)
 
 
 async def act(frontier: Frontier, action: Action) -> dict[str, Any]:
     """Do it, and say what came of it as Scrapy Cluster would."""
-    if action.action == "info":
-        return await (_about_crawl(frontier, action) if action.crawlid else _about_app(frontier, action))
     if not action.crawlid:
-        raise InvalidInput(f"The action {action.action} has no crawlid: say which crawl is meant.")
+        return await _act_on_app(frontier, action)
     crawl = await _named(frontier, action)
+    if action.action == "info":
+        return await _about_crawl(frontier, action, crawl)
+    counted = await _end(frontier, crawl, action.action)
+    done = {"action": "stop", "total_purged": counted} if action.action == "stop" else {
+        "action": "expired", "total_expired": counted
+    }  # fmt: skip
+    return {**await _head(frontier, action, crawl.limits.spider), "crawlid": action.crawlid, **done}
+
+
+async def _act_on_app(frontier: Frontier, action: Action) -> dict[str, Any]:
+    """Without a crawl, all open ones of an application and a spider are meant."""
+    if action.action == "info":
+        return await _about_app(frontier, action)
+    if action.action == "expire":
+        raise InvalidInput("The action expire has no crawlid: say which crawl is meant.")
+    ended = [await _end(frontier, crawl, "stop") async for crawl in _of_app(frontier, action)]
+    head = await _head(frontier, action, spider_of(action.spiderid))
+    return {**head, "action": "stop", "total_purged": sum(ended)}
+
+
+async def _end(frontier: Frontier, crawl: Crawl, how: str) -> int:
+    """End a crawl that is open; returns how many URLs waited."""
+    if not crawl.state.open:
+        return 0
     left = await frontier.crawls.count(crawl.id)
-    if action.action == "stop":
-        if crawl.state.open:
-            await frontier.crawls.stop(crawl.id)
-        counted = {"action": "stop", "total_purged": left.waiting + left.later if crawl.state.open else 0}
-    else:
-        if crawl.state.open:
-            await expire_now(frontier, crawl.id)
-        counted = {"action": "expired", "total_expired": left.waiting + left.later if crawl.state.open else 0}
-    return {**await _head(frontier, action), "crawlid": action.crawlid, **counted}
+    # It may have ended meanwhile.
+    with contextlib.suppress(CrawlEnded):
+        await (frontier.crawls.stop(crawl.id) if how == "stop" else expire_now(frontier, crawl.id))
+    return left.waiting + left.later
 
 
 async def expire_now(frontier: Frontier, crawl_id: str) -> Crawl:
@@ -77,26 +107,34 @@ async def store_seconds(frontier: Frontier) -> float:
 async def _named(frontier: Frontier, action: Action) -> Crawl:
     """The crawl that is meant: one that came from there, or one of ours that belongs to the application."""
     wanted = action.crawlid or ""
-    try:
-        return await frontier.crawls.get(cluster_name(action.appid, wanted))
-    except UnknownCrawl:
+    for name in (cluster_name(action.appid, wanted), wanted):
         with contextlib.suppress(UnknownCrawl, InvalidInput):
-            crawl = await frontier.crawls.get(wanted)
-            if crawl.spec.get("app") == action.appid:
+            crawl = await frontier.crawls.get(name)
+            # Whoever asks for a crawl chooses its name: that it begins with the application's proves nothing.
+            mine = crawl.spec.get("app") == app_of(action.appid) and crawl.state is not State.DELETED
+            if mine and action.spiderid in (None, "", crawl.limits.spider or "link"):
                 return crawl
-    raise UnknownCrawl(f"Application {action.appid!r} has no crawl {wanted!r} in this store.")
+    of = f" of spider {action.spiderid!r}" if action.spiderid else ""
+    raise UnknownCrawl(f"Application {action.appid!r} has no crawl {wanted!r}{of} in this store.")
 
 
-async def _head(frontier: Frontier, action: Action) -> dict[str, Any]:
+async def _of_app(frontier: Frontier, action: Action) -> AsyncIterator[Crawl]:
+    """The open crawls of an application and a spider."""
+    async for crawl in frontier.crawls.all():
+        wanted = crawl.spec.get("app") == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
+        if wanted and crawl.state.open and not crawl.parent:
+            yield crawl
+
+
+async def _head(frontier: Frontier, action: Action, spider: str) -> dict[str, Any]:
     return {
         "server_time": int(await store_seconds(frontier)), "appid": action.appid, "uuid": action.uuid,
-        "spiderid": action.spiderid or "link",
+        "spiderid": spider or "link",
     }  # fmt: skip
 
 
-async def _about_crawl(frontier: Frontier, action: Action) -> dict[str, Any]:
-    crawl = await _named(frontier, action)
-    head, told = await _head(frontier, action), await _told(frontier, crawl)
+async def _about_crawl(frontier: Frontier, action: Action, crawl: Crawl) -> dict[str, Any]:
+    head, told = await _head(frontier, action, crawl.limits.spider), await _told(frontier, crawl)
     expires = {"expires": told["expires"]} if "expires" in told else {}
     return {
         **head, "crawlid": action.crawlid, "total_pending": told["total"],
@@ -105,15 +143,21 @@ async def _about_crawl(frontier: Frontier, action: Action) -> dict[str, Any]:
 
 
 async def _about_app(frontier: Frontier, action: Action) -> dict[str, Any]:
-    told: dict[str, dict[str, Any]] = {}
-    async for crawl in frontier.crawls.all():
-        if crawl.state.open and crawl.spec.get("app") == action.appid and not crawl.parent:
-            told[crawl.id.removeprefix(f"{action.appid}:")] = await _told(frontier, crawl)
+    told = {
+        _crawlid(action.appid, crawl.id): await _told(frontier, crawl) async for crawl in _of_app(frontier, action)
+    }  # fmt: skip
     names = {domain for one in told.values() for domain in one["domains"]}
     return {
-        **await _head(frontier, action), "total_pending": sum(one["total"] for one in told.values()),
+        **await _head(frontier, action, spider_of(action.spiderid)),
+        "total_pending": sum(one["total"] for one in told.values()),
         "total_domains": len(names), "total_crawlids": len(told), "crawlids": told,
     }  # fmt: skip
+
+
+def _crawlid(appid: str, crawl_id: str) -> str:
+    """What a crawl is called there; by its id here where that is not known. Actions take either."""
+    name = crawl_id.partition(":")[2]
+    return next((one for one in (name, name[: -_APART - 1]) if cluster_name(appid, one) == crawl_id), crawl_id)
 
 
 async def _told(frontier: Frontier, crawl: Crawl) -> dict[str, Any]:

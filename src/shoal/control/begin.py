@@ -99,6 +99,7 @@ async def begin(
             how = How.RESUMED
     else:
         how = How.RESUMED
+    check_takes_seeds(crawl)
     kept = Policy.of(crawl.spec)
     differs = _differing(given, crawl.limits, kept, limits, policy) if how is How.RESUMED else ()
     if crawl.state is State.FINISHED and not again:
@@ -115,6 +116,15 @@ async def begin(
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)
     return Begun(crawl=crawl, policy=kept, how=how, seeds_added=added.new, differs=differs)
+
+
+def check_takes_seeds(crawl: Crawl) -> None:
+    """Refuse URLs for a crawl of Scrapy's: its processes could not tell which callback they are for."""
+    if "scrapy" in crawl.spec:
+        raise InvalidInput(
+            f"Crawl {crawl.id!r} is one of Scrapy's, whose URLs come from its spider alone; push them to the key that "
+            "a RedisSpider reads, or begin a crawl of another name."
+        )
 
 
 def check(policy: Policy) -> None:
@@ -138,5 +148,6 @@ def _differing(
         field
         for was, wanted in pairs
         for field in was.__struct_fields__
-        if field in given and getattr(was, field) != getattr(wanted, field)
+        # Seeds are added, whenever they come.
+        if field in given and field != "seeds" and getattr(was, field) != getattr(wanted, field)
     )

@@ -64,7 +64,10 @@ async def waiting_for(frontier: Frontier, crawl: Crawl) -> tuple[str, ...]:
     for part in parts:
         # A part that has nothing to do needs nobody.
         if part.limits.spider not in have and (await frontier.crawls.count(part.id)).waiting:
-            missing.append(f"waiting: no worker has spider {part.limits.spider}")
+            # The spider of a Scrapy project has a name that only its processes know.
+            theirs = "scrapy" in part.spec
+            lacks = "no Scrapy process works at it" if theirs else f"no worker has spider {part.limits.spider}"
+            missing.append(f"waiting: {lacks}")
     return tuple(missing)
 
 

@@ -1,24 +1,26 @@
 """Records of one output into another: read back, and written as a crawl would have written them.
 
-What is read is the state of one moment where the output is a database; a crawl may write it meanwhile. A database keeps
-one row of a key, so the same export again changes nothing there. Files are made whole or not at all.
+What is read is the state of one moment where the output is a database; a crawl may write it meanwhile. Of a stream,
+where a record may be twice, the last of each key counts. A database keeps one row of a key, so the same export again
+changes nothing there. Files are made whole or not at all.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Collection, Sequence
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import BinaryIO
 
-from shoal.errors import InvalidInput, SinkRefused
-from shoal.model.record import Item, Record
+from shoal.errors import InvalidInput, SinkUnavailable, UnknownCrawl
+from shoal.model.record import Capture, Item, Record
 from shoal.settings import masked
-from shoal.sinks import Key, check_output, gather, has_parts, open_sink, takes
+from shoal.sinks import Key, Place, check_output, gather, has_parts, open_sink, takes
 from shoal.sinks.packing import packer
-from shoal.sinks.reading import read
+from shoal.sinks.reading import in_batches, kind_of, read
 from shoal.sinks.row import Row, encodable
 
 
@@ -33,9 +35,9 @@ async def into_lines(
     def put(data: bytes) -> None:
         file.write(pack.compress(data) if pack else data)
 
-    async with aclosing(read(source, crawl=crawl, items=items)) as batches:
-        async for records in batches:
-            for record in records:
+    async with aclosing(records(source, crawl=crawl, items=items)) as batches:
+        async for batch in batches:
+            for record in batch:
                 if line is None:
                     head, line = _lines(kind, items=isinstance(record, Item))
                     put(head)
@@ -43,7 +45,7 @@ async def into_lines(
                     put(line(record))
                 except UnicodeEncodeError:
                     put(line(encodable(record)))
-            count += len(records)
+            count += len(batch)
     if line is None:
         put(_lines(kind, items=items)[0])
     if pack:
@@ -58,26 +60,81 @@ async def into_output(
     """Write into a database, which is added to, or a folder of files, which must be new. Returns how many."""
     target = check_output(target)
     _check_new(target)
-    batches = read(source, crawl=crawl, items=items)
-    # The first batch says what there is: an output holds pages or items, and a source that cannot be read makes none.
-    first: Sequence[Row] = await anext(batches, [])
-    spider = items or any(isinstance(record, Item) for record in first)
-    if (Item if spider else Record) not in takes(target, spider=spider):
-        raise SinkRefused(f"The output {masked(target)} keeps other things than {'items' if spider else 'pages'}.")
-    sink = open_sink(target, worker=f"export-{os.getpid()}", on_trouble=on_trouble, spider=spider)
+    if Capture in takes(target, spider=False):
+        raise InvalidInput(
+            f"The output {target} is an archive of answers, which other outputs do not have; name another."
+        )
     count = 0
-    try:
-        await sink.open()
-        while first:
-            await sink.write(first, b"")
-            await sink.settle(())
-            count += len(first)
-            first = await anext(batches, [])
-    finally:
-        await sink.close()
-        await batches.aclose()
+    async with aclosing(records(source, crawl=crawl, items=items)) as batches:
+        # The first batch says what there is: an output holds pages or items; a source that cannot be read makes none.
+        batch: Sequence[Row] = await anext(batches, [])
+        spider = items or any(isinstance(record, Item) for record in batch)
+        sink = open_sink(target, worker=f"export-{os.getpid()}", on_trouble=on_trouble, spider=spider)
+        try:
+            await sink.open()
+            while batch:
+                await sink.write(batch, b"")
+                await sink.settle(())
+                count += len(batch)
+                batch = await anext(batches, [])
+        finally:
+            await sink.close()
     await gather(target, live=(), replay=_settled, spider=spider)
     return count
+
+
+async def records(source: str, *, crawl: str | None = None, items: bool = False) -> AsyncGenerator[Sequence[Row], None]:
+    """Batches of what an output has, of whichever kind it is."""
+    kind, where = kind_of(source)
+    if kind.scheme == "warc":
+        if items:
+            raise InvalidInput(f"The archive {where} has answers and no items; leave --items out.")
+        archived = importlib.import_module("shoal.control.archived")
+        async with aclosing(in_batches(archived.pages(Path(where), crawl))) as found:
+            async for rows in found:
+                yield [row for _, row in rows]
+    elif kind.scheme in ("amqp", "amqps"):
+        raise InvalidInput(f"The output {masked(source)} cannot be read back: an exchange keeps nothing; name another.")
+    elif kind.place is Place.STREAM:
+        async with aclosing(_once(kind.scheme, str(where), crawl, items=items)) as batches:
+            async for batch in batches:
+                yield batch
+    else:
+        async with aclosing(read(source, crawl=crawl, items=items)) as batches:
+            async for batch in batches:
+                yield batch
+
+
+async def _once(scheme: str, uri: str, crawl: str | None, *, items: bool) -> AsyncGenerator[Sequence[Row], None]:
+    """The records of a stream, put into a database for a while: it keeps one of a key, whatever their number."""
+    streams = importlib.import_module("shoal.sinks.reading_streams")
+    with tempfile.TemporaryDirectory(prefix="shoal-export-") as folder:
+        kept = f"sqlite:{folder}/records.db"
+        pages = False
+
+        def fail(text: str) -> None:
+            if text:
+                raise SinkUnavailable(
+                    f"The folder {folder}, where the records of a stream are kept meanwhile, cannot be written; set "
+                    "TMPDIR to one with more room."
+                )
+
+        sink = open_sink(kept, worker="export", on_trouble=fail, spider=True)
+        try:
+            await sink.open()
+            async with aclosing(streams.read(scheme, uri)) as batches:
+                async for batch in batches:
+                    pages = pages or any(isinstance(record, Record) for record in batch)
+                    await sink.write(batch, b"")
+        finally:
+            await sink.close()
+        # Without pages it is a stream of items, as a file would be a file of items.
+        try:
+            async with aclosing(read(kept, crawl=crawl, items=items or not pages)) as rows:
+                async for found in rows:
+                    yield found
+        except UnknownCrawl:
+            raise UnknownCrawl(f"The output {masked(uri)} has nothing of crawl {crawl!r}.") from None
 
 
 def _check_new(target: str) -> None:

@@ -14,7 +14,6 @@ import asyncio
 import platform
 import random
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -22,11 +21,12 @@ from shoal.control.actions import store_seconds
 from shoal.control.describe import describe
 from shoal.control.feeding import any_under_way
 from shoal.control.gathering import gather_outputs, is_gathered
+from shoal.control.telling import Tell, untold
 from shoal.errors import FetchError, InvalidInput, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier
 from shoal.frontier.keys import prefix
-from shoal.model.crawl import Crawl, State
+from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, State
 from shoal.settings import Settings
 
 _ROUND_SECONDS, _ASIDE_SECONDS, _LOCK_MS = 0.5, 3.0, 5000
@@ -34,6 +34,8 @@ _ROUND_SECONDS, _ASIDE_SECONDS, _LOCK_MS = 0.5, 3.0, 5000
 _AGAIN_SECONDS = 30.0
 # A crawl that stands still is looked at less and less often.
 _MOST_SECONDS = 5.0
+# A worker says every ten seconds which crawls it has paused.
+_ORPHANED_LOOKS = 3
 # Pages a second that a fleet might make: what is left takes at least that long.
 _FASTEST = 2000
 # Whoever created a crawl adds its seeds next, unless it died.
@@ -41,6 +43,8 @@ _SEEDLESS_SECONDS = 60.0
 _NOTIFY_SECONDS, _NOTIFY_TRIES, _NOTIFY_LATE_SECONDS, _NOTIFY_AT_ONCE = 10.0, 5, 86400.0, 20
 # Workers close their parts some seconds after the last page.
 _GATHER_SECONDS = 60.0
+# An end that this tender did not see is told if it was not long ago.
+_TOLD_LATE_SECONDS = 30.0
 
 
 class _Known(msgspec.Struct):
@@ -51,19 +55,20 @@ class _Known(msgspec.Struct):
     ended: int = -1
     told: bool = False
     telling: bool = False
+    orphaned: int = 0
     tries: int = 0
+    # What was told of it last: that it is open, why it waits, or that it has ended.
+    shown: str = ""
 
 
 class Tender:
     """`asyncio.create_task(Tender(frontier, settings).run())`; cancel it to end it."""
 
-    def __init__(
-        self, frontier: Frontier, settings: Settings, *, on_trouble: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, frontier: Frontier, settings: Settings, *, tell: Tell = untold) -> None:
         self._frontier = frontier
         self._settings = settings
         self._machine = platform.node()
-        self._on_trouble = on_trouble or (lambda sentence: None)
+        self._tell = tell
         self._said = ""
         self._known: dict[str, _Known] = {}
         self._lock = prefix(frontier.shards.namespace, "store") + "tender"
@@ -83,7 +88,7 @@ class Tender:
                     pause = _ROUND_SECONDS if chosen else _ASIDE_SECONDS
                     self._said = ""
                 except ShoalError as error:
-                    self._say(str(error))
+                    self._say(str(error), event="store.trouble")
                     pause = _ASIDE_SECONDS
                 await asyncio.sleep(pause * random.uniform(0.9, 1.1))
         finally:
@@ -118,7 +123,7 @@ class Tender:
                 raise
             except ShoalError as error:
                 # One crawl that is not as it should be keeps nobody from tending the others.
-                self._say(f"Crawl {crawl_id} is not tended: {error}")
+                self._say(f"Crawl {crawl_id} is not tended: {error}", event="crawl.trouble", crawl=crawl_id)
                 known.next_mono = now + _AGAIN_SECONDS
 
     async def _tend(self, crawl: Crawl, known: _Known) -> float:
@@ -126,8 +131,11 @@ class Tender:
         if "outputs" not in crawl.spec or crawl.parent:
             return _AGAIN_SECONDS
         if crawl.state is State.RUNNING and not await self._finish(crawl, known):
+            self._show(crawl, known)
             return known.pause_seconds
         if crawl.state is State.PAUSED:
+            self._show(crawl, known)
+            await self._go_on(crawl, known)
             return _MOST_SECONDS
         if crawl.state is State.DELETED:
             return 1e9
@@ -137,14 +145,54 @@ class Tender:
         if crawl.state.open:
             return _ROUND_SECONDS
         ago = await store_seconds(self._frontier) - crawl.ended_at
+        await self._show_end(crawl, known, ago)
         keep = self._settings.frontier.keep_days * 86400
         if keep and crawl.ended_at and ago > keep:
             await self._frontier.crawls.delete(crawl.id)
+            text = f"Crawl {crawl.id} was deleted: it ended {self._settings.frontier.keep_days:g} days ago."
+            self._tell(text, event="crawl.deleted", crawl=crawl.id, app=_app(crawl), why="keep_days")
             return 1e9
         if not known.told:
             await self._notify(crawl, known, ago)
             return float(2**known.tries) if not known.told else _AGAIN_SECONDS
         return _AGAIN_SECONDS
+
+    def _show(self, crawl: Crawl, known: _Known) -> None:
+        """Tell of an open crawl that an output of it is away, back or of no use; workers may be on other machines."""
+        before = known.shown
+        facts = {"crawl": crawl.id, "app": _app(crawl)}
+        if crawl.state is State.RUNNING:
+            known.shown = "running"
+            if before == OUTPUT_AWAY:
+                self._tell(f"Crawl {crawl.id} goes on: its output is back.", event="output.back", **facts)
+        elif crawl.why != before and crawl.why in (OUTPUT_AWAY, OUTPUT_REFUSED):
+            known.shown = crawl.why
+            if crawl.why == OUTPUT_AWAY:
+                self._tell(f"Crawl {crawl.id} is paused: its output is away.", event="output.away", **facts)
+            else:
+                self._tell(f"Crawl {crawl.id} is paused: its output cannot be used.", event="output.refused", **facts)
+
+    async def _show_end(self, crawl: Crawl, known: _Known, ago: float) -> None:
+        before, known.shown = known.shown, "ended"
+        if before != "ended" and (before or ago < _TOLD_LATE_SECONDS):
+            counts = await self._frontier.crawls.count(crawl.id)
+            self._tell(
+                f"Crawl {crawl.id} has ended: {crawl.why or crawl.state.value}.", event="crawl.end", crawl=crawl.id,
+                app=_app(crawl), state=crawl.state.value, why=crawl.why, pages=counts.stored, open=counts.open,
+                failed=counts.failed, excluded=counts.excluded,
+            )  # fmt: skip
+
+    async def _go_on(self, crawl: Crawl, known: _Known) -> None:
+        """Take a pause back whose worker is gone: the next one looks whether the output is there."""
+        if crawl.why != OUTPUT_AWAY:
+            known.orphaned = 0
+            return
+        alive = await self._frontier.workers.alive()
+        waits = any(crawl.id in paused for one in alive if isinstance(paused := one.info.get("paused"), list))
+        known.orphaned = 0 if waits else known.orphaned + 1
+        if known.orphaned > _ORPHANED_LOOKS:
+            known.orphaned = 0
+            await self._frontier.crawls.resume(crawl.id, OUTPUT_AWAY)
 
     async def _finish(self, crawl: Crawl, known: _Known) -> bool:
         counts = await self._frontier.crawls.count(crawl.id)
@@ -171,22 +219,32 @@ class Tender:
             known.told = True
         elif not known.telling and len(self._telling) < _NOTIFY_AT_ONCE:
             known.telling = True
-            task = asyncio.create_task(self._tell(crawl, known, url))
+            task = asyncio.create_task(self._inform(crawl, known, url))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
-    async def _tell(self, crawl: Crawl, known: _Known, url: str) -> None:
+    async def _inform(self, crawl: Crawl, known: _Known, url: str) -> None:
         known.tries += 1
+        facts = {"crawl": crawl.id, "app": _app(crawl), "tries": known.tries}
         try:
-            if await self._post(crawl, url) or known.tries >= _NOTIFY_TRIES:
+            hindrance = await self._post(crawl, url)
+            last = known.tries >= _NOTIFY_TRIES
+            if not hindrance or last:
                 await self._frontier.crawls.tally(crawl.id, notified=1)
                 known.told = True
+            if not hindrance:
+                self._tell(f"The end of crawl {crawl.id} was told.", event="notify.told", **facts)
+            else:
+                text = f"The end of crawl {crawl.id} could not be told: {hindrance}{'; given up' if last else ''}."
+                self._tell(text, event="notify.failed", why=hindrance, given_up=last, **facts)
         except ShoalError as error:
-            self._say(f"The end of crawl {crawl.id} could not be told: {error}")
+            text = f"The end of crawl {crawl.id} could not be told: {error}"
+            self._say(text, event="crawl.trouble", crawl=crawl.id)
         finally:
             known.telling = False
 
-    async def _post(self, crawl: Crawl, url: str) -> bool:
+    async def _post(self, crawl: Crawl, url: str) -> str:
+        """'' when it was heard, else why not. The URL may hold a key: of what went wrong only the kind is told."""
         described = await describe(self._frontier, crawl)
         body = {
             "id": crawl.id, "state": crawl.state.value, "why": crawl.why, "app": crawl.spec.get("app", ""),
@@ -200,11 +258,10 @@ class Tender:
             # The same guard as for pages: a notification must not reach what a page may not.
             self._fetcher = Fetcher(self._settings.fetch)
         try:
-            return (await self._fetcher.fetch(request)).status < 300
+            status = (await self._fetcher.fetch(request)).status
         except (FetchError, InvalidInput) as error:
-            # The URL may hold a key: of what went wrong only the kind is told.
-            self._say(f"The end of crawl {crawl.id} could not be told: {getattr(error, 'reason', 'it is no URL')}.")
-            return False
+            return str(getattr(error, "reason", "it is no URL"))
+        return "" if status < 300 else f"status {status}"
 
     async def _gather(self, crawl: Crawl, known: _Known) -> None:
         """Make visible what workers have written into files of this machine, until some time after the end."""
@@ -218,7 +275,7 @@ class Tender:
         if not is_gathered(crawl, named=self._settings.outputs):
             live = {worker.name for worker in await self._frontier.workers.alive()}
             for text in await gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
-                self._say(text)
+                self._say(text, event="output.trouble", crawl=crawl.id)
 
     async def _ids(self) -> list[str]:
         found = []
@@ -240,8 +297,12 @@ class Tender:
         await ask("PEXPIRE", self._lock, _LOCK_MS, key=self._lock)
         return True
 
-    def _say(self, sentence: str) -> None:
+    def _say(self, sentence: str, *, event: str, crawl: str = "") -> None:
         """Once, however often it happens."""
         if sentence != self._said:
             self._said = sentence
-            self._on_trouble(sentence)
+            self._tell(sentence, event=event, crawl=crawl)
+
+
+def _app(crawl: Crawl) -> str:
+    return str(crawl.spec.get("app", ""))

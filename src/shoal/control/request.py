@@ -15,21 +15,23 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from shoal.control.actions import Action, cluster_name
+from shoal.control.actions import Action, app_of, cluster_name, spider_of, store_seconds
 from shoal.control.begin import check, seed_url
-from shoal.errors import CrawlExists, InvalidInput, InvalidLimit
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import ranges
-from shoal.model.crawl import Crawl, Limits
+from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.policy import DEFAULT_USER_AGENT, Policy
 from shoal.model.visit import Visit
 from shoal.sinks import check_output, is_name
+from shoal.sinks.files import check_files
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import domain_of
 
 MAX_REQUEST_BYTES = 4_000_000
 MAX_SEEDS = 50_000
 _KEPT_SEEDS = 1000
+_REOPENINGS = 5
 _APP = re.compile(r"[A-Za-z0-9_.@-]{0,64}\Z")
 
 Texts = tuple[str, ...]
@@ -41,7 +43,9 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `name` is the crawl's id, for ever; without one it gets one. The same request again changes nothing.
     An output is a URI, or the name of one in `[outputs]` of the workers' shoal.toml, which keeps its password there.
-    With `joins`, the seeds are added to the crawl of that name if it is open, whatever its rules are.
+    Without one, what the service's own shoal.toml names `default` is meant; where it names none, the crawl is refused.
+    With `joins`, the seeds are added to the crawl of that name, whatever its rules are; one that is finished because
+    nothing was left is opened again.
     """
 
     seeds: Annotated[Texts, Meta(min_length=1, max_length=MAX_SEEDS, description="URLs to begin with.")]
@@ -71,6 +75,9 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cookie: Annotated[str, Meta(max_length=8192)] = ""
     auth: Annotated[str, Meta(max_length=1024)] = ""
     outputs: Annotated[Texts, Meta(max_length=20, description="URIs, or names of the workers' [outputs].")] = ()
+    files: Annotated[str, Meta(max_length=2048, description="Keep bodies there: a folder, or s3://BUCKET/PREFIX.")] = ""
+    file_types: Annotated[Texts, Meta(max_length=100, description="Keep only bodies of these, as in image/.")] = ()
+    by_address: Annotated[bool, Meta(description="All names of one address are one host.")] = False
     notify: Annotated[str, Meta(max_length=2048, description="URL that is told of the end by a POST.")] = ""
     attributes: Annotated[dict[str, Any], Meta(description="Given back with the crawl and its records.")] = {}
     ignore_robots: bool = False
@@ -144,7 +151,10 @@ def settle(request: CrawlRequest, *, machine: str = "") -> Settled:
         # Who wants no delay does not want one that follows from slow answers either.
         delay_factor=1.0 if request.delay_seconds else 0.0,
         user_agent=request.user_agent, headers=request.headers, cookie=request.cookie, auth=request.auth,
-        ignore_robots=request.ignore_robots, outputs=tuple(_output(one) for one in request.outputs),
+        ignore_robots=request.ignore_robots, by_address=request.by_address,
+        files=check_files(request.files) if request.files else "",
+        file_types=tuple(one.strip().lower() for one in request.file_types),
+        outputs=tuple(_output(one) for one in request.outputs),
         machine=machine, app=request.app, attributes=request.attributes, notify=_notify(request.notify),
     )  # fmt: skip
     limits.check()
@@ -155,10 +165,18 @@ def settle(request: CrawlRequest, *, machine: str = "") -> Settled:
 
 
 def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) -> CrawlRequest:
-    """The request with its own outputs, or with the one that is named `default`: pages must not go nowhere unasked."""
+    """The request with its own outputs, or with the one that is named `default`: pages must not go nowhere unasked.
+
+    `named` are those of the settings here. Without any, names are left to the workers, who may know more.
+    """
+    for output in request.outputs:
+        if named and is_name(output) and output not in named:
+            raise InvalidInput(f"There is no output {output!r}; there are {', '.join(sorted(named))}.")
     if not request.outputs:
         if "default" not in named:
-            raise InvalidInput(f"Say where the pages go, as with {as_in}.")
+            raise InvalidInput(
+                f"Say where the pages go, as with {as_in}, or name an output `default` in [outputs] of shoal.toml."
+            )
         request = msgspec.structs.replace(request, outputs=("default",))
     return request
 
@@ -168,20 +186,47 @@ async def submit(frontier: Frontier, request: CrawlRequest, *, machine: str = ""
     wanted = settle(request, machine=machine)
     created = True
     try:
-        await frontier.crawls.create(wanted.name, wanted.limits, wanted.policy.spec())
+        await _create(frontier, wanted)
     except CrawlExists:
         crawl = await frontier.crawls.get(wanted.name)
-        if not (_same(crawl, wanted) or (request.joins and _may_join(crawl, wanted))):
+        same = _same(crawl, wanted)
+        if not (same or (request.joins and _may_join(crawl, wanted))):
             raise
-        if not crawl.state.open:
+        if not crawl.state.open and (same or not _was_done(crawl)):
             return Submitted(id=wanted.name, created=False)
         created = False
     if created:
         # It belongs to no command that could be interrupted.
         await frontier.crawls.tally(wanted.name, submitted=1)
     # Also when it was there: whoever created it may have died before this.
-    await frontier.add(wanted.name, [Visit(url=url, found="seed") for url in wanted.urls])
+    await _add(frontier, wanted, joins=request.joins)
     return Submitted(id=wanted.name, created=created)
+
+
+async def _create(frontier: Frontier, wanted: Settled) -> None:
+    if 0 < wanted.limits.expires_at <= await store_seconds(frontier):
+        # It would ask for nothing, and its id would be used up. What came before may come again.
+        try:
+            await frontier.crawls.get(wanted.name)
+        except UnknownCrawl:
+            raise InvalidInput("The time at which the crawl is to end is past: send a later one, or none.") from None
+    await frontier.crawls.create(wanted.name, wanted.limits, wanted.policy.spec())
+
+
+async def _add(frontier: Frontier, wanted: Settled, *, joins: bool) -> None:
+    visits = [Visit(url=url, found="seed") for url in wanted.urls]
+    for _ in range(_REOPENINGS):
+        try:
+            await frontier.add(wanted.name, visits)
+            return
+        except CrawlEnded:
+            crawl = await frontier.crawls.get(wanted.name)
+            if not joins or not (crawl.state is State.RUNNING or _was_done(crawl)):
+                raise
+        # Whoever tends crawls may find that nothing is left before the URLs are there: then it is opened once more.
+        # One that runs at home and not yet in every shard is brought there.
+        await frontier.crawls.resume(wanted.name)
+    await frontier.add(wanted.name, visits)
 
 
 def _same(crawl: Crawl, wanted: Settled) -> bool:
@@ -194,10 +239,15 @@ def _same(crawl: Crawl, wanted: Settled) -> bool:
 
 
 def _may_join(crawl: Crawl, wanted: Settled) -> bool:
-    """Of one that has ended, only what it had already: a message that came twice."""
+    """Of one that was ended, only what it had already: a message that came twice."""
     if crawl.spec.get("app", "") != wanted.policy.app:
         return False
-    return crawl.state.open or set(wanted.urls) <= set(crawl.spec.get("seeds", ()))
+    return crawl.state.open or _was_done(crawl) or set(wanted.urls) <= set(crawl.spec.get("seeds", ()))
+
+
+def _was_done(crawl: Crawl) -> bool:
+    """Whether it ended because nothing was left, and not by a person or a limit."""
+    return crawl.state is State.FINISHED and crawl.why == "finished"
 
 
 def _translated(asked: _ClusterCrawl) -> CrawlRequest:
@@ -205,8 +255,8 @@ def _translated(asked: _ClusterCrawl) -> CrawlRequest:
     priority = 1 if asked.priority is None else asked.priority
     domains = [domain.strip().lower().strip(".") for domain in asked.allowed_domains or ()]
     return CrawlRequest(
-        seeds=(asked.url,), name=cluster_name(asked.appid, asked.crawlid), app=_plain(asked.appid),
-        spider="" if asked.spiderid in (None, "", "link") else str(asked.spiderid),
+        seeds=(asked.url,), name=cluster_name(asked.appid, asked.crawlid), app=app_of(asked.appid),
+        spider=spider_of(asked.spiderid),
         scope="domain" if domains else "any", domains=tuple(domains), allow=_allowed(domains, asked.allow_regex or []),
         deny=tuple(asked.deny_regex or ()), deny_extensions=tuple(asked.deny_extensions or ()),
         # Its 1 to 100 in our 0 to 10: what has the usual 1 comes in the usual order.
@@ -244,10 +294,6 @@ def _notify(url: str) -> str:
     if target.scheme not in ("http", "https"):
         raise InvalidInput("notify is not a URL that begins with http:// or https://.")
     return target.url
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.@-]", "-", text)[:64]
 
 
 def _made(url: str) -> str:

@@ -194,7 +194,7 @@ class Fetcher:
             )
         if not transfer.head:
             origin.forget()
-        return fetch_error(url, code, text, transfer.curl)
+        return fetch_error(url, code, text, transfer.curl, proxied=bool(self._settings.proxy))
 
     def _header_lines(self, headers: tuple[tuple[str, str], ...]) -> list[bytes]:
         """The request's headers as lines. A crawl sends the same again and again: the same list means no change."""

@@ -21,7 +21,7 @@ _E_TOO_LARGE = 100
 _FAULTS: dict[int, tuple[Fault, str]] = {
     pycurl.E_UNSUPPORTED_PROTOCOL: (Fault.MALFORMED, "not http"),
     pycurl.E_URL_MALFORMAT: (Fault.ABORTED, "bad url"),
-    pycurl.E_COULDNT_RESOLVE_PROXY: (Fault.UNRESOLVED, "proxy unresolved"),
+    pycurl.E_COULDNT_RESOLVE_PROXY: (Fault.PROXY, "proxy unresolved"),
     pycurl.E_COULDNT_RESOLVE_HOST: (Fault.UNRESOLVED, "unresolved"),
     pycurl.E_COULDNT_CONNECT: (Fault.REFUSED, "refused"),
     _E_WEIRD_SERVER_REPLY: (Fault.MALFORMED, "bad header"),
@@ -42,7 +42,7 @@ _FAULTS: dict[int, tuple[Fault, str]] = {
     pycurl.E_BAD_CONTENT_ENCODING: (Fault.MALFORMED, "bad coding"),
     pycurl.E_FILESIZE_EXCEEDED: (Fault.TOO_LARGE, "too large"),
     _E_HTTP2_STREAM: (Fault.RESET, "http/2 stream"),
-    _E_PROXY: (Fault.REFUSED, "proxy"),
+    _E_PROXY: (Fault.PROXY, "proxy"),
     _E_TOO_LARGE: (Fault.TOO_LARGE, "headers too large"),
 }
 
@@ -53,6 +53,7 @@ _TEXTS: tuple[tuple[int, str, Fault, str], ...] = (
     (pycurl.E_OPERATION_TIMEDOUT, "too slow", Fault.TIMED_OUT, "too slow"),
     (pycurl.E_RECV_ERROR, "chunk", Fault.MALFORMED, "bad chunk"),
     (pycurl.E_COULDNT_CONNECT, "CONNECT", Fault.REFUSED, "proxy"),
+    (pycurl.E_COULDNT_CONNECT, "response 407", Fault.PROXY, "proxy wants a login"),
     (pycurl.E_RECV_ERROR, "eof while reading", Fault.TRUNCATED, "truncated"),
     (pycurl.E_RECV_ERROR, "response headers", Fault.TOO_LARGE, "headers too large"),
     (pycurl.E_SSL_CONNECT_ERROR, "reset by peer", Fault.RESET, "reset"),
@@ -72,9 +73,12 @@ _CERTIFICATES = {
 }
 
 
-def fetch_error(url: str, code: int, text: str, curl: pycurl.Curl) -> FetchError:
+def fetch_error(url: str, code: int, text: str, curl: pycurl.Curl, *, proxied: bool = False) -> FetchError:
     """The error of a transfer that ended with this code."""
     fault, reason = _FAULTS.get(code, (Fault.MALFORMED, "malformed"))
+    if proxied and code == pycurl.E_COULDNT_CONNECT:
+        # Nobody else is connected to. What it could not reach itself it says in an answer, whose text is told below.
+        fault, reason = Fault.PROXY, "proxy refused"
     for only, part, other, name in _TEXTS:
         if code == only and part in text:
             fault, reason = other, name

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 
-from shoal.errors import SettingsError
+from shoal.settings.networks import networks_of
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -61,20 +61,6 @@ _DAEMONS = frozenset(
 )  # fmt: skip
 _PORTS = _BROWSERS | _DAEMONS
 _FTP_PORTS = _PORTS - {21}
-
-
-def networks_of(text: str) -> tuple[_Network, ...]:
-    """The networks of a setting, between commas."""
-    found = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        try:
-            found.append(ipaddress.ip_network(part))
-        except ValueError as error:
-            raise SettingsError(
-                f"fetch.allow_networks has {part[:60]!r}, which is not a network ({error}): write 10.1.0.0/16, "
-                f"127.0.0.1 or fd00::/8, with commas between them."
-            ) from None
-    return tuple(found)
 
 
 def wrapped(address: _Address) -> ipaddress.IPv4Address | None:

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, StoreCorrupt, UnknownCrawl
-from shoal.frontier import entry
+from shoal.frontier import entry, freeing
+from shoal.frontier.failures import Place, failures
 from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
@@ -134,12 +135,13 @@ class Crawls:
                     found += [branch.id] if branch.parent == crawl_id else []
         return found
 
-    async def pause(self, crawl_id: str) -> Crawl:
-        """No further visit is leased; what is leased may end."""
-        return await self._change_all(crawl_id, State.PAUSED)
+    async def pause(self, crawl_id: str, why: str = "") -> Crawl:
+        """No further visit is leased; what is leased may end. With a reason, one that is paused stays as it is."""
+        return await self._change_all(crawl_id, State.PAUSED, why=why)
 
-    async def resume(self, crawl_id: str) -> Crawl:
-        return await self._change_all(crawl_id, State.RUNNING)
+    async def resume(self, crawl_id: str, why: str = "") -> Crawl:
+        """Go on; with a reason, only if that is what the crawl is paused for."""
+        return await self._change_all(crawl_id, State.RUNNING, why=why)
 
     async def stop(self, crawl_id: str, why: str = "stopped") -> Crawl:
         """What waits ends as excluded; what is leased may end; nothing more is admitted."""
@@ -147,11 +149,15 @@ class Crawls:
 
     async def expire(self, crawl_id: str, at_seconds: float) -> Crawl:
         """End the crawl at this moment of the store's clock (seconds since 1970); 0 takes that back."""
+        return await self.relimit(crawl_id, expires_at=at_seconds)
+
+    async def relimit(self, crawl_id: str, **changed: float | str) -> Crawl:
+        """Other limits by their names, for its branches too. Not max_pages: its allowance may be given out."""
         crawl = await self.get(crawl_id)
-        limits = msgspec.structs.replace(crawl.limits, expires_at=at_seconds)
+        limits = msgspec.structs.replace(crawl.limits, **changed)
         limits.check()
         for branch in await self.branches(crawl_id):
-            await self.expire(branch, at_seconds)
+            await self.relimit(branch, **changed)
         return await self._change(crawl_id, crawl.state, spec=packed(limits, crawl.spec))
 
     async def delete(self, crawl_id: str) -> None:
@@ -159,6 +165,8 @@ class Crawls:
         crawl = await self.get(crawl_id)
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
+        if not crawl.parent:
+            await freeing.note(self._shards, crawl_id, await self.count(crawl_id))
         for branch in await self.branches(crawl_id):
             # Who ended the crawl may have died before its branches were ended.
             with contextlib.suppress(CrawlEnded):
@@ -167,13 +175,7 @@ class Crawls:
         if crawl.state is State.EXPIRED:
             crawl = await self._at_home(crawl_id, State.EXPIRED, "expired", b"")
         await self._bring(crawl, crawl.why)
-        for shard in range(self._shards.count):
-            stage, rank = b"ready", 0
-            while stage != b"done":
-                _, stage, rank = await self._shards.call("purge", shard, (crawl.key, stage, rank))
-            more = 1
-            while more:
-                more = (await self._shards.call("sweep", shard, ()))[1]
+        await freeing.purge(self._shards, crawl.key)
         await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", ""))
         self._forget(crawl)
 
@@ -197,8 +199,7 @@ class Crawls:
         its links before, so the sums cannot meet too early. So it is with branches, which are looked up each time.
         """
         ended = sum(sum(reply[7:10]) for reply in await self._count_all(crawl_id))
-        admitted = sum(reply[3] for reply in await self._count_all(crawl_id))
-        return bool(admitted == ended)
+        return bool(ended == sum(reply[3] for reply in await self._count_all(crawl_id)))
 
     async def finish(self, crawl_id: str) -> bool:
         """Close a crawl that is finished; False, and it goes on, when it is not (any more). True if it had ended."""
@@ -245,26 +246,23 @@ class Crawls:
 
     async def failed(self, crawl_id: str, most: int = 100) -> list[tuple[Visit, str]]:
         """Failed visits with their reasons, oldest first in each shard."""
-        crawl = await self.known(crawl_id)
+        return (await self.failed_page(crawl_id, most))[0]
+
+    async def failed_page(
+        self, crawl_id: str, most: int, behind: Place | None = None
+    ) -> tuple[list[tuple[Visit, str]], Place | None]:
+        """Failed visits behind a place, and the place behind the last of them; None when there are no more."""
         found: list[tuple[Visit, str]] = []
-        for prefix in self._shards.prefixes:
-            if len(found) >= most:
-                break
-            key = f"{prefix}failed:{crawl.key}"
-            for line in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
-                head, _, entry_bytes = line.partition(b"\n")
-                found.append(entry.failed(head, entry_bytes, crawl=crawl_id))
-            index = f"{prefix}fi:{crawl.key}"
-            flat = await self._shards.store.command("HGETALL", index, key=index)
-            for number, head in zip(flat[::2], flat[1::2], strict=True):
-                if not number.isdigit() or len(found) >= most:
-                    continue
-                key = f"{prefix}fq:{crawl.key}:{int(number)}"
-                for entry_bytes in await self._shards.store.command("LRANGE", key, 0, most - len(found) - 1, key=key):
-                    found.append(entry.failed(head, entry_bytes, crawl=crawl_id))
-        for branch in await self.branches(crawl_id):
-            found += await self.failed(branch, most - len(found)) if len(found) < most else []
-        return found
+        last = behind = behind or Place(crawl_id)
+        # In the order of their names: one that was deleted meanwhile is passed.
+        for name in [name for name in await self._family(crawl_id) if name >= behind.crawl]:
+            begin = behind if name == behind.crawl else Place(name)
+            async for place, visit, reason in failures(self._shards, await self.known(name), begin, most + 1):
+                if len(found) == most:
+                    return found, last
+                found.append((visit, reason))
+                last = place
+        return found, None
 
     async def forget(self, crawl_id: str, urls: Iterable[str], *, passed: int = 0) -> int:
         """These URLs may be visited again when they are added again. Returns how many were known.
@@ -327,10 +325,12 @@ class Crawls:
 
     async def _change_all(self, crawl_id: str, state: State, *, why: str = "") -> Crawl:
         crawl = await self._change(crawl_id, state, why=why)
+        if crawl.state is not state:
+            return crawl
         for branch in await self.branches(crawl_id):
-            # A branch may have ended before the others, by a limit.
+            # A branch may have ended before the others, by a limit. Whether it goes on is a matter of its crawl alone.
             with contextlib.suppress(CrawlEnded):
-                await self._change(branch, state, why=why)
+                await self._change(branch, state, why="" if state.open else why)
         return crawl
 
     async def _change(self, crawl_id: str, state: State, *, why: str = "", spec: bytes = b"") -> Crawl:

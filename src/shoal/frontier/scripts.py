@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from shoal.store import Script
 
@@ -33,21 +33,23 @@ class Status(IntEnum):
 
 _INCLUDE = re.compile(r"^--include (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_LUA = Path(__file__).parent / "lua"
+_CODES = ", ".join(f"{status.name} = {status.value}" for status in Status)
+_PRELUDE = f"local S = {{{_CODES}}}\nlocal SCHEMA = '{SCHEMA}'\n"
 
 
 @cache
 def script(name: str) -> Script:
-    lua = resources.files("shoal.frontier") / "lua"
-    source = (lua / f"{name}.lua").read_text()
-
     def included(match: re.Match[str]) -> str:
-        return "\n".join((lua / "shared" / f"{part}.lua").read_text() for part in match[1].split())
+        return "\n".join(_source(f"shared/{part}") for part in match[1].split())
 
-    codes = ", ".join(f"{status.name} = {status.value}" for status in Status)
-    prelude = f"local S = {{{codes}}}\nlocal SCHEMA = '{SCHEMA}'\n"
-    return Script(name, prelude + _COMMENT.sub("", _INCLUDE.sub(included, source)))
+    return Script(name, _PRELUDE + _COMMENT.sub("", _INCLUDE.sub(included, _source(name))))
+
+
+@cache
+def _source(name: str) -> str:
+    return (_LUA / f"{name}.lua").read_text()
 
 
 def names() -> list[str]:
-    lua = resources.files("shoal.frontier") / "lua"
-    return sorted(entry.name[:-4] for entry in lua.iterdir() if entry.name.endswith(".lua"))
+    return sorted(path.stem for path in _LUA.glob("*.lua"))

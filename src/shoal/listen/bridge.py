@@ -2,7 +2,7 @@
 
 A message is done only after its crawl is stored, its action answered, or itself buried with the reason. Whatever fails
 before that brings it again. A request without a name is named after its place in the source, so that it too is one
-crawl when it comes again. Senders are not known here: what is for administrators, and files, they cannot ask for.
+crawl when it comes again. Senders are not known here: what is for administrators they cannot ask for.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from shoal.control.actions import Action, act
-from shoal.control.request import MAX_REQUEST_BYTES, CrawlRequest, parse, submit
+from shoal.control.request import MAX_REQUEST_BYTES, CrawlRequest, parse, submit, with_output
+from shoal.control.telling import Tell, tell_action
 from shoal.errors import (
     InvalidInput,
     ShoalError,
@@ -31,7 +32,7 @@ from shoal.errors import (
 )
 from shoal.frontier import Frontier
 from shoal.listen.source import Away, Message, Source
-from shoal.sinks import is_local, is_name
+from shoal.sinks import is_name
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
@@ -50,13 +51,14 @@ class Letter(NamedTuple):
 
 
 class Bridge:
-    """`tell` gets a sentence for people and the event it belongs to."""
+    """`tell` gets what happens. `outputs` are those that the settings name."""
 
-    def __init__(self, frontier: Frontier, source: Source, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, frontier: Frontier, source: Source, tell: Tell, outputs: Collection[str] = ()) -> None:
         self.crawls = self.answers = self.buried = 0
         self._frontier = frontier
         self._source = source
         self._tell = tell
+        self._outputs = outputs
         self._stop = asyncio.Event()
         self._said_mono: float | None = None
 
@@ -120,7 +122,7 @@ class Bridge:
         if isinstance(outcome, str):
             await self._source.bury(letter.message, outcome)
             self.buried += 1
-            self._tell(f"a request was refused: {outcome}", "listen.dead")
+            self._refused(letter.asked, outcome)
         elif outcome:
             await self._source.answer(letter.message, letter.place, msgspec.json.encode(outcome))
             self.answers += 1
@@ -130,34 +132,48 @@ class Bridge:
             raise InvalidInput(
                 "The request sets ignore_robots: only an administrator of the store can, by the command."
             )
-        for output in request.outputs:
-            if not is_name(output) and is_local(output):
-                raise InvalidInput(
-                    f"The output {output!r} is a file: name one of the workers' [outputs], or an address of a server."
-                )
+        if request.files or not all(map(is_name, request.outputs)):
+            # Without what was sent: it may hold a password.
+            raise InvalidInput("An output is not the name of one in [outputs]: only an administrator can give others.")
+        request = with_output(request, self._outputs, as_in='"outputs": ["NAME"] in the request')
         if not request.name and message.id:
             request = msgspec.structs.replace(request, name=_name(message))
         submitted = await submit(self._frontier, request)
-        if submitted.created:
-            self.crawls += 1
-            self._tell(f"crawl {submitted.id} was submitted", "listen.crawl")
+        self.crawls += submitted.created
+        self._tell(
+            f"crawl {submitted.id} was submitted{'' if submitted.created else ' again'}", event="crawl.submitted",
+            crawl=submitted.id, app=request.app, seeds=len(request.seeds), source=self._source.shown,
+            created=submitted.created,
+        )  # fmt: skip
 
     async def _act(self, action: Action) -> dict[str, Any]:
         try:
-            return await act(self._frontier, action)
+            answer = await act(self._frontier, action)
+            await tell_action(self._tell, self._frontier, action, source=self._source.shown)
+            return answer
         except (UnknownCrawl, InvalidInput) as error:
+            self._refused(action, str(error))
             return {**msgspec.to_builtins(action), "error": str(error)}
+
+    def _refused(self, asked: CrawlRequest | Action | str, why: str) -> None:
+        crawl = app = ""
+        if isinstance(asked, CrawlRequest):
+            crawl, app = asked.name, asked.app
+        elif isinstance(asked, Action):
+            crawl, app = asked.crawlid or "", asked.appid
+        text = f"a request was refused: {why}"
+        self._tell(text, event="request.refused", crawl=crawl, app=app, source=self._source.shown)
 
     def _trouble(self, sentence: str) -> None:
         now = time.monotonic()
         if self._said_mono is None or now - self._said_mono >= SAY_EVERY_SECONDS:
             self._said_mono = now
-            self._tell(sentence, "listen.trouble")
+            self._tell(sentence, event="listen.trouble")
 
     def _well(self) -> None:
         if self._said_mono is not None:
             self._said_mono = None
-            self._tell(f"source {self._source.shown} is heard again", "listen.well")
+            self._tell(f"source {self._source.shown} is heard again", event="listen.well")
 
     async def _rest(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -29,6 +29,9 @@ class State(StrEnum):
         return self in (State.RUNNING, State.PAUSED)
 
 
+# Why workers pause a crawl; it goes on by itself when the output that was away is back.
+OUTPUT_AWAY, OUTPUT_REFUSED = "output away", "output refused"
+
 STATES = {state.code: state for state in State}
 
 

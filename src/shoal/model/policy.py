@@ -74,6 +74,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for kind in self.links:
             if kind not in LINK_KINDS:
                 raise InvalidLimit(f"links has {kind!r}: it may have {', '.join(LINK_KINDS)}.")
+        for kind in self.file_types:
+            if "/" not in kind:
+                raise InvalidLimit(f"file_types has {kind!r:.80}, no content type: write image/ or application/pdf.")
+        if self.file_types and not self.files:
+            raise InvalidLimit("file_types says which bodies are kept: say by files where that is, too.")
+        if self.auth and ":" not in self.auth:
+            raise InvalidLimit("auth has no colon between user and password.")
         for name, value in (("user_agent", self.user_agent), ("cookie", self.cookie), ("auth", self.auth)):
             _header(name, value)
         for name, value in self.headers.items():

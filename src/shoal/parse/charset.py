@@ -8,7 +8,6 @@ windows-1252. Must not know tags beyond what the prescan needs; `encodings.py` k
 from __future__ import annotations
 
 import codecs
-import html
 import re
 
 from shoal.parse.encodings import CODECS, encoding_of
@@ -186,7 +185,12 @@ def _declared(attributes: dict[bytes, bytes]) -> str:
 
 def _usable(label: bytes) -> str:
     text = label.decode("latin-1")
-    name = encoding_of(html.unescape(text) if "&" in text else text)
+    if "&" in text:
+        # Loads a table of two thousand entities, and nobody escapes a charset.
+        import html
+
+        text = html.unescape(text)
+    name = encoding_of(text)
     # The declaration was read as ASCII, so it cannot be UTF-16.
     if name in ("utf-16le", "utf-16be"):
         return "utf-8"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import msgspec
 
@@ -108,6 +107,9 @@ def _read(pieces: list[str]) -> Directives:
 
 def _date(pieces: list[str]) -> float:
     """RFC 822, RFC 850 or ISO 8601, as seconds since 1970; 0 for what is none of them."""
+    # Loads much, and hardly a page has a date.
+    from email.utils import parsedate_to_datetime
+
     text = ",".join(pieces).strip()
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:

@@ -23,13 +23,14 @@ class Fault(StrEnum):
     TIMED_OUT = "timed out"
     TRUNCATED = "truncated"
     MALFORMED = "malformed"
-    # These are our own decisions. The host did nothing wrong.
+    # These are our own matters. The host did nothing wrong.
+    PROXY = "proxy"
     FORBIDDEN_ADDRESS = "forbidden address"
     TOO_LARGE = "too large"
     ABORTED = "aborted"
 
 
-_OURS = frozenset((Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED))
+_OURS = frozenset((Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED))
 
 
 class Failure(StrEnum):

@@ -5,9 +5,6 @@ Owns the numbers, not the waiting: the gap counts from the end of a request, and
 
 from __future__ import annotations
 
-import calendar
-from email.utils import parsedate_tz
-
 # The most that a slow answer alone may cause; a delay that a person configured is never cut.
 MAX_ADAPTIVE_SECONDS = 300.0
 MAX_RETRY_AFTER_SECONDS = 86_400.0
@@ -59,6 +56,10 @@ def http_date(text: str) -> float | None:
     """Any of the three forms of RFC 9110 5.6.7, in seconds since 1970."""
     if len(text) > _MAX_DATE_CHARACTERS or not text.isascii():
         return None
+    # Loads much, and few hosts ever send one that is read.
+    import calendar
+    from email.utils import parsedate_tz
+
     try:
         parsed = parsedate_tz(text)
     except (ValueError, TypeError, IndexError, OverflowError):

@@ -1,18 +1,21 @@
 """A Scrapy request as bytes, and back: msgpack, never pickle. Owns what a request may carry and how it is written.
 
 Callbacks are stored by their name in the spider. Classes are found among those that are loaded: nothing is imported
-and nothing is called because the store says so, but for classes of requests and items.
+and nothing is called because the store says so, but for classes of requests and items, and scrapy-playwright's
+PageMethod by that one name.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import importlib
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from itemadapter import ItemAdapter
@@ -22,11 +25,14 @@ from scrapy.http.request import NO_CALLBACK
 from shoal.errors import InvalidVisit, StoreCorrupt
 from shoal.scrapy.place import SLOT
 
-_OF_ONE_DOWNLOAD = frozenset(("download_latency", "download_slot", "autothrottle_dont_adjust_delay"))
+_OF_ONE_DOWNLOAD = frozenset(("download_latency", "autothrottle_dont_adjust_delay"))
 _PLAIN = (str, bytes, bool, float, type(None))
 _NO_CALLBACK = "!none"
 _FIELDS = "__dataclass_fields__"
 _WIDEST = 2**63
+# What is nested deeper cannot be read back everywhere; what contains itself has no end.
+_DEEPEST = 100
+_PAGE_METHOD = ("scrapy_playwright.page", "PageMethod")
 
 
 class _Kind(IntEnum):
@@ -44,6 +50,9 @@ class _Kind(IntEnum):
     DECIMAL = 10
     UUID = 11
     ITEM = 12
+    RANGE = 13
+    NAMED_TUPLE = 14
+    PAGE_METHOD = 15
 
 
 class Packed(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -52,9 +61,10 @@ class Packed(msgspec.Struct, array_like=True, omit_defaults=True):
     version: int = 1
     callback: str = ""
     errback: str = ""
-    meta: dict[str, Any] = {}
+    # A dict, as an extension where a name is not text.
+    meta: Any = {}
     headers: dict[bytes, list[bytes]] = {}
-    cb_kwargs: dict[str, Any] = {}
+    cb_kwargs: Any = {}
     priority: int = 0
     dont_filter: bool = False
     # None where they are those of the visit.
@@ -81,10 +91,24 @@ def pack(request: Request, spider: Spider, *, known: tuple[str, str, bytes], jar
     url, method, body = known
     meta = request.meta
     if "download_latency" in meta or meta.get("download_slot") == SLOT:
-        # Copied from a response: it says how that one was downloaded, and nothing of this one.
-        meta = {name: value for name, value in meta.items() if name not in _OF_ONE_DOWNLOAD}
+        # Copied from a response: it says how that one was downloaded, and nothing of this one. So does a slot that a
+        # downloader has named, ours or Scrapy's; another was chosen by the project.
+        slots = (SLOT, urlsplit(request.url).hostname)
+        meta = {
+            name: value for name, value in meta.items()
+            if name not in _OF_ONE_DOWNLOAD and (name != "download_slot" or value not in slots)
+        }  # fmt: skip
+    try:
+        return _encode(_packed(request, spider, meta, url, method, body, jar))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidVisit(f"{request} carries what cannot be stored: {error}.") from None
+
+
+def _packed(
+    request: Request, spider: Spider, meta: dict[str, Any], url: str, method: str, body: bytes, jar: list[Any]
+) -> Packed:
     kind = type(request)
-    packed = Packed(
+    return Packed(
         callback=_name(request.callback, spider, "callback"),
         errback=_name(request.errback, spider, "errback"),
         meta=_portable(meta, "meta"),
@@ -98,16 +122,12 @@ def pack(request: Request, spider: Spider, *, known: tuple[str, str, bytes], jar
         cookies=_portable(request.cookies or None, "cookies"),
         encoding=request.encoding,
         flags=_portable(list(request.flags), "flags"),
-        kind="" if kind is Request else f"{kind.__module__}.{kind.__qualname__}",
+        kind="" if kind is Request else _path(kind),
         more={
             name: _portable(getattr(request, name), name) for name in kind.attributes if name not in _OWN
         },
         jar=jar,
     )  # fmt: skip
-    try:
-        return _encode(packed)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidVisit(f"{request} carries what cannot be stored: {error}.") from None
 
 
 def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple[Request, list[Any]]:
@@ -115,7 +135,7 @@ def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple
     url, method, body = known
     try:
         packed = _decode(data)
-        kind = _class(packed.kind, Request) if packed.kind else Request
+        kind = _request_class(packed.kind) if packed.kind else Request
         more = {name: value for name, value in packed.more.items() if name in kind.attributes}
         request = kind(
             url if packed.url is None else packed.url,
@@ -135,7 +155,7 @@ def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple
 
 def from_dict(fields: dict[str, Any], spider: Spider) -> Request:
     """The request of what `Request.to_dict` made, with classes and methods found as in `unpack`."""
-    kind: Any = _class(fields["_class"], Request) if "_class" in fields else Request
+    kind: Any = _request_class(fields["_class"]) if "_class" in fields else Request
     given = {name: value for name, value in fields.items() if name in kind.attributes}
     for name in ("callback", "errback"):
         given[name] = _method(fields.get(name) or "", spider)
@@ -145,7 +165,7 @@ def from_dict(fields: dict[str, Any], spider: Spider) -> Request:
 
 def item_class(path: str) -> Any:
     """A class of items that is loaded; ValueError for anything else."""
-    return _class(path, None)
+    return _class(path, ItemAdapter.is_item_class)
 
 
 def _name(function: Callable[..., Any] | None, spider: Spider, field: str) -> str:
@@ -172,66 +192,98 @@ def _method(name: str, spider: Spider) -> Any:
         return None
     if name == _NO_CALLBACK:
         return NO_CALLBACK
-    method = getattr(spider, name, None)
+    # A property is not even asked for its value.
+    method = getattr(spider, name, None) if callable(getattr(type(spider), name, print)) else None
     if name.startswith("__") or getattr(method, "__self__", None) is not spider:
         raise ValueError(f"it has no method {name!r}.")
     return method
 
 
-def _class(path: str, root: type | None) -> Any:
-    """A class that is loaded, by its path; never an import."""
-    if root is not None:
-        todo = [root]
-        while todo:
-            kind = todo.pop()
-            if f"{kind.__module__}.{kind.__qualname__}" == path:
-                return kind
-            todo += kind.__subclasses__()
-    else:
-        parts = path.split(".")
-        for cut in range(len(parts) - 1, 0, -1):
-            found: Any = sys.modules.get(".".join(parts[:cut]))
-            for part in parts[cut:]:
-                found = getattr(found, part, None)
-            if isinstance(found, type) and ItemAdapter.is_item_class(found):
-                return found
+def _request_class(path: str) -> Any:
+    """A class of requests that is loaded, by its path; never an import."""
+    todo = [Request]
+    while todo:
+        kind = todo.pop()
+        if _path(kind) == path:
+            return kind
+        todo += kind.__subclasses__()
     raise ValueError(f"no class {path!r} is loaded.")
 
 
-def _portable(value: Any, field: str) -> Any:
+def _class(path: str, fits: Callable[[type], bool]) -> Any:
+    """A class of another kind, in the same way."""
+    found = next((one for one in _loaded(path) if isinstance(one, type) and fits(one)), None)
+    if found is None:
+        raise ValueError(f"no class {path!r} is loaded.")
+    return found
+
+
+def _loaded(path: str) -> Iterator[Any]:
+    parts = path.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:cut]))
+        for part in parts[cut:]:
+            found = getattr(found, part, None)
+        yield found
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _portable(value: Any, field: str, room: int = _DEEPEST) -> Any:
     """The same with what msgpack lacks as extensions, so that it comes back as it was."""
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is int:
         return value if -_WIDEST <= value < 2 * _WIDEST else _extension(_Kind.BIG, str(value))
+    if not room:
+        raise InvalidVisit(
+            f"{field.partition('[')[0]} is nested more than {_DEEPEST} deep or contains itself, which cannot be stored."
+        )
+    room -= 1
     if kind is dict:
         if all(type(name) is str for name in value):
-            return {name: _portable(one, f"{field}[{name!r}]") for name, one in value.items()}
-        pairs = [[_portable(name, field), _portable(one, f"{field}[{name!r}]")] for name, one in value.items()]
+            return {name: _portable(one, f"{field}[{name!r}]", room) for name, one in value.items()}
+        pairs = [
+            [_portable(name, field, room), _portable(one, f"{field}[{name!r}]", room)] for name, one in value.items()
+        ]
         return _extension(_Kind.PAIRS, pairs)
     if kind is list:
-        return [_portable(one, f"{field}[{place}]") for place, one in enumerate(value)]
+        return _each(value, field, room)
     if kind in _SEQUENCES:
-        return _extension(_SEQUENCES[kind], [_portable(one, f"{field}[{place}]") for place, one in enumerate(value)])
+        return _extension(_SEQUENCES[kind], _each(value, field, room))
     if kind in _TEXTS:
         code, write = _TEXTS[kind]
         return _extension(code, write(value))
     if ItemAdapter.is_item(value):
-        path = f"{kind.__module__}.{kind.__qualname__}"
-        fields = {name: _portable(one, f"{field}[{name!r}]") for name, one in ItemAdapter(value).items()}
-        return _extension(_Kind.ITEM, [path, fields])
+        fields = {name: _portable(one, f"{field}[{name!r}]", room) for name, one in ItemAdapter(value).items()}
+        return _extension(_Kind.ITEM, [_path(kind), fields])
+    if _is_named_tuple(kind) and kind in _loaded(_path(kind)):
+        return _extension(_Kind.NAMED_TUPLE, [_path(kind), _each(value, field, room)])
+    if (kind.__module__, kind.__qualname__) == _PAGE_METHOD:
+        call = (value.method, tuple(value.args), dict(value.kwargs))
+        return _extension(_Kind.PAGE_METHOD, _each(call, field, room))
     for plain in _ROOTS:
         # A subclass, such as a str enum: as what it is in JSON too.
         if isinstance(value, plain):
-            return _portable(plain(value), field)
+            return _portable(plain(value), field, room)
     raise InvalidVisit(
-        f"{field} is a {kind.__module__}.{kind.__qualname__}, which cannot be stored: pass numbers, text, bytes, "
+        f"{field} is a {_path(kind)}, which cannot be stored: pass numbers, text, bytes, "
         "dates, lists, dicts or items, and let the callback make the rest."
     )
 
 
-_ROOTS: tuple[Any, ...] = (str, bytes, int, float, list, dict)
+def _each(values: Any, field: str, room: int) -> list[Any]:
+    return [_portable(one, f"{field}[{place}]", room) for place, one in enumerate(values)]
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+
+
+_ROOTS: tuple[Any, ...] = (str, bytes, int, float, list, dict, tuple, set, frozenset)
 _SEQUENCES: dict[Any, _Kind] = {tuple: _Kind.TUPLE, set: _Kind.SET, frozenset: _Kind.FROZENSET}
 _TEXTS: dict[type, tuple[_Kind, Callable[[Any], Any]]] = {
     datetime.datetime: (_Kind.DATETIME, lambda value: value.isoformat()),
@@ -240,6 +292,7 @@ _TEXTS: dict[type, tuple[_Kind, Callable[[Any], Any]]] = {
     datetime.timedelta: (_Kind.TIMEDELTA, lambda value: [value.days, value.seconds, value.microseconds]),
     decimal.Decimal: (_Kind.DECIMAL, str),
     uuid.UUID: (_Kind.UUID, str),
+    range: (_Kind.RANGE, lambda value: [value.start, value.stop, value.step]),
 }
 
 
@@ -248,7 +301,7 @@ def _extension(code: _Kind, payload: Any) -> msgspec.msgpack.Ext:
 
 
 def _item(path: str, fields: dict[str, Any]) -> Any:
-    kind: Any = _class(path, None)
+    kind: Any = item_class(path)
     # Fields that a dataclass fills in by itself are set afterwards.
     late = {one.name for one in getattr(kind, _FIELDS, {}).values() if not one.init}
     if late:
@@ -257,6 +310,23 @@ def _item(path: str, fields: dict[str, Any]) -> Any:
             setattr(made, name, fields[name])
         return made
     return kind(**fields)
+
+
+def _named_tuple(path: str, values: list[Any]) -> Any:
+    kind: Any = _class(path, _is_named_tuple)
+    if len(values) != len(kind._fields):
+        raise ValueError(f"{path} has other fields than were stored.")
+    # Not by its own constructor: nothing of the class is called.
+    return tuple.__new__(kind, values)
+
+
+def _page_method(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    module, name = _PAGE_METHOD
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except ImportError:
+        raise ValueError("it has steps of scrapy-playwright, which is not installed here.") from None
+    return kind(method, *args, **kwargs)
 
 
 _READ: dict[int, Callable[[Any], Any]] = {
@@ -272,6 +342,9 @@ _READ: dict[int, Callable[[Any], Any]] = {
     _Kind.DECIMAL: decimal.Decimal,
     _Kind.UUID: uuid.UUID,
     _Kind.ITEM: lambda value: _item(*value),
+    _Kind.RANGE: lambda value: range(*value),
+    _Kind.NAMED_TUPLE: lambda value: _named_tuple(*value),
+    _Kind.PAGE_METHOD: lambda value: _page_method(*value),
 }
 
 

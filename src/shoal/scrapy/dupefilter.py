@@ -28,13 +28,18 @@ class DupeFilter(BaseDupeFilter):
         self._crawler = crawler
         self.debug = crawler.settings.getbool("DUPEFILTER_DEBUG")
         self.logdupes = True
+        self._seen: set[str] = set()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
 
     def request_seen(self, request: Request) -> bool:
-        """Never here: the frontier knows when the request is added, for all processes at once."""
+        """For a scheduler that asks, in this process alone. Ours does not: the frontier knows it for all at once."""
+        fingerprint = self.request_fingerprint(request)
+        if fingerprint in self._seen:
+            return True
+        self._seen.add(fingerprint)
         return False
 
     def request_fingerprint(self, request: Request) -> str:

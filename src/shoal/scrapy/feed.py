@@ -24,6 +24,7 @@ from shoal.scrapy.identity import Identity
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.place import SLOT, Place
 from shoal.scrapy.robots import Robots
+from shoal.scrapy.slots import Slots
 from shoal.scrapy.transfers import Transfers
 from shoal.urls.canonical import canonical
 from shoal.worker.keeper import LeaseKeeper
@@ -42,7 +43,7 @@ _FULL_SECONDS = 0.3
 class Feed:
     def __init__(
         self, frontier: Frontier, tag: str, identity: Identity, outbox: Outbox, robots: Robots | None,
-        keeper: LeaseKeeper, guests: Guests, engine: Any, settings: BaseSettings, *, several: bool,
+        keeper: LeaseKeeper, guests: Guests, slots: Slots, engine: Any, settings: BaseSettings, *, several: bool,
         wake: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._frontier = frontier
@@ -52,6 +53,7 @@ class Feed:
         self._robots = robots
         self._keeper = keeper
         self._guests = guests
+        self._slots = slots
         self._engine = engine
         self._transfers = Transfers(engine.downloader, self._admit, self._give_up)
         self._full_mono = 0.0
@@ -248,7 +250,7 @@ class Feed:
         )
         # Asked without waiting first, so that the end of a crawl is seen at once.
         self.hungry = not leases
-        for lease in leases:
+        for lease in await self._slots.agreed(leases):
             place = self._places[lease.token] = Place(lease)
             self._keeper.keep(place)
             self._serve(place)

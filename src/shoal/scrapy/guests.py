@@ -33,8 +33,7 @@ _AGAIN_SECONDS = 1.0
 class Guests:
     def __init__(self, frontier: Frontier, limits: Limits) -> None:
         self._frontier = frontier
-        worker = hashlib.sha1(frontier.worker.encode(), usedforsecurity=False).hexdigest()
-        self.tag = f"scrapy:guests:{worker[:16]}"
+        self.tag = tag_of(frontier.worker)
         self._limits = msgspec.structs.replace(limits, spider=self.tag, order="fifo")
         self._waiting: dict[int, tuple[Request, asyncio.Future[None]]] = {}
         self._number = 0
@@ -124,6 +123,11 @@ class Guests:
         limits = msgspec.structs.replace(self._limits, expires_at=self._expires_at)
         await self._frontier.crawls.create(self._crawl, limits, {"scrapy": "guests"}, exist_ok=True)
         self._ended = False
+
+
+def tag_of(worker: str) -> str:
+    """What the visits of a process's guests are marked with."""
+    return f"scrapy:guests:{hashlib.sha1(worker.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 
 def is_guest(visit: Visit) -> bool:

@@ -25,6 +25,9 @@ from shoal.worker.recent import Recent
 
 _CARRIED = "scrapy"
 _MOST_BYTES = 48_000
+# In the meta of a start request that was given out: its retries, its redirects and what a callback makes of it are
+# copies that still say is_start_request, and no starts.
+_GIVEN_OUT = "shoal_started"
 
 
 class Identity:
@@ -54,7 +57,7 @@ class Identity:
         force, salt = bool(request.dont_filter), b""
         if force and pushed:
             salt = pushed
-        elif force and request.meta.get("is_start_request"):
+        elif force and request.meta.get("is_start_request") and _GIVEN_OUT not in request.meta:
             # Every process of a fleet yields these: the n-th of its kind is one visit of the crawl, whoever adds it.
             mark = hashlib.sha1(method.encode() + url.encode() + body, usedforsecurity=False).digest()
             salt = b"start %d" % self._started[mark]
@@ -98,6 +101,8 @@ class Identity:
             raise StoreCorrupt(f"A visit of {visit.url[:80]!r} carries no request of Scrapy.")
         request, jar = codec.unpack(data, known=(visit.url, visit.method, visit.body), spider=self._spider)
         self._cookies.learn(request, jar)
+        if request.meta.get("is_start_request"):
+            request.meta[_GIVEN_OUT] = True
         return request
 
 

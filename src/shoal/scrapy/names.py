@@ -9,10 +9,13 @@ import logging
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from scrapy import Spider
+from scrapy.core import downloader
 from scrapy.settings import BaseSettings
 
-from shoal.errors import SettingsError
+from shoal.errors import InvalidLimit, SettingsError
 from shoal.model.crawl import Limits
+from shoal.model.ranges import number
 
 log = logging.getLogger("shoal.scrapy")
 
@@ -34,7 +37,7 @@ NAMES: dict[str, Name] = {
         None, "host, port, db, username, password, ssl..., unix_socket_path and url; the rest is unused"
     ),
     "REDIS_ENCODING": Name("utf-8", "of start URLs, where redis_encoding is not set"),
-    "REDIS_DECODE_RESPONSES": Name(None, "unused: start URLs are always bytes"),
+    "REDIS_DECODE_RESPONSES": Name(None, "for spider.server alone: start URLs are always bytes"),
     "SCHEDULER_PERSIST": Name(False, "a finished crawl stays open, with what it has seen"),
     "SCHEDULER_FLUSH_ON_START": Name(False, "begin anew, unless another process is at the crawl"),
     "SCHEDULER_IDLE_BEFORE_CLOSE": Name(0, "seconds to wait for more after the crawl is finished"),
@@ -57,7 +60,7 @@ NAMES: dict[str, Name] = {
 
 # How soon a start URL is noticed.
 SLOW_TO_NOTICE_SECONDS = 0.08
-_UNUSED = ("SCHEDULER_DUPEFILTER_KEY", "SCHEDULER_SERIALIZER", "REDIS_DECODE_RESPONSES")
+_UNUSED = ("SCHEDULER_DUPEFILTER_KEY", "SCHEDULER_SERIALIZER")
 _ORDERS = {
     "FifoQueue": ("fifo", True), "SpiderQueue": ("fifo", True),
     "LifoQueue": ("lifo", True), "SpiderStack": ("lifo", True),
@@ -66,6 +69,9 @@ _ORDERS = {
 # Of the filters that a project may name, those whose work the frontier does.
 _FILTERS = ("scrapy.dupefilters.RFPDupeFilter", "scrapy_redis.dupefilter.RFPDupeFilter")
 _MOST_PLACES = 32
+# The downloader of older Scrapys asks the spider for download_delay and max_concurrent_requests; newer ones put them
+# into the settings.
+_asks_spider = getattr(downloader, "_get_concurrency_delay", None)
 
 
 def value(settings: BaseSettings, name: str) -> Any:
@@ -143,17 +149,47 @@ def order(settings: BaseSettings) -> Order:
     return Order(*found)
 
 
-def limits(settings: BaseSettings, *, tag: str) -> Limits:
+def limits(settings: BaseSettings, spider: Spider, *, tag: str) -> Limits:
     """What the whole fleet keeps to. A delay means one request at a time: more places would each keep their own."""
-    delay = settings.getfloat("DOWNLOAD_DELAY")
-    places = settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN") or _MOST_PLACES
+    delay, places = _pace(settings, spider)
     if places > _MOST_PLACES:
         log.warning("CONCURRENT_REQUESTS_PER_DOMAIN is %d: at most %d are used.", places, _MOST_PLACES)
+    return Limits(delay_seconds=delay, places=_places(settings, delay, places), order=order(settings).order, spider=tag)
+
+
+class Slot(NamedTuple):
+    delay_seconds: float
+    places: int
+
+
+def slots(settings: BaseSettings, spider: Spider) -> dict[str, Slot]:
+    """Hosts with a delay and places of their own, by their names without a port."""
+    found = {}
+    usual_delay, usual_places = _pace(settings, spider)
+    for host, entry in settings.getdict("DOWNLOAD_SLOTS").items():
+        try:
+            delay = number("delay", float(entry.get("delay", usual_delay)), 0, 86400)
+            places = int(entry.get("concurrency", usual_places))
+        except (AttributeError, TypeError, ValueError, InvalidLimit):
+            raise SettingsError(
+                f"DOWNLOAD_SLOTS has {entry!r:.80} for {host}: it must be a dict with a delay in seconds (0 to 86400) "
+                "and a concurrency."
+            ) from None
+        found[str(host)] = Slot(delay, _places(settings, delay, places))
+    return found
+
+
+def _pace(settings: BaseSettings, spider: Spider) -> tuple[float, int]:
+    delay, places = settings.getfloat("DOWNLOAD_DELAY"), settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+    if _asks_spider is not None:
+        places, delay = _asks_spider(places, spider, settings)
+    return delay, places
+
+
+def _places(settings: BaseSettings, delay: float, places: int) -> int:
     if delay > 0 or settings.getbool("AUTOTHROTTLE_ENABLED"):
-        places = 1
-    return Limits(
-        delay_seconds=delay, places=max(1, min(places, _MOST_PLACES)), order=order(settings).order, spider=tag
-    )
+        return 1
+    return max(1, min(places or _MOST_PLACES, _MOST_PLACES))
 
 
 def filtered_by_frontier(settings: BaseSettings) -> bool:

@@ -7,12 +7,15 @@ back at once; elsewhere the leases run out by themselves.
 from __future__ import annotations
 
 import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from shoal.frontier import Frontier
+from shoal.frontier import Frontier, mono
 from shoal.frontier.workers import Worker
 from shoal.scrapy import guests
+from shoal.scrapy.crawl import tag_of
 
 _KIND = "scrapy"
 
@@ -21,14 +24,25 @@ class Peers:
     def __init__(self, frontier: Frontier, name: str, since: float) -> None:
         self._frontier = frontier
         self._reaped: set[str] = set()
+        # Answers so far, and how many there were at the last beat.
+        self.pages = 0
+        self._beat_before = (mono(), 0)
         self._info: dict[str, Any] = {
-            "kind": _KIND, "name": name, "since": since, "pid": os.getpid(), "machine": _machine(),
-            "started": _started(os.getpid()), "owns": False,
+            "kind": _KIND, "name": name, "since": since, "pid": os.getpid(), "machine": platform.node(),
+            "boot": _boot(), "started": _started(os.getpid()), "owns": False, "version": _version(),
+            "spiders": [tag_of(name), guests.tag_of(frontier.worker)],
         }  # fmt: skip
 
     async def beat(self) -> list[Worker]:
-        """Say that we live, take back what dead ones of this machine held; returns the others at this crawl."""
-        await self._frontier.workers.beat(self._info)
+        """Say that we live; returns the others at this crawl."""
+        now, (then, pages) = mono(), self._beat_before
+        self._beat_before = (now, self.pages)
+        rate = (self.pages - pages) / max(now - then, 0.1)
+        await self._frontier.workers.beat({**self._info, "pages": self.pages, "pages_per_second": rate})
+        return await self.others()
+
+    async def others(self) -> list[Worker]:
+        """The others at this crawl. What dead ones of this machine held is taken back."""
         others = []
         for worker in await self._frontier.workers.alive():
             if worker.name == self._frontier.worker or worker.info.get("kind") != _KIND:
@@ -51,13 +65,20 @@ class Peers:
 
     def _died(self, worker: Worker) -> bool:
         """Only where we can know: the same kernel, the same numbers of processes."""
-        machine, pid, started = (worker.info.get(name) for name in ("machine", "pid", "started"))
-        if not machine or machine != self._info["machine"] or not isinstance(pid, int):
+        boot, pid, started = (worker.info.get(name) for name in ("boot", "pid", "started"))
+        if not boot or boot != self._info["boot"] or not isinstance(pid, int):
             return False
         return _started(pid) != started
 
 
-def _machine() -> str:
+def _version() -> str:
+    try:
+        return version("shoal")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _boot() -> str:
     """This boot of this kernel, and the set of process numbers we see; empty where that cannot be told."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
+from scrapy.core.scheduler import Scheduler as OwnScheduler
 from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
@@ -27,17 +29,20 @@ from shoal.errors import InvalidUrl, InvalidVisit, ShoalError
 from shoal.frontier import Frontier, mono
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
-from shoal.scrapy import crawl, names
+from shoal.scrapy import arguments, crawl, names
+from shoal.scrapy.commands import is_looking
 from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.dupefilter import judge
 from shoal.scrapy.feed import Feed
 from shoal.scrapy.guests import Guests
 from shoal.scrapy.identity import Identity
+from shoal.scrapy.ignored import Ignored
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
 from shoal.scrapy.place import SLOT, SLOT_SETTINGS
 from shoal.scrapy.robots import Robots
 from shoal.scrapy.session import Session
+from shoal.scrapy.slots import Slots
 from shoal.scrapy.starts import Starts
 from shoal.worker.keeper import LeaseKeeper
 
@@ -51,6 +56,7 @@ _SELDOM_SECONDS = 1.0
 _BEAT_SECONDS = 5.0
 # How long a store that is away may hold up the end of a process; what it has not heard is made again.
 _LAST_SECONDS = 10.0
+_FOR_GOOD = (State.STOPPED, State.EXPIRED, State.DELETED)
 
 
 class Scheduler(BaseScheduler):
@@ -60,6 +66,7 @@ class Scheduler(BaseScheduler):
     crawl_id: str
 
     def __init__(self, crawler: Crawler) -> None:
+        self._began_mono = crawl.run_began_mono()
         self._crawler = crawler
         self._settings = crawler.settings
         self._session = Session.of(crawler)
@@ -71,6 +78,8 @@ class Scheduler(BaseScheduler):
         self._finished = False
         self._finished_mono = 0.0
         self._ended = False
+        # Scrapy's reason of closing, where somebody or a limit has ended the crawl.
+        self._why_ended = ""
         self._epochs = 0
         self._waiting = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -79,6 +88,9 @@ class Scheduler(BaseScheduler):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
+        if is_looking():
+            # `scrapy shell` and such: Scrapy's own, which forgets.
+            return OwnScheduler.from_crawler(crawler)  # type: ignore[return-value]
         return cls(crawler)
 
     def open(self, spider: Spider) -> Deferred[None]:
@@ -98,10 +110,13 @@ class Scheduler(BaseScheduler):
         for name in names.unused(settings):
             log.info("%s is set and does nothing here: %s.", name, names.NAMES[name].here)
         seconds, microseconds = await frontier.shards.store.command("TIME")
-        name = crawl.name_of(spider, settings, crawl.command_line())
+        name = crawl.name_of(spider, settings, arguments.given(self._crawler))
         self._peers = Peers(frontier, name, int(seconds) + int(microseconds) / 1e6)
         since, first = await self._peers.oldest()
-        joined = await crawl.join(frontier, name, settings, since=since, first=first)
+        joined = await crawl.join(
+            frontier, name, names.limits(settings, spider, tag=crawl.tag_of(name)),
+            flush=settings.getbool("SCHEDULER_FLUSH_ON_START"), since=since, first=first, began_mono=self._began_mono,
+        )  # fmt: skip
         self.crawl_id = joined.id
         self._ended = not joined.state.open
         counts = await frontier.crawls.count(joined.id)
@@ -116,9 +131,11 @@ class Scheduler(BaseScheduler):
         self._keeper.start()
         robots = Robots.take_over(frontier, self._crawler)
         self._guests = Guests(frontier, joined.limits)
+        self._slots = Slots(frontier, joined.id, names.slots(settings, spider))
+        await self._slots.open()
         self._feed = Feed(
-            frontier, crawl.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests,
-            self._crawler.engine, settings, several=joined.limits.places > 1, wake=self.wake,
+            frontier, crawl.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests, self._slots,
+            self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots), wake=self.wake,
         )  # fmt: skip
         self._watch_engine()
         opened = self.df.open() if self._judge.asked else None
@@ -143,6 +160,7 @@ class Scheduler(BaseScheduler):
     def _watch_engine(self) -> None:
         engine: Any = self._crawler.engine
         engine._slot.inprogress = _InProgress(self._feed.ended)
+        self._ignored = Ignored(engine, self._spider)
         # Politeness is the frontier's: Scrapy's slot must not add a delay of its own.
         slots = getattr(engine.downloader, "per_slot_settings", None)
         if isinstance(slots, dict):
@@ -151,6 +169,8 @@ class Scheduler(BaseScheduler):
             (self._response_downloaded, signals.response_downloaded),
             (self._left_downloader, signals.request_left_downloader),
             (self._spider_error, signals.spider_error),
+            (self._response_received, signals.response_received),
+            (self._spider_idle, signals.spider_idle),
         ):
             self._crawler.signals.connect(handler, signal=signal)
 
@@ -218,6 +238,8 @@ class Scheduler(BaseScheduler):
                 if reason == "finished" and not self._settings.getbool("SCHEDULER_PERSIST"):
                     await self.frontier.crawls.finish(self.crawl_id)
                 await self.frontier.workers.leave()
+                if not await self._peers.others():
+                    await self._slots.take_back()
         for task in self._tasks:
             task.remove_done_callback(self._broke)
             task.cancel()
@@ -258,7 +280,7 @@ class Scheduler(BaseScheduler):
                     await self._peers.beat()
                     await self._guests.look()
                     state = (await self.frontier.crawls.get(self.crawl_id)).state
-                    self._ended = self._ended or state in (State.STOPPED, State.EXPIRED, State.DELETED)
+                    self._ended = self._ended or state in _FOR_GOOD
                     self._waiting = (await self.frontier.crawls.count(self.crawl_id)).waiting
                 looked = await self._look_if_finished()
                 pause = min(1.5 * pause, _SELDOM_SECONDS) if looked else _LOOK_SECONDS
@@ -280,6 +302,8 @@ class Scheduler(BaseScheduler):
             self._finished_mono = mono()
         if mono() - self._finished_mono < self._settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"):
             return True
+        state = (await self.frontier.crawls.get(self.crawl_id)).state if self._ended else State.RUNNING
+        self._why_ended = state.value if state in _FOR_GOOD else ""
         if self._feed.idle and not len(self._outbox) and not self._filling:
             self._finished = True
             self.wake(0.0)
@@ -314,7 +338,17 @@ class Scheduler(BaseScheduler):
         self._feed.stir()
 
     def _response_downloaded(self, response: Response, request: Request) -> None:
+        self._peers.pages += 1
         self._feed.answered(request, response)
+
+    def _response_received(self, response: Response, request: Request) -> None:
+        """The last answer to a request, after all retries."""
+        if reason := self._ignored.reason(response):
+            self._feed.fault(request, reason)
+
+    def _spider_idle(self) -> None:
+        if self._why_ended:
+            raise CloseSpider(self._why_ended)
 
     def _left_downloader(self, request: Request) -> None:
         self._feed.left(request)

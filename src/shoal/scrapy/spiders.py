@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Self
 
 from scrapy import FormRequest, Request
 from scrapy.crawler import Crawler
 from scrapy.spiders import CrawlSpider, Spider
 
+from shoal.errors import SettingsError
 from shoal.scrapy import names
+from shoal.scrapy.connection import server_of
 from shoal.scrapy.starts import batch_size
 
 _REQUEST = ("method", "headers", "cookies", "body", "meta", "priority", "dont_filter", "cb_kwargs", "encoding", "flags")
@@ -25,6 +28,16 @@ class RedisMixin:
     max_idle_time: int | None = None
     name: str
     logger: Any
+    crawler: Crawler
+
+    @cached_property
+    def server(self) -> Any:
+        """A client of the store, of the package redis, for what a spider does there itself; made when it is used."""
+        try:
+            return server_of(self.crawler)
+        except SettingsError as error:
+            # Whoever looks through a spider's attributes, as Scrapy does for callbacks, is not stopped by this one.
+            raise AttributeError(str(error)) from None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
@@ -81,7 +94,11 @@ class RedisMixin:
             return None
         given = {name: fields.pop(name) for name in _REQUEST if name in fields}
         given.setdefault("dont_filter", True)
-        return FormRequest(url, formdata=fields, **given) if fields else Request(url, **given)
+        if not fields:
+            return Request(url, **given)
+        # A form alone would be sent as POST; scrapy-redis means a query unless the message names the method.
+        given.setdefault("method", "GET")
+        return FormRequest(url, formdata=fields, **given)
 
 
 class RedisSpider(RedisMixin, Spider):

@@ -17,7 +17,7 @@ from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DontCloseSpider
 
-from shoal.errors import ShoalError
+from shoal.errors import SettingsError, ShoalError, StoreCorrupt
 from shoal.frontier import Frontier
 from shoal.scrapy import names
 from shoal.scrapy.outbox import Outbox
@@ -26,6 +26,11 @@ log = logging.getLogger("shoal.scrapy")
 # Long enough to put a batch into the frontier. Short is safe: a batch that is taken over stays the same batch.
 _CLAIM_MS = 2000
 _AGAIN_SECONDS = 5.0
+_BECAUSE = {
+    "list": "neither REDIS_START_URLS_AS_SET nor REDIS_START_URLS_AS_ZSET is set",
+    "set": "REDIS_START_URLS_AS_SET is set",
+    "zset": "REDIS_START_URLS_AS_ZSET is set",
+}
 Push = Callable[[Request, bytes], None]
 
 # KEYS 1 the user's key, 2 the claim | ARGV 1 list, set or zset, 2 messages at most, 3 claimer, 4 claim length ms
@@ -107,7 +112,10 @@ class Starts:
             return None
         starts = cls(one, crawler, frontier, outbox, push, ended)
         # scrapy-redis' spiders would pop in start_requests and when idle: both are ours now.
-        one.start_requests = lambda: iter(())
+        if hasattr(one, "next_requests"):
+            one.fetch_data = _nothing
+        if not _has_own_start(type(one)):
+            one.start_requests = lambda: iter(())
         if hasattr(one, "spider_idle"):
             crawler.signals.disconnect(one.spider_idle, signal=signals.spider_idle)
         crawler.signals.connect(starts.keep_open, signal=signals.spider_idle)
@@ -135,7 +143,12 @@ class Starts:
     async def _take(self, key: str) -> int:
         claim = f"{key}:shoal" if "{" in key else f"{{{key}}}:shoal"
         command = self._store.command
-        reply = await command("EVAL", _CLAIM, 2, key, claim, self._kind, self._batch, self._claimer, _CLAIM_MS, key=key)
+        ask = ("EVAL", _CLAIM, 2, key, claim, self._kind, self._batch, self._claimer, _CLAIM_MS)
+        try:
+            reply = await command(*ask, key=key)
+        except StoreCorrupt:
+            await self._check_kind(key)
+            raise
         if not reply:
             return 0
         # As long as there is something under the key, the spider is not idle.
@@ -154,6 +167,12 @@ class Starts:
             self.busy = False
         return len(messages)
 
+    async def _check_kind(self, key: str) -> None:
+        found = await self._store.command("TYPE", key, key=key)
+        kind = found.decode() if isinstance(found, bytes) else str(found)
+        if kind not in (self._kind, "none"):
+            raise SettingsError(f"{key!r} is a {kind} and is read as a {self._kind}, because {_BECAUSE[self._kind]}.")
+
     def _requests(self, key: str, messages: list[bytes]) -> Iterable[Request]:
         """What the spider makes of messages, by its own `next_requests` or `make_request_from_data`."""
         spider = self._spider
@@ -161,9 +180,12 @@ class Starts:
             for message in messages:
                 yield from self._guarded(lambda: _listed(spider.make_request_from_data(message)))  # noqa: B023
             return
-        for message in messages:
-            spider.fetch_data = lambda *_: [message]  # noqa: B023 - used in this turn
-            yield from self._guarded(spider.next_requests)
+        try:
+            for message in messages:
+                spider.fetch_data = lambda *_: [message]  # noqa: B023 - used in this turn
+                yield from self._guarded(spider.next_requests)
+        finally:
+            spider.fetch_data = _nothing
 
     def _guarded(self, make: Callable[[], Iterable[Any]]) -> Iterable[Request]:
         """A message the spider cannot read costs itself alone."""
@@ -171,6 +193,17 @@ class Starts:
             yield from (one for one in make() if isinstance(one, Request))
         except Exception:
             log.exception("A start URL of spider %s cannot be read and is dropped.", self._spider.name)
+
+
+def _nothing(*_: Any) -> list[bytes]:
+    """What a spider finds under its key by itself."""
+    return []
+
+
+def _has_own_start(kind: type) -> bool:
+    """Whether the project has written its `start_requests`, such as for a login; scrapy-redis' own only pops."""
+    where = next((one.__module__ for one in kind.__mro__ if "start_requests" in vars(one)), "")
+    return where.partition(".")[0] not in ("", "scrapy", "scrapy_redis")
 
 
 def batch_size(spider: Any, crawler: Crawler) -> int:

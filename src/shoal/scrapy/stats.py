@@ -1,6 +1,7 @@
 """Statistics of all processes together in a Redis hash, by scrapy-redis' names: counted here, sent once a second.
 
-A counter is added to what the others have counted; what is no whole number is set as this process has it.
+What was counted up is added to what the others have counted, a greatest or least value is compared with theirs, and
+anything else is set as this process has it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from datetime import datetime
 from typing import Any, Self
 
-from scrapy import signals
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
@@ -21,6 +22,12 @@ from shoal.scrapy.session import Session
 
 log = logging.getLogger("shoal.scrapy")
 _EVERY_SECONDS = 1.0
+# KEYS 1 the hash | ARGV 1 name, 2 number, 3 max or min. Sets it unless a greater or a lesser one is there.
+_COMPARE = """
+local had, new = tonumber(redis.call('HGET', KEYS[1], ARGV[1])), tonumber(ARGV[2])
+if had and ((ARGV[3] == 'max' and had >= new) or (ARGV[3] == 'min' and had <= new)) then return 0 end
+return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+"""
 
 
 class RedisStatsCollector(StatsCollector):
@@ -30,6 +37,8 @@ class RedisStatsCollector(StatsCollector):
         super().__init__(crawler)
         self._crawler = crawler
         self._sent: dict[str, Any] = {}
+        # How a value came about: add, max or min; the others were set.
+        self._how: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         crawler.signals.connect(self._opened, signal=signals.spider_opened)
         crawler.signals.connect(self._closed, signal=signals.spider_closed)
@@ -37,6 +46,18 @@ class RedisStatsCollector(StatsCollector):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
+
+    def inc_value(self, key: str, count: int = 1, start: int = 0, spider: Spider | None = None) -> None:
+        self._how[key] = "add"
+        super().inc_value(key, count, start)
+
+    def max_value(self, key: str, value: Any, spider: Spider | None = None) -> None:
+        self._how[key] = "max"
+        super().max_value(key, value)
+
+    def min_value(self, key: str, value: Any, spider: Spider | None = None) -> None:
+        self._how[key] = "min"
+        super().min_value(key, value)
 
     async def _opened(self) -> None:
         await Session.of(self._crawler).join()
@@ -66,14 +87,18 @@ class RedisStatsCollector(StatsCollector):
             spider: Any = self._crawler.spider or self._crawler.spidercls
             key = str(names.value(self._crawler.settings, "STATS_KEY")) % {"spider": spider.name, "name": spider.name}
             changed = {name: value for name, value in self._stats.items() if self._sent.get(name) != value}
-            calls = []
-            for name, value in changed.items():
-                if type(value) is int:
-                    calls.append(("HINCRBY", key, name, value - self._sent.get(name, 0)))
-                else:
-                    shown = value.timestamp() if isinstance(value, datetime) else value
-                    calls.append(("HSET", key, name, str(shown)))
+            calls = [self._call(key, name, value) for name, value in changed.items()]
             await asyncio.gather(*(frontier.shards.store.command(*call, key=key) for call in calls))
             self._sent.update(changed)
         finally:
             await session.leave()
+
+    def _call(self, key: str, name: str, value: Any) -> tuple[Any, ...]:
+        how = self._how.get(name)
+        if type(value) not in (int, float) or how is None:
+            shown = value.timestamp() if isinstance(value, datetime) else value
+            return ("HSET", key, name, str(shown))
+        if how != "add":
+            return ("EVAL", _COMPARE, 1, key, name, str(value), how)
+        more = value - self._sent.get(name, 0)
+        return ("HINCRBY" if type(more) is int else "HINCRBYFLOAT", key, name, str(more))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,7 +51,7 @@ def _from_file(file: Path | None) -> Iterator[tuple[str, object]]:
     path = DEFAULT_FILE if file is None else file
     try:
         # utf-8-sig: editors on some systems put a byte order mark first, which TOML itself does not know.
-        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if file is None:
             return
@@ -64,6 +62,11 @@ def _from_file(file: Path | None) -> Iterator[tuple[str, object]]:
         raise SettingsError(
             f"The settings file {path} is not UTF-8 text (byte {error.start}); save it as UTF-8."
         ) from error
+    # Most programs that start have no such file: workers never do.
+    import tomllib
+
+    try:
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from error
     sections = {section.section for section in SECTIONS} | set(TABLES)
@@ -122,7 +125,7 @@ def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable in VARIABLES or variable == TOKEN_VARIABLE:
             continue
-        near = difflib.get_close_matches(variable, VARIABLES, n=1, cutoff=0.8)
+        near = _nearest(variable, VARIABLES, cutoff=0.8)
         if near:
             yield f"The variable {variable} is not a setting and is ignored; did you mean {near[0]}?"
         else:
@@ -145,5 +148,12 @@ def _hint(unknown: str, known: Iterable[str]) -> str:
     names = {key.rpartition(".")[2]: key for key in known}
     last = unknown.rpartition(".")[2]
     meant = [key for key in FIELDS if key.endswith(f".{last}")]
-    meant = meant or [names[near] for near in difflib.get_close_matches(last, names, n=1)]
+    meant = meant or [names[near] for near in _nearest(last, names)]
     return f"did you mean {meant[0]}?" if meant else f"known are {', '.join(sorted(names.values()))}."
+
+
+def _nearest(unknown: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    # Loaded for a message alone.
+    import difflib
+
+    return difflib.get_close_matches(unknown, list(known), n=1, cutoff=cutoff)

@@ -120,7 +120,7 @@ class FetchSettings(Section, frozen=True, kw_only=True):
         str,
         Meta(
             description="Forward proxy for all requests; the environment's HTTP_PROXY is never used.",
-            pattern=r"\A(?:https?://.+)?\Z",
+            pattern=r"\A(?:https?://(?:\S*@)?(?:\[[0-9A-Fa-f:.]+\]|[^\[\]/@:\s]+)(?::[0-9]{1,5})?/?)?\Z",
             extra={"expects": "empty or a URL like http://proxy.example:3128"},
         ),
     ] = ""

@@ -9,58 +9,118 @@ import asyncio
 import contextlib
 import importlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from shoal.errors import ShoalError, SinkUnavailable, UnknownCrawl
 from shoal.sinks.connection import ANSWER_SECONDS
 from shoal.sinks.patience import Hindrance
-from shoal.sinks.reading import Values, Wanted, record_of
+from shoal.sinks.reading import Count, Place, Values, Wanted, place_of, record_of
+from shoal.sinks.reading_spiders import beginning_of, items_of, tables_of
 from shoal.sinks.row import Row
 from shoal.sinks.server import ServerSink
 
+# A row's key: `id`, a hash, and the number of an item.
+_Key = tuple[Annotated[str, Meta(pattern="^[0-9a-f]{32}$")], Count]
 # Texts are large: so many rows are in memory at once.
 _ROWS = 100
 _POSTGRESQL_COLUMNS = """
     SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped"""
+_POSTGRESQL_TABLES = """
+    SELECT tablename FROM pg_tables
+    WHERE schemaname = coalesce($1, current_schema()) AND left(tablename, length($2::text)) = $2 ORDER BY tablename"""
 _MYSQL_COLUMNS = """
     SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s"""
 
 
-async def read(scheme: str, uri: str, wanted: Wanted) -> AsyncGenerator[list[Row], None]:
+_MYSQL_TABLES = """
+    SELECT table_name FROM information_schema.tables
+    WHERE table_schema = DATABASE() AND LEFT(table_name, CHAR_LENGTH('{0}')) = '{0}' ORDER BY table_name"""
+
+
+async def read(scheme: str, uri: str, wanted: Wanted) -> AsyncGenerator[list[tuple[Place, Row]], None]:
     sink, rows = _postgresql(uri) if scheme == "postgresql" else _mysql(uri)
-    shown, table = sink._address.shown, sink._address.table
-    if wanted.items:
-        if sink._address.per_spider:
-            raise sink._refused("has a table for each spider, which cannot be read back")
-        table = sink._address.items("")
-    batches = rows(sink, table, wanted)
-    found = False
+    shown, found = sink._address.shown, False
+    if wanted.items and wanted.most and sink._address.per_spider:
+        raise sink._refused("has a table for each spider, which cannot be read by the page")
+    async with contextlib.aclosing(answered(sink, rows(sink, wanted))) as batches:
+        async for batch in batches:
+            found = True
+            yield [
+                (_place(values, wanted), record_of(values, wanted.type, f"A row of {shown}")) for values in batch
+            ]  # fmt: skip
+    if wanted.crawl is not None and not found and wanted.behind is None:
+        raise UnknownCrawl(f"The output {shown} has no page of crawl {wanted.crawl!r}.")
+
+
+async def answered(sink: Any, batches: Any) -> AsyncGenerator[list[Any], None]:
+    """What a server gives until there is no more, its errors in one sentence as its sink words them."""
     try:
         while True:
             async with asyncio.timeout(ANSWER_SECONDS):
-                batch: list[Values] = await anext(batches, [])
+                batch: list[Any] = await anext(batches, [])
             if not batch:
                 break
-            found = True
-            yield [record_of(values, wanted.type, f"A row of {shown}") for values in batch]
+            yield batch
     except ShoalError:
         raise
     except Exception as error:
         meant = error if isinstance(error, Hindrance) else sink._meaning(error, connected=False)
         if isinstance(meant, Hindrance):
-            raise SinkUnavailable(f"The output {shown} {meant}.") from error
+            raise SinkUnavailable(f"The output {sink._address.shown} {meant}.") from error
         raise meant from error
     finally:
         with contextlib.suppress(Exception):
             await batches.aclose()
-    if wanted.crawl is not None and not found:
-        raise UnknownCrawl(f"The output {shown} has no page of crawl {wanted.crawl!r}.")
 
 
 def _columns(sink: ServerSink[Any], table: str, found: Sequence[str], wanted: Wanted) -> list[str]:
     if not {"crawl", "url"} <= set(found):
         raise sink._refused(f"has no table {table} of Shoal's; name the output of a crawl")
-    return wanted.of_table(found)
+    return list(dict.fromkeys([*(_key(wanted) if wanted.most else ()), *wanted.of_table(found)]))
+
+
+def _key(wanted: Wanted) -> list[str]:
+    return ["id", "number"] if wanted.items else ["id"]
+
+
+def _place(values: Values, wanted: Wanted) -> Place:
+    """Takes what is no field of a record out of a row."""
+    return (values.pop("id").hex(), values.get("number", 0)) if wanted.most else ()
+
+
+def _chosen(wanted: Wanted) -> tuple[str, list[Any]]:
+    """What follows the name of a table, with a ? for each value.
+
+    A page is read in the order of the key; there is no index of crawls, so rows of others are passed over on the way.
+    """
+    query, given = "", list[Any]()
+    if wanted.crawl is not None:
+        query, given = " WHERE crawl = ?", [wanted.crawl]
+    if wanted.behind is not None:
+        key, number = place_of(wanted.behind, _Key)
+        behind = bytes.fromhex(key)
+        if wanted.items:
+            query, given = f"{query} AND id >= ? AND (id > ? OR number > ?)", [*given, behind, behind, number]
+        else:
+            query, given = f"{query} AND id > ?", [*given, behind]
+    if wanted.most:
+        query += f" ORDER BY {', '.join(_key(wanted))} LIMIT {wanted.most}"
+    return query, given
+
+
+def _numbered(wanted: Wanted) -> tuple[str, list[Any]]:
+    """The same in the words of PostgreSQL."""
+    chosen, given = _chosen(wanted)
+    for number in range(1, len(given) + 1):
+        chosen = chosen.replace("?", f"${number}", 1)
+    return chosen, given
+
+
+def _table(sink: Any, wanted: Wanted) -> str:
+    name: str = sink._address.items("") if wanted.items else sink._address.table
+    return name
 
 
 def _postgresql(uri: str) -> tuple[ServerSink[Any], Any]:
@@ -70,14 +130,27 @@ def _postgresql(uri: str) -> tuple[ServerSink[Any], Any]:
         async def _prepare(self, connection: Any) -> None:
             """Nothing: it is read as it is."""
 
-    async def rows(sink: Any, table: str, wanted: Wanted) -> AsyncIterator[list[Values]]:
+    async def rows(sink: Any, wanted: Wanted) -> AsyncIterator[list[Values]]:
         connection = await sink._connect()
         try:
-            quoted = ".".join(f'"{name}"' for name in table.split("."))
             async with connection.transaction(isolation="repeatable_read", readonly=True):
+                if wanted.items and sink._address.per_spider:
+                    schema, beginning = beginning_of(sink._address)
+                    names = [name for (name,) in await connection.fetch(_POSTGRESQL_TABLES, schema or None, beginning)]
+                    tables = [f"{schema}.{name}" if schema else name for name in names]
+                    async for table, kinds in tables_of(sink, module, connection, tables):
+                        chosen, given = _numbered(wanted)
+                        query = f"SELECT * FROM {module._quoted(table)}{chosen}"  # noqa: S608 - one of our tables
+                        cursor = await connection.cursor(query, *given)
+                        while some := await cursor.fetch(_ROWS):
+                            if items := items_of(sink, table, kinds, map(dict, some)):
+                                yield items
+                    return
+                table = _table(sink, wanted)
+                quoted = module._quoted(table)
                 found = [name for (name,) in await connection.fetch(_POSTGRESQL_COLUMNS, quoted)]
                 columns = _columns(sink, table, found, wanted)
-                chosen, given = ("", []) if wanted.crawl is None else (" WHERE crawl = $1", [wanted.crawl])
+                chosen, given = _numbered(wanted)
                 query = f"SELECT {', '.join(columns)} FROM {quoted}{chosen}"  # noqa: S608 - names of our own
                 cursor = await connection.cursor(query, *given)
                 while some := await cursor.fetch(_ROWS):
@@ -96,17 +169,33 @@ def _mysql(uri: str) -> tuple[ServerSink[Any], Any]:
         async def _prepare(self, connection: Any) -> None:
             """Nothing: it is read as it is."""
 
-    async def rows(sink: Any, table: str, wanted: Wanted) -> AsyncIterator[list[Values]]:
+    async def rows(sink: Any, wanted: Wanted) -> AsyncIterator[list[Values]]:
         connection = await sink._connect()
         try:
+            if wanted.items and sink._address.per_spider:
+                beginning = beginning_of(sink._address)[1]
+                names = [name for (name,) in await module._ask(connection, _MYSQL_TABLES.format(beginning))]
+                async for table, kinds in tables_of(sink, module, connection, names):
+                    chosen, given = _chosen(wanted)
+                    async with connection.cursor(cursors.SSCursor) as cursor:
+                        await cursor.execute(f"SELECT * FROM `{table}`{chosen.replace('?', '%s')}", given)  # noqa: S608 - as above
+                        named = [column[0] for column in cursor.description]
+                        while some := await cursor.fetchmany(_ROWS):
+                            if items := items_of(
+                                sink, table, kinds, (dict(zip(named, row, strict=True)) for row in some)
+                            ):
+                                yield items
+                return
+            table = _table(sink, wanted)
             async with connection.cursor() as cursor:
                 await cursor.execute(_MYSQL_COLUMNS, (table,))
                 columns = _columns(sink, table, [name for (name,) in await cursor.fetchall()], wanted)
             # This one leaves the rows with the server until they are asked for.
             async with connection.cursor(cursors.SSCursor) as cursor:
-                chosen, given = ("", ()) if wanted.crawl is None else (" WHERE crawl = %s", (wanted.crawl,))
-                names = ", ".join(f"`{name}`" for name in columns)
-                await cursor.execute(f"SELECT {names} FROM `{table}`{chosen}", given)  # noqa: S608 - names of our own
+                chosen, given = _chosen(wanted)
+                asked = ", ".join(f"`{name}`" for name in columns)
+                query = f"SELECT {asked} FROM `{table}`{chosen.replace('?', '%s')}"  # noqa: S608 - names of our own
+                await cursor.execute(query, given)
                 while some := await cursor.fetchmany(_ROWS):
                     yield [dict(zip(columns, row, strict=True)) for row in some]
         finally:

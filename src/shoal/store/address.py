@@ -6,8 +6,9 @@ It opens no connection.
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, unquote
+
+import msgspec
 
 from shoal.errors import SettingsError
 
@@ -27,8 +28,7 @@ _TLS_PARAMETERS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs
 _SENTINEL_PARAMETERS = {"sentinel_username", "sentinel_password"}
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """One place to connect to: a host and port, or the path of a Unix socket."""
 
     host: str = ""
@@ -41,10 +41,12 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     username: str = ""
-    password: str = field(default="", repr=False)
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.username!r})"
 
     def command(self) -> tuple[str, ...] | None:
         """The AUTH command, or None when there is nothing to say."""
@@ -53,8 +55,7 @@ class Credentials:
         return ("AUTH", self.username, self.password) if self.username else ("AUTH", self.password)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """A parsed store URL. `shown` is the URL with every password masked: the only form to print."""
 
     kind: str
@@ -64,11 +65,11 @@ class Address:
     sentinel_credentials: Credentials = Credentials()
     service: str = ""
     db: int = 0
-    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
 
     def at(self, endpoint: Endpoint) -> Address:
         """The same access rights on another endpoint (a cluster node, the primary a sentinel named)."""
-        return replace(self, endpoints=(endpoint,))
+        return msgspec.structs.replace(self, endpoints=(endpoint,))
 
 
 def parse_address(url: str) -> Address:

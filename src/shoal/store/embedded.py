@@ -13,11 +13,9 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import IO
@@ -206,6 +204,8 @@ class Embedded:
         inside = self.folder / "socket"
         if len(os.fsencode(inside)) <= _LONGEST_SOCKET:
             return inside
+        import tempfile
+
         name = hashlib.sha256(os.fsencode(os.path.realpath(self.folder))).hexdigest()[:16]
         for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - checked below
             if not place:
@@ -234,6 +234,9 @@ class Embedded:
 
 def find_server(wanted: str = "") -> str:
     """The server program: the one asked for, else the bundled one, else one on PATH."""
+    # Loads modules of compression; workers, which find their server running, do without.
+    import shutil
+
     if wanted:
         found = shutil.which(wanted)
         if found is None:

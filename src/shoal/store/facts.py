@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+
+class Facts(msgspec.Struct, frozen=True):
     """None means that the server does not tell (CONFIG is forbidden on many managed servers)."""
 
     run_id: str

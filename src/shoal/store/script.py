@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
 class Script:
     """One Lua script. Build it once: the SHA-1 is computed here and never again."""
 
-    name: str
-    source: str
-    sha: str = field(init=False)
+    __slots__ = ("name", "sha", "source")
 
-    def __post_init__(self) -> None:
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
+        self.source = source
         # SHA-1 is the name the Redis protocol gives to scripts, not a protection.
-        digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
-        object.__setattr__(self, "sha", digest)
+        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
-
-import re2
-from publicsuffixlist import PublicSuffixList
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InvalidLimit
 from shoal.urls.canonical import Target
+
+if TYPE_CHECKING:
+    from publicsuffixlist import PublicSuffixList
 
 REACHES = ("host", "domain", "prefix", "any")
 # Reasons are counted in the store by their text: short, and no more of them than there are rules.
@@ -28,6 +28,8 @@ _Prefixes = tuple[frozenset[str], tuple[int, ...]]
 @cache
 def _suffixes() -> PublicSuffixList:
     # Reading the list takes some 40 ms: only crawls of whole domains pay for it.
+    from publicsuffixlist import PublicSuffixList
+
     return PublicSuffixList()
 
 
@@ -185,6 +187,11 @@ def _ending(target: Target) -> str:
 
 def _compiled(which: str, patterns: Iterable[str]) -> tuple[Any, tuple[str, ...]]:
     """All patterns of a kind as one automaton, None when there are none; and how reasons show each of them."""
+    patterns = tuple(patterns)
+    if not patterns:
+        return None, ()
+    import re2
+
     shown: list[str] = []
     options = re2.Options()
     options.log_errors = False
@@ -197,8 +204,6 @@ def _compiled(which: str, patterns: Iterable[str]) -> tuple[Any, tuple[str, ...]
         except (re2.error, TypeError, ValueError) as error:
             raise InvalidLimit(f"{which} pattern {text} does not compile: {_reason(error)}.") from None
         shown.append(pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 3] + "...")
-    if not shown:
-        return None, ()
     try:
         together.Compile()
     except (re2.error, MemoryError, RuntimeError, ValueError) as error:

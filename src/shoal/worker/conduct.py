@@ -9,6 +9,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from shoal.errors import InvalidUrl, SinkRefused
 from shoal.frontier import Frontier
@@ -21,7 +22,9 @@ from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
 from shoal.urls.traps import Hosts, Traps
 from shoal.worker.recent import Recent
-from shoal.worker.sitemaps import Sitemaps
+
+if TYPE_CHECKING:
+    from shoal.worker.sitemaps import Sitemaps
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # What `--header` gives for one site must not reach another: the same as `--cookie` and `--auth`.
@@ -59,6 +62,7 @@ class Conduct:
                 # What is wrong with it is said by whoever opens it.
                 wanted[uri] = (Record, Item)
         self.outputs = tuple(wanted.items())
+        self.places = (*wanted, policy.files) if policy.files else tuple(wanted)
         self.keeps_answers = bool(policy.files) or any(Capture in kinds for kinds in wanted.values())
         seeds = []
         for seed in policy.seeds:
@@ -75,9 +79,13 @@ class Conduct:
         self.recent = Recent()
         # FTP is spoken where a seed asks for it; pages of the web may point to anything.
         self.ftp = any(seed.scheme == "ftp" for seed in seeds)
+        self.sitemaps: Sitemaps | None = None
         # The crawl that a spider branches off asks for no sitemaps of its own.
-        sitemaps = policy.sitemaps and not policy.parent
-        self.sitemaps = Sitemaps(seeds, self.scope, crawl.limits.max_depth) if sitemaps else None
+        if policy.sitemaps and not policy.parent:
+            # A command needs this module for its names alone.
+            from shoal.worker.sitemaps import Sitemaps
+
+            self.sitemaps = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
         self._traps = Traps(drop_parameters=policy.drop_parameters)
         self.cleaned = self._traps.cleaned
         self._hosts = Hosts() if policy.reach in ("domain", "any") else None

@@ -11,20 +11,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
 from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
 from shoal.frontier import Done, Frontier, mono
+from shoal.model.crawl import OUTPUT_REFUSED
 from shoal.model.visit import Visit
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker import receipt as receipts
+from shoal.worker.absent import Absent
 from shoal.worker.conduct import Conduct, Conducts
 from shoal.worker.finished import Finished
 from shoal.worker.hold import Hold
-from shoal.worker.outputs import Output, OutputRefused, Outputs
+from shoal.worker.outputs import Output, OutputAway, OutputRefused, Outputs
 from shoal.worker.report import Report
 
 # A batch waits this long for company; a transaction for every page would cost more than the page.
@@ -37,7 +39,6 @@ _SLOW_SECONDS = 1.0
 _FULL_TRIES = 4
 _TALLY_SECONDS = 0.5
 
-
 _T = TypeVar("_T")
 
 
@@ -46,7 +47,9 @@ class Delivery:
         self, frontier: Frontier, conducts: Conducts, report: Report, on_released: Callable[[Hold], None],
         *, shared: bool = False,
     ) -> None:  # fmt: skip
-        """`shared`: for crawls of many people. One whose output cannot be used is paused; alone, it ends the worker."""
+        """`shared`: for crawls of many people. One whose output cannot be used, or is away, is paused, and the others
+        go on; alone, it ends the worker, or waits.
+        """
         self._shared = shared
         self._aside: set[str] = set()
         self._frontier = frontier
@@ -62,13 +65,14 @@ class Delivery:
         self._room.set()
         self._closing = self._stopping = False
         self._outputs = Outputs(frontier.worker, self._trouble)
+        self.absent = Absent(frontier, self._outputs, self.put)
         self._epochs = frontier.epochs
         self._tallies: dict[str, dict[str, int]] = {}
         self._tallied_mono = mono()
 
     @property
     def backlog(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + len(self.absent)
 
     @property
     def full(self) -> bool:
@@ -94,7 +98,7 @@ class Delivery:
         With `release` the lease may have visits that its holder does not know: they wait again, too.
         """
         hold.left = True
-        if visits or release:
+        if visits or release or self.absent:
             self._left.append((hold, visits))
         elif not hold.open:
             self._on_released(hold)
@@ -137,6 +141,7 @@ class Delivery:
         self._hurry.set()
 
     async def close_outputs(self) -> None:
+        await self.absent.close()
         await self._outputs.close()
 
     async def _deliver(self, batch: list[Finished]) -> None:
@@ -145,26 +150,36 @@ class Delivery:
             if full and one.visits and one.conduct is not None and one.conduct.name in full:
                 # Its links have no place in the store: the page is kept, and can be retried when there is one.
                 batch[number] = one._replace(outcome=one.visit.failed("store full"))
-        while True:
+        if self.absent:
+            batch = await self._keep_back(batch)
+        while batch:
             try:
                 return await self._hand_over(batch)
             except OutputRefused as refused:
                 if not self._shared:
                     raise refused.error from None
                 batch = await self._set_aside(batch, refused)
+            except OutputAway as away:
+                batch = await self._keep_back(batch, away)
+
+    async def _keep_back(self, batch: list[Finished], away: OutputAway | None = None) -> list[Finished]:
+        """Take out what must wait for an output that is away; returns the rest, which goes on."""
+        rest, kept = await self.absent.take_out(batch, away)
+        await self._free_places(kept)
+        return rest
 
     async def _set_aside(self, batch: list[Finished], refused: OutputRefused) -> list[Finished]:
         """Pause the crawls of an output that cannot be used, whose pages are made again; others are not held up."""
         kept = []
         for one in batch:
             conduct = one.conduct
-            if conduct is not None and refused.uri in (conduct.policy.files, *(uri for uri, _ in conduct.outputs)):
+            if conduct is not None and refused.uri in conduct.places:
                 one = Finished(one.hold, one.visit, one.visit.retry(1.0))
                 if conduct.name not in self._aside:
                     self._aside.add(conduct.name)
                     print(f"Crawl {conduct.name} is paused: {refused}", file=sys.stderr, flush=True)
                 with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
-                    await self._frontier.crawls.pause(conduct.name)
+                    await self._frontier.crawls.pause(conduct.name, OUTPUT_REFUSED)
             kept.append(one)
         return kept
 
@@ -282,7 +297,8 @@ class Delivery:
         if not any(one.capture for some in by_hold.values() for one in some):
             return by_hold
         keeping = [self._outputs.keep_body(one) for some in by_hold.values() for one in some]
-        kept = await self._patiently(asyncio.gather(*keeping), by_hold)
+        places = {one.conduct.policy.files for some in by_hold.values() for one in some if one.conduct is not None}
+        kept = await self._patiently(asyncio.gather(*keeping), by_hold, places)
         rest = iter(kept)
         return {hold: [next(rest) for _ in some] for hold, some in by_hold.items()}
 
@@ -293,9 +309,10 @@ class Delivery:
         written: list[Sink] = []
         try:
             for output, records in outputs.items():
-                await self._patiently(asyncio.ensure_future(self._outputs.write(output, records, receipt)), by_hold)
+                writing = asyncio.ensure_future(self._outputs.write(output, records, receipt))
+                await self._patiently(writing, by_hold, (output[0],))
                 written.append(await self._outputs.sink(output))
-        except OutputRefused:
+        except (OutputRefused, OutputAway):
             # The others get what is theirs again, in another batch: this one is never handed in.
             every = [record.key for records in outputs.values() for record in records]
             for sink in written:
@@ -303,25 +320,29 @@ class Delivery:
             raise
         return written
 
-    async def _patiently(self, writing: asyncio.Future[_T], by_hold: dict[Hold, list[Finished]]) -> _T:
-        """Wait for an output that may take long; the hosts need not wait with it."""
+    async def _patiently(
+        self, writing: asyncio.Future[_T], by_hold: dict[Hold, list[Finished]], uris: Iterable[str]
+    ) -> _T:
+        """Wait for outputs that may take long; the hosts need not wait with them, nor what others have to deliver."""
         try:
             while not writing.done():
                 await asyncio.wait((writing,), timeout=_SLOW_SECONDS)
                 if not writing.done():
                     await self._free_places(by_hold)
+                    for uri in uris if self._shared else ():
+                        self._outputs.check(uri)
             return await writing
-        except asyncio.CancelledError:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
-            raise
+        finally:
+            if not writing.done():
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
 
     def _trouble(self, sentence: str) -> None:
-        self._report.trouble = sentence
+        self._report.trouble = sentence or self.absent.sentence
 
-    async def _free_places(self, by_hold: dict[Hold, list[Finished]]) -> None:
+    async def _free_places(self, holds: Iterable[Hold]) -> None:
         """Hosts need not wait for an output: only their visits stay leased."""
-        for hold in by_hold:
+        for hold in holds:
             if hold.left and not hold.released and not hold.lost:
                 hold.released = True
                 with contextlib.suppress(StoreError):

@@ -14,6 +14,10 @@ from shoal.settings import masked
 from shoal.worker.held import Held
 
 
+class ProxyAway(Exception):
+    """The forward proxy cannot be used: no host was asked."""
+
+
 class Hold(Held):
     __slots__ = ("left", "more", "pausing")
 
@@ -41,6 +45,14 @@ class Hold(Held):
 
     async def fetch(self, fetcher: Fetcher, request: Request) -> Page:
         """Fetch for as long as the lease can be trusted: what is open then is aborted, as FetchError `timed out`."""
+        try:
+            return await self._fetch(fetcher, request)
+        except FetchError as error:
+            if error.fault == Fault.PROXY:
+                raise ProxyAway(f"no request gets through the proxy ({error.reason}); waiting") from None
+            raise
+
+    async def _fetch(self, fetcher: Fetcher, request: Request) -> Page:
         if request.timeout_seconds <= self.seconds_left:
             return await fetcher.fetch(request)
         # It may take longer than what is left now; whether it may go on is for the next renewals to say.

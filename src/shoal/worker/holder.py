@@ -31,7 +31,7 @@ from shoal.worker import reading
 from shoal.worker.conduct import Conduct, Conducts, origin
 from shoal.worker.delivery import Delivery
 from shoal.worker.finished import Finished
-from shoal.worker.hold import Hold
+from shoal.worker.hold import Hold, ProxyAway
 from shoal.worker.outlook import Outlook
 from shoal.worker.reader import Reader
 from shoal.worker.report import Report
@@ -43,6 +43,8 @@ from shoal.worker.verdict import Do, Verdict, of_fault, of_status
 _PATIENCE_SECONDS = 5.0
 # A host from which no answer ever came is given up after this many failures.
 _NEVER_THERE = 3
+# A proxy that is away is tried again after this time.
+_PROXY_SECONDS = 2.0
 # With fewer visits left than this, a lease is topped up to so many.
 _TOP_UP = 8
 _VISITS = 128
@@ -117,6 +119,9 @@ class Holders:
                     topping = asyncio.create_task(self._top_up(hold, todo, validators))
         except _GiveBack:
             pass
+        except ProxyAway as away:
+            self.report.trouble = str(away)
+            await asyncio.sleep(_PROXY_SECONDS)
         except _GiveUp as reason:
             for visit in todo:
                 conduct = await self.conducts.of(visit.crawl)
@@ -149,6 +154,10 @@ class Holders:
         except ShoalError as error:
             # The crawl is gone, or what the store has of it is not ours.
             return Finished(hold, visit, visit.failed(f"cannot be made: {error}"))
+        if away := self.delivery.absent.output_of(conduct):
+            # It was resumed, or taken just before it was paused: nothing can come of it now.
+            await self.delivery.absent.pause(away, conduct.name)
+            raise _GiveBack
         if target.scheme == "ftp" and not conduct.ftp:
             return self.reader.failed(hold, visit, conduct, f"scheme {target.scheme}", None, time.time())
         if conduct.policy.by_address and "address" not in visit.meta:
@@ -254,6 +263,8 @@ class Holders:
         except asyncio.CancelledError:
             # Aborted, at a stop: the host has been asked until now.
             hold.finish(success=None, response_seconds=None)
+            raise
+        except ProxyAway:
             raise
         except Exception as error:
             # No memory for it, or a header that cannot be sent: it does that to itself alone, not to every worker.

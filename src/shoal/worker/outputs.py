@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.frontier import mono
-from shoal.sinks import Sink, open_sink
+from shoal.sinks import Sink, is_local, open_sink
 from shoal.sinks.contract import Stored
-from shoal.sinks.files import Files, open_files
+from shoal.sinks.files import Files, are_local, open_files
 from shoal.worker.finished import Finished
 
 # Looked at when another one is opened; a batch uses its own for much less.
 _IDLE_SECONDS = 600.0
+# A server that is restarted is back sooner. Counted from the first word of it, which may come after some seconds.
+_AWAY_SECONDS = 5.0
 
 # An output's URI, and whether it is of a crawl with a spider.
 Output = tuple[str, bool]
@@ -30,10 +33,19 @@ class OutputRefused(Exception):
         self.error = error
 
 
+class OutputAway(Exception):
+    """An output, by its URI, has been away for a while, and may come back; the message says what is the matter."""
+
+    def __init__(self, uri: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.uri = uri
+
+
 class Outputs:
     def __init__(self, worker: str, on_trouble: Callable[[str], None]) -> None:
         self._worker = worker
         self._on_trouble = on_trouble
+        self._troubled: dict[str, tuple[float, str]] = {}
         self._sinks: dict[Output, Sink] = {}
         self._used_mono: dict[Output, float] = {}
         self._files: dict[str, Files] = {}
@@ -45,7 +57,8 @@ class Outputs:
             await self._close_idle()
             uri, spider = output
             try:
-                sink = open_sink(uri, worker=self._worker, on_trouble=self._on_trouble, spider=spider)
+                hear = self._on_trouble if is_local(uri) else partial(self._hear, uri)
+                sink = open_sink(uri, worker=self._worker, on_trouble=hear, spider=spider)
                 await sink.open()
             except SinkRefused as error:
                 raise OutputRefused(uri, error) from error
@@ -83,11 +96,37 @@ class Outputs:
             return one
         try:
             if uri not in self._files:
-                self._files[uri] = open_files(uri, on_trouble=self._on_trouble)
+                hear = self._on_trouble if are_local(uri) else partial(self._hear, uri)
+                self._files[uri] = open_files(uri, on_trouble=hear)
             path = await self._files[uri].keep(page.body, kind)
         except SinkRefused as error:
             raise OutputRefused(uri, error) from error
         return one._replace(record=msgspec.structs.replace(one.record, file=path))
+
+    def _hear(self, uri: str, sentence: str) -> None:
+        """A server has something to say. (A disk that is full is full for every crawl.)"""
+        if sentence:
+            since_mono, _ = self._troubled.get(uri, (mono(), ""))
+            self._troubled[uri] = (since_mono, sentence)
+        else:
+            self._troubled.pop(uri, None)
+        self._on_trouble(sentence)
+
+    def check(self, uri: str) -> None:
+        """OutputAway if whoever writes to this one, on a server, has waited long enough."""
+        since_mono, sentence = self._troubled.get(uri, (mono(), ""))
+        if mono() - since_mono > _AWAY_SECONDS:
+            # Who writes to it next waits anew.
+            del self._troubled[uri]
+            raise OutputAway(uri, sentence)
+
+    async def reach(self, uri: str, *, files: bool) -> None:
+        """Wait until an output that was away can be used again."""
+        place = open_files(uri) if files else open_sink(uri, worker=self._worker)
+        try:
+            await place.open()
+        finally:
+            await place.close()
 
     async def close(self) -> None:
         for sink in self._sinks.values():

@@ -44,14 +44,15 @@ class Reader:
         except (StoreUnavailable, StoreHeld):
             raise
         except SpiderFailed as error:
-            finished = self.failed(hold, visit, conduct, error.reason, page, page.started_at)
+            finished = await self.give_up(hold, visit, conduct, error.reason, page, page.started_at)
             if finished.record is not None and error.trace:
                 # The reason is counted, so it is short; whoever wrote the spider wants to know more.
                 whole = msgspec.structs.replace(finished.record, error=f"{error.reason}\n{error.trace}")
                 finished = finished._replace(record=whole)
             return finished
         except Exception as error:
-            return self.failed(hold, visit, conduct, f"reading: {type(error).__name__}", page, page.started_at)
+            reason = f"reading: {type(error).__name__}"
+            return await self.give_up(hold, visit, conduct, reason, page, page.started_at)
         if found.trouble:
             return await self.give_up(hold, visit, conduct, found.trouble, page, page.started_at)
         return Finished(hold, visit, visit.stored(), found.record, visits, conduct, found.items, size=found.size)

@@ -190,7 +190,11 @@ def _follows(
         try:
             there = canonical(conduct.cleaned(one.url))
         except InvalidUrl:
-            continue
+            # Relative to the page, or no address of the web, such as mailto:, which a selector may catch.
+            whole = where(target.url, conduct.cleaned(one.url), header=False)
+            if whole is None:
+                continue
+            there = whole
         other = one.spider and one.spider != conduct.spider
         if conduct.scope.verdict(there, page_host=target.host) or (not other and there.url in conduct.recent):
             continue

@@ -23,6 +23,7 @@ from shoal.model.page import Page as Answer
 from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, tree_of
+from shoal.sinks.row import plain
 from shoal.spider import Follow, Page, Spider
 from shoal.urls.canonical import canonical
 
@@ -88,7 +89,11 @@ class Spiders:
         """Tell a spider that a URL is given up."""
         if type(self._spider(name, crawl)).failed is Spider.failed:
             return Yielded()
-        return await self._call(name, crawl, "failed", (url, error), url, at, run)
+        yielded = await self._call(name, crawl, "failed", (url, error), url, at, run)
+        if yielded.follows:
+            text = f"Spider {name}: failed gives pages to visit, which are left out: only methods that read pages may."
+            self._tell(f"{name} failed", text)
+        return yielded
 
     def check_has(self, name: str) -> None:
         """Pages that are sent to a spider which nobody will ever have would wait for ever."""
@@ -110,7 +115,8 @@ class Spiders:
         try:
             async with asyncio.timeout(_MOST_SECONDS):
                 return await run(gathering)
-        except SpiderFailed:
+        except SpiderFailed as error:
+            self._tell(f"{name} {callback} {error.reason}", f"Spider {name}: {error.trace}")
             raise
         except _RAISED as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
@@ -190,17 +196,24 @@ async def _gathered(
     items: list[Item] = []
     follows: list[Follow] = []
     size = 0
-    async for one in _each(method(*args)):
-        if isinstance(one, Follow):
-            follow, more = _carried(one)
-            follows.append(follow)
-            size += more
-        else:
-            data = _plain(one)
-            size += len(_encode(data))
-            items.append(Item(crawl=crawl, url=url, spider=name, number=len(items) + 1, fetched_at=at, data=data))
+    made = method(*args)
+    async for one in _each(made):
+        try:
+            if isinstance(one, Follow):
+                follow, more = _carried(one)
+                follows.append(follow)
+                size += more
+            else:
+                data, more = _plain(one)
+                items.append(Item(crawl=crawl, url=url, spider=name, number=len(items) + 1, fetched_at=at, data=data))
+                size += more
+        except InvalidInput as error:
+            # No line of the user's raised it.
+            raise type(error)(f"{error} It came from {_place(method, made)}.") from None
         if len(items) + len(follows) > _MOST_YIELDED or size > _MOST_BYTES:
-            raise SpiderFailed("spider: yields too much")
+            most = f"{_MOST_YIELDED:,} things and {_MOST_BYTES // 1_000_000} MB"
+            text = f"{_place(method, made)} yields too much: of one page it may be {most}."
+            raise SpiderFailed("spider: yields too much", text)
     return Yielded(tuple(items), tuple(follows), size)
 
 
@@ -245,8 +258,16 @@ async def _each(made: Any) -> AsyncIterator[Any]:
                 yield one
 
 
-def _plain(one: Any) -> dict[str, Any]:
-    """An item as JSON can carry it."""
+def _place(method: Callable[..., Any], made: Any) -> str:
+    """The method, and its line where it waits for us to take what it yielded."""
+    frame = getattr(made, "gi_frame", None) or getattr(made, "ag_frame", None)
+    return method.__qualname__ + (f", line {frame.f_lineno}" if frame is not None else "")
+
+
+def _plain(one: Any) -> tuple[dict[str, Any], int]:
+    """An item as JSON can carry it, and its size."""
+    if inspect.isgenerator(one):
+        raise InvalidInput("A spider yielded a generator: write `yield from`, as in `yield from page.follow(...)`.")
     try:
         data = msgspec.to_builtins(one, str_keys=True, enc_hook=_other)
     except (TypeError, ValueError, RecursionError) as error:
@@ -255,7 +276,12 @@ def _plain(one: Any) -> dict[str, Any]:
         raise InvalidInput(
             f"A spider yielded {type(one).__name__}: it may yield dicts, dataclasses and what page.follow gives."
         )
-    return data
+    try:
+        return data, len(_encode(data))
+    except UnicodeEncodeError:
+        # Half a surrogate pair, as JSON and JavaScript may have it. Rare, so nobody else pays for it.
+        data = plain(data)
+        return data, len(_encode(data))
 
 
 def _other(value: Any) -> Any:

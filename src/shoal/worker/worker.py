@@ -43,6 +43,8 @@ _FIRST_BEAT_SECONDS, _BEAT_SECONDS = 0.5, 10.0
 _SAMPLE_SECONDS = 0.1
 # Beyond the grace time, for an output to take the last pages, and for the store to take the rest back.
 _LAST_SECONDS = 1.5
+# Crawls that a worker says it has paused; what it says of itself has a limit.
+_MOST_NAMES = 20
 # Hosts that were asked within this time are counted as in use, for what limits the speed.
 _IN_USE_SECONDS = 5.0
 
@@ -247,7 +249,7 @@ class Worker:
             "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": _version(),
             "pages": report.pages, "pages_per_second": (report.pages - pages) / max(now - then, 0.1),
             "politeness_seconds": report.politeness_seconds, "sink_seconds": report.sink_seconds,
-            "leases_lost": report.leases_lost,
+            "leases_lost": report.leases_lost, "paused": self._delivery.absent.crawls[:_MOST_NAMES],
         }  # fmt: skip
 
     async def _sample(self) -> None:

@@ -128,6 +128,8 @@ for rank = 0, 2 do
 end
 
 local turns = tonumber(call('HGET', KEYS[1], 'turns')) or 0
+-- Hosts of which this worker may take one more place when all others had their turn.
+local again = {}
 -- One lease in four looks at the lower classes first, so that nothing starves.
 local function candidate(turn)
   local order = {1, 2, 3}
@@ -140,6 +142,7 @@ local function candidate(turn)
       return one
     end
   end
+  return table.remove(again, 1)
 end
 
 local deadline = NOW + ttl
@@ -147,12 +150,20 @@ local soonest                      -- of the hosts that were met and passed over
 local given, tokens, deadlines = 0, {}, {}
 local counter = tonumber(call('HGET', KEYS[1], 'tokens')) or 0
 local met = {}
+local others = false
+for _, name in ipairs(call('ZRANGE', P .. 'idle', NOW, '+inf', 'BYSCORE', 'LIMIT', 0, 2)) do
+  others = others or name ~= worker
+end
 while given < hosts do
   local one = candidate(turns + given)
   if not one then break end
   local host, lane = one[1], one[3]
-  local v = met[host] == nil and view(host)
+  local v = (met[host] == nil or one.again) and view(host)
   met[host] = true
+  if v and one.again then
+    -- What was taken may have been of another class than what is left.
+    for sp, rank in pairs(v.lanes) do lane = P .. 'ready:' .. rank .. ':' .. sp end
+  end
   if v then
     local place, moment = freePlace(v)
     if place and META[6] == '1' and v.h.e ~= META[3] then
@@ -212,6 +223,11 @@ while given < hosts do
         if META[6] == '1' then keep(host, 'e', META[3]) end
         if place > (v.h.mx or 1) then keep(host, 'mx', place) end
         if v.places > 1 then arm(host, false, NOW) end
+        if mine and not others then
+          -- Nobody else came and nobody sleeps: it takes the others too, instead of one a call.
+          one.again = true
+          again[#again + 1] = one
+        end
         tokens[#tokens + 1] = token
         deadlines[#deadlines + 1] = deadline
         deadlines[#deadlines + 1] = token

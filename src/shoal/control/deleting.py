@@ -1,0 +1,17 @@
+"""Deleting a crawl: the same refusals from the command line and from an API."""
+
+from __future__ import annotations
+
+from shoal.errors import CrawlEnded, UnknownCrawl
+from shoal.frontier import Frontier
+from shoal.model.crawl import State
+
+
+async def delete(frontier: Frontier, crawl_id: str) -> None:
+    """Free all that an ended crawl holds; its id stays taken."""
+    crawl = await frontier.crawls.get(crawl_id)
+    if crawl.state is State.DELETED:
+        raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")
+    if crawl.state.open:
+        raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
+    await frontier.crawls.delete(crawl_id)

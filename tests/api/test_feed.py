@@ -1,0 +1,134 @@
+"""Scrapy Cluster's crawls belong to their application and spider, and one that is done takes more URLs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal.api.access import make
+from tests.api.served import Got, Served, served
+from tests.site.answers import page
+from tests.system.crawling import Crawls, crawling
+
+TOKENS = {role: make(role) for role in ("admin", "submit:appa", "submit:appb", "submit:my-app")}
+
+
+@pytest.fixture(scope="module")
+def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
+    folder = tmp_path_factory.mktemp("feed")
+    with crawling(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
+        yield crawls
+
+
+@pytest.fixture(scope="module")
+def api(crawls: Crawls) -> Iterator[Served]:
+    settings = f'[api]\nrate = 100000\n[outputs]\ndefault = "{crawls.folder / "default.db"}"\n[tokens]\n'
+    settings += "".join(f'{role.replace(":", "-")} = "{line}"\n' for role, (_, line) in TOKENS.items())
+    where = ("--folder", crawls.folder / "store")
+    with served(crawls.folder / "served", *where, settings=settings, token=TOKENS["admin"][0]) as api:
+        yield api
+
+
+def ask(api: Served, role: str = "admin", **request: Any) -> Got:
+    got = api.ask("POST", "/feed", request, Authorization=f"Bearer {TOKENS[role][0]}")
+    assert got.json.keys() == {"status", "data", "error"}
+    assert (got.json["status"] == "SUCCESS") == (got.status == 200) == (got.json["error"] is None)
+    return got
+
+
+def state(api: Served, crawl: str) -> str:
+    return str(api.client.crawl(crawl)["state"])
+
+
+def test_an_action_does_not_reach_a_crawl_that_another_application_named_so(api: Served) -> None:
+    request = {"seeds": ["http://example.org/"], "name": "appa:x", "spider": "nobody"}
+    got = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit:appb'][0]}")
+    assert got.status == 201
+    for action in ("info", "stop", "expire"):
+        for crawlid in ("x", "appa:x"):
+            got = ask(api, "submit:appa", action=action, appid="appa", crawlid=crawlid, uuid="1")
+            assert got.status == 404
+            assert "has no crawl" in got.json["error"]["message"]
+    assert state(api, "appa:x") == "running"
+    assert ask(api, "submit:appb", action="stop", appid="appb", crawlid="appa:x", uuid="1").status == 200
+    assert state(api, "appa:x") == "stopped"
+
+
+def test_actions_on_an_application_are_about_one_spider(api: Served) -> None:
+    for crawlid, spider in (("one", "other"), ("two", "other"), ("three", "third")):
+        asked = {"url": "http://example.org/", "appid": "appa", "crawlid": crawlid, "spiderid": spider}
+        assert ask(api, **asked).status == 200
+    act = {"appid": "appa", "uuid": "u"}
+    told = ask(api, **act, action="info", spiderid="other").json["data"]
+    assert (set(told["crawlids"]), told["spiderid"], told["total_pending"]) == ({"one", "two"}, "other", 2)
+    for usual in ({"spiderid": "link"}, {}):
+        told = ask(api, **act, **usual, action="info").json["data"]
+        assert (told["total_crawlids"], told["spiderid"]) == (0, "link")
+    for action in ("info", "stop"):
+        got = ask(api, **act, action=action, crawlid="three", spiderid="other")
+        assert got.status == 404
+        assert "of spider 'other'" in got.json["error"]["message"]
+    told = ask(api, **act, action="stop", spiderid="other").json["data"]
+    assert told.pop("server_time") > 0
+    assert told == {**act, "spiderid": "other", "action": "stop", "total_purged": 2}
+    assert [state(api, f"appa:{one}") for one in ("one", "two", "three")] == ["stopped", "stopped", "running"]
+    # Whose spider is not said is found by its name.
+    told = ask(api, **act, action="stop", crawlid="three").json["data"]
+    assert (told["spiderid"], told["total_purged"]) == ("third", 1)
+    assert ask(api, **act, action="expire").status == 400
+
+
+def test_an_application_is_known_by_the_name_that_it_uses_itself(api: Served) -> None:
+    given = {"appid": "my app", "spiderid": "nobody"}
+    for crawlid in ("plain", "with space"):
+        assert ask(api, "submit:my-app", url="http://example.org/", crawlid=crawlid, **given).status == 200
+    told = ask(api, "submit:my-app", action="info", uuid="u", **given).json["data"]
+    assert (told["appid"], told["total_crawlids"]) == ("my app", 2)
+    assert "plain" in told["crawlids"]
+    for crawlid in told["crawlids"]:
+        told = ask(api, "submit:my-app", action="stop", uuid="u", crawlid=crawlid, **given).json["data"]
+        assert (told["crawlid"], told["total_purged"]) == (crawlid, 1)
+
+
+def test_what_cannot_be_done_is_said_in_its_shape(api: Served) -> None:
+    assert ask(api, "submit:appb", action="info", appid="appa", uuid="u").status == 403
+    assert ask(api, url="http://example.org/", appid="appa", crawlid="shape", spiderid="nobody").status == 200
+    assert ask(api, "submit:appa", action="stop", appid="appa", crawlid="shape", uuid="u").status == 200
+    got = ask(api, url="http://example.org/2", appid="appa", crawlid="shape", spiderid="nobody")
+    assert got.status == 409
+    assert "exists and is stopped" in got.json["error"]["message"]
+
+
+def test_an_end_that_is_past_does_not_use_an_id_up(api: Served) -> None:
+    given = {"url": "http://example.org/", "appid": "appa", "crawlid": "late", "spiderid": "nobody"}
+    got = ask(api, **given, expires=1000)
+    assert got.status == 400
+    assert "is past" in got.json["error"]["message"]
+    assert ask(api, **given).status == 200
+    api.client.stop("appa:late")
+
+
+def test_a_crawl_that_is_done_takes_more_urls(crawls: Crawls, api: Served) -> None:
+    (host,) = crawls.site.take()
+    for number in range(4):
+        crawls.site.at(host, f"/{number}", page())
+        assert ask(api, url=f"http://{host}/{number}", appid="appa", crawlid="many").status == 200
+        assert api.client.wait("appa:many", timeout_seconds=60)["counts"]["stored"] == number + 1
+    # The first one again is a message that came twice.
+    assert ask(api, url=f"http://{host}/0", appid="appa", crawlid="many").status == 200
+    assert crawls.site.judge(host).paths(host) == ["/robots.txt", "/0", "/1", "/2", "/3"]
+    # In our own words an id is used once.
+    got = api.ask("POST", "/v1/crawls", {"seeds": [f"http://{host}/9"], "name": "appa:many", "app": "appa"})
+    assert got.status == 409
+
+
+def test_a_crawl_that_was_ended_by_a_limit_stays_so(crawls: Crawls, api: Served) -> None:
+    (host,) = crawls.site.take()
+    for path in "01":
+        crawls.site.at(host, f"/{path}", page())
+    request = {"seeds": [f"http://{host}/0", f"http://{host}/1"], "name": "appa:full", "app": "appa", "max_pages": 1}
+    api.client.submit(**request, delay_seconds=0)
+    assert api.client.wait("appa:full", timeout_seconds=60)["why"] != "finished"
+    assert ask(api, url=f"http://{host}/2", appid="appa", crawlid="full").status == 409

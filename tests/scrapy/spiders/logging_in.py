@@ -1,0 +1,22 @@
+"""Logs in by a start_requests of its own before it takes what comes through Redis, as projects on scrapy-redis do."""
+
+from scrapy import Request
+from scrapy_redis.spiders import RedisSpider
+
+from tests.scrapy.keeping import KEPT
+
+
+class LoggingIn(RedisSpider):  # type: ignore[misc] # scrapy-redis has no types
+    name = "logging_in"
+    redis_key = "%(name)s:urls"
+    custom_settings = KEPT
+
+    def start_requests(self):
+        yield Request(self.settings["LOGIN"], callback=self.inside, dont_filter=True)
+        yield from super().start_requests()
+
+    def inside(self, response):
+        yield {"key": "logged in"}
+
+    def parse(self, response):
+        yield {"key": response.url}

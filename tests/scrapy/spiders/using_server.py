@@ -1,0 +1,16 @@
+"""Notes what it has seen in Redis, by the client that scrapy-redis' spiders have."""
+
+from shoal.scrapy import RedisSpider
+
+
+class UsingServer(RedisSpider):
+    name = "using_server"
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.server.set(f"{cls.name}:began", 1)
+        return spider
+
+    def parse(self, response):
+        self.server.rpush(f"{self.name}:done", response.url)

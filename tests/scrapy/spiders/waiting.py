@@ -1,0 +1,20 @@
+"""Asks for its start page until it is ready: by retries, by redirects, or by yielding the request again."""
+
+import scrapy
+
+from tests.scrapy.keeping import KEPT
+
+
+class Waiting(scrapy.Spider):
+    name = "waiting"
+    custom_settings = KEPT
+
+    def __init__(self, start, **arguments):
+        super().__init__(**arguments)
+        self.start_urls = [start]
+
+    def parse(self, response):
+        if response.css("title::text").get() == "Not yet":
+            yield response.request.replace(dont_filter=True)
+        else:
+            yield {"key": response.url}

@@ -1,0 +1,55 @@
+"""Copies of a start request are requests of their own: retries, redirects, and what a callback yields again."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scrapy.processes import project
+from tests.servers import wait_until
+from tests.site.answers import Answer, page, redirect
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=6) as one:
+        yield one
+
+
+_NOT_YET = {
+    "a retry": Answer(status=503, body="busy"),
+    "a redirect to itself": redirect("/"),
+    "a request that is yielded again": page(title="Not yet"),
+}
+
+
+def test_a_start_page_that_is_not_ready_is_asked_for_again_by_whoever_has_it(
+    scrapy: str, site: Site, tmp_path: Path
+) -> None:
+    """What start() yields counts once for the fleet. These come from there too, and each of them counts."""
+    settings = {"DOWNLOAD_DELAY": 0.5, "RETRY_TIMES": 9}
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name, answer in _NOT_YET.items():
+            host = site.take(1)[0]
+            url = site.at(host, "/", answer, answer, answer, answer, answer, page())
+            here = stack.enter_context(project(tmp_path / name, scrapy=scrapy, **settings))
+            running.append((name, here, host, url, here.start("waiting", start=url)))
+        for name, _, host, _, first in running:
+            wait_until(lambda: len(site.requests(host)) >= 2, name, 60)  # noqa: B023 - it is called here
+            first.popen.send_signal(signal.SIGTERM)
+        for _, here, _, url, first in running:
+            assert "Closing spider (shutdown)" in first.end()
+            assert not here.kept(), "there is something left to do"
+            for _ in range(2):
+                here.start("waiting", start=url)
+        for name, here, host, url, _ in running:
+            for one in here.living():
+                one.end()
+            assert here.keys() == {url: 1}, name
+            assert len(site.requests(host)) == 6, name

@@ -1,0 +1,115 @@
+"""A crawl of Scrapy's as others see it: by the API and commands, in its counts, and what its end is called."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from shoal.control.begin import begin
+from shoal.control.describe import describe
+from shoal.errors import InvalidInput
+from shoal.frontier import Frontier
+from shoal.model.crawl import Limits
+from shoal.model.policy import Policy
+from tests.api.served import served
+from tests.scrapy.processes import Project, project
+from tests.servers import wait_until
+from tests.site.answers import Answer, page, redirect
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
+        yield one
+
+
+async def _frontier(here: Project) -> Frontier:
+    return await Frontier.open(folder=str(here.folder / ".shoal"))
+
+
+def test_a_scrapy_process_is_seen_by_the_api_and_a_stop_is_its_reason_to_close(
+    scrapy: str, site: Site, tmp_path: Path
+) -> None:
+    tree = site.plant(400, site.take(1), alike=0)
+    with project(tmp_path / "project", scrapy=scrapy) as here:
+        one = here.start("tree", settings={"DOWNLOAD_DELAY": 0.2}, start=tree.url(0))
+        here.wait_for_items(2)
+        with served(tmp_path / "api", "--folder", here.folder / ".shoal") as api:
+            crawl = api.ask("GET", "/v1/crawls").json["crawls"][0]["id"]
+            assert api.ask("GET", f"/v1/crawls/{crawl}").json["waiting"] == []
+            refused = api.ask("POST", f"/v1/crawls/{crawl}/seeds", {"seeds": [tree.url(0)]})
+            assert (refused.status, refused.json["detail"]) == (
+                422,
+                f"Crawl {crawl!r} is one of Scrapy's, whose URLs come from its spider alone; push them to the key "
+                "that a RedisSpider reads, or begin a crawl of another name.",
+            )
+            worker = wait_until(
+                lambda: next((w for w in api.ask("GET", "/v1/workers").json["workers"] if w["pages"]), None),
+                "the process says how many pages it has", 30,
+            )  # fmt: skip
+            assert (worker["machine"], worker["version"]) == (platform.node(), version("shoal"))
+            assert worker["pages_per_second"] > 0
+            assert len(worker["spiders"]) == 2
+            assert api.ask("POST", f"/v1/crawls/{crawl}/stop").status == 200
+            said = one.end()
+    assert "Spider closed (stopped)" in said
+    assert "'finish_reason': 'stopped'" in said
+
+
+async def test_a_crawl_that_no_scrapy_process_works_at_says_so(site: Site, tmp_path: Path) -> None:
+    tree = site.plant(20, site.take(1), alike=0)
+    with project(tmp_path / "project") as here:
+        here.crawl("tree", settings={"CLOSESPIDER_ITEMCOUNT": 1, "DOWNLOAD_DELAY": 0.5}, start=tree.url(0))
+        async with await _frontier(here) as frontier:
+            crawl = await anext(aiter(frontier.crawls.all()))
+            assert (await describe(frontier, crawl)).waiting == ("waiting: no Scrapy process works at it",)
+            before = await frontier.crawls.count(crawl.id)
+            with pytest.raises(InvalidInput, match="is one of Scrapy's"):
+                await begin(frontier, name=crawl.id, seeds=[tree.url(0)], limits=Limits(), policy=Policy())
+            assert await frontier.crawls.count(crawl.id) == before
+
+
+async def test_an_answer_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
+    scrapy: str, site: Site, tmp_path: Path
+) -> None:
+    host = site.take(1)[0]
+    for status in (500, 502, 503, 404):
+        site.at(host, f"/{status}", Answer(status=status, body="no"))
+    site.at(host, "/200", page())
+    with project(tmp_path / "project", scrapy=scrapy, SCHEDULER_PERSIST=1) as here:
+        here.crawl("giving_up", settings={"RETRY_TIMES": 1}, start=f"http://{host}")
+        async with await _frontier(here) as frontier:
+            crawl = (await anext(aiter(frontier.crawls.all()))).id
+            failed = {visit.url: reason for visit, reason in await frontier.crawls.failed(crawl)}
+            counts = await frontier.crawls.count(crawl)
+    assert set(here.keys()) == {"page 200", "page 502", "errback 500"}
+    assert failed == {f"http://{host}/503": "status 503", f"http://{host}/500": "status 500"}
+    # The 404 is an answer, and each of the others was asked for once more.
+    assert (counts.open, counts.stored, counts.failed, counts.excluded) == (0, 3, 2, 3)
+
+
+def test_a_slot_that_the_spider_chose_stays_on_retries_and_redirects(site: Site, tmp_path: Path) -> None:
+    host = site.take(1)[0]
+    site.at(host, "/flaky", Answer(status=503, body="not yet"), page())
+    site.at(host, "/moved", redirect("/there"))
+    for path in ("/there", "/plain", "/next"):
+        site.at(host, path, page())
+    with project(tmp_path / "project") as here:
+        here.crawl("slotted", start=f"http://{host}")
+        found = {item["key"]: item["slot"] for item in here.kept()}
+    assert found == {"/flaky": "mine", "/there": "mine", "/plain": "shoal", "/next": "shoal"}
+
+
+def test_our_filter_filters_for_scrapys_own_scheduler_too(site: Site, tmp_path: Path) -> None:
+    tree = site.plant(6, [site.name()])
+    settings = {"SCHEDULER": "scrapy.core.scheduler.Scheduler", "DUPEFILTER_CLASS": "shoal.scrapy.DupeFilter"}
+    with project(tmp_path / "project") as here:
+        one = here.crawl("tree", settings={**settings, "CLOSESPIDER_ITEMCOUNT": 60}, start=tree.url(0))[0]
+        assert "Spider closed (finished)" in one.said()
+        # Scrapy's start requests do not go through the filter.
+        assert here.keys() == {**dict.fromkeys(tree.walk(), 1), tree.url(0): 2}

@@ -1,0 +1,75 @@
+"""Runs of spiders: which are the same crawl, from whichever program, and which begin one anew."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scrapy.processes import ROOT, Process, Project, project
+from tests.site.site import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
+        yield one
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Project]:
+    with project(tmp_path / "project") as one:
+        yield one
+
+
+def _program(here: Project, *runs: dict[str, Any], at_once: bool = False) -> Process:
+    settings = {"SCHEDULER": "shoal.scrapy.Scheduler", "KEPT": str(here.folder / "kept"), **here.settings}
+    order = json.dumps({"settings": settings, "at_once": at_once, "runs": runs})
+    return here.run([sys.executable, "-m", "tests.scrapy.program", order])
+
+
+def test_a_second_run_in_the_same_process_begins_anew(scrapy: str, site: Site, here: Project) -> None:
+    here.scrapy = scrapy
+    tree = site.plant(5, site.take(1), alike=0)
+    given = {"start": tree.url(0), "channel_id": "1"}
+    _program(here, given, given).end()
+    once = {f"1 {url}" for url in tree.walk()}
+    assert here.keys().keys() == once
+    assert all(count % 2 == 0 for count in here.keys().values()), here.keys()
+
+
+def test_runs_of_one_program_with_other_arguments_are_other_crawls(scrapy: str, site: Site, here: Project) -> None:
+    here.scrapy = scrapy
+    tree = site.plant(6, site.take(2))
+    _program(here, *({"start": tree.url(0), "channel_id": number} for number in (1, 2, 3)), at_once=True).end()
+    assert set(here.keys()) == {f"{number} {url}" for number in (1, 2, 3) for url in tree.walk()}
+    assert len(set(here.keys().values())) == len({here.keys()[f"1 {url}"] for url in tree.walk()})
+
+
+def test_a_program_and_the_command_line_are_at_the_same_crawl(site: Site, tmp_path: Path) -> None:
+    with project(tmp_path / "project", SCHEDULER_PERSIST=1) as here:
+        tree = site.plant(5, site.take(1), alike=0)
+        _program(here, {"start": tree.url(0), "channel_id": 7}).end()
+        made = here.keys()
+        here.crawl("channel", start=tree.url(0), channel_id="7")
+        assert set(made) == {f"7 {url}" for url in tree.walk()}
+        assert here.keys() == made, "what it has seen is not made again"
+        here.crawl("channel", start=tree.url(0), channel_id="8")
+        assert len(here.keys()) == 2 * len(made)
+
+
+def test_values_of_arguments_are_in_no_name(site: Site, here: Project) -> None:
+    tree = site.plant(2, site.take(1))
+    (one,) = here.crawl("tree", start=tree.url(0), password="s3cr3t-Arg", _job="9")
+    argv = [sys.executable, "-m", "shoal", "crawls"]
+    told = subprocess.run(
+        argv, cwd=here.folder, capture_output=True, text=True, timeout=60, check=True, env={"PYTHONPATH": f"{ROOT}/src"}
+    ).stdout
+    assert "tree.password.start-" in told
+    assert "s3cr3t" not in told
+    assert "s3cr3t" not in one.said()

@@ -1,0 +1,78 @@
+"""`shoal delete` on a store and on an API, and commands that need the store itself when they are given an API."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.api.served import served
+from tests.system.commanding import Shell
+
+URL = "http://example.org/"
+
+
+def check(shell: Shell) -> None:
+    """What holds on a store and on an API."""
+    assert shell.run("submit", URL, "--out", "main", "--name", "old", "--spider", "nobody").code == 0
+    ran = shell.run("delete", "old")
+    assert ran.code == 1
+    assert ran.err.startswith("shoal: Crawl 'old' is running: stop it before you delete it.")
+    assert shell.run("stop", "old").code == 0
+    ran = shell.run("delete", "old")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.startswith("Crawl old is deleted.")
+    assert shell.run("crawls").out == ""
+    ran = shell.run("delete", "old")
+    assert ran.code == 1
+    assert "There is no crawl 'old'" in ran.err
+    # Its id stays taken.
+    assert shell.run("submit", URL, "--out", "main", "--name", "old").code == 1
+
+
+def test_an_ended_crawl_is_deleted_from_a_store(shell: Shell) -> None:
+    ran = shell.run("delete", "old")
+    assert ran.code == 1
+    assert "There is no store" in ran.err
+    check(shell)
+
+
+def test_an_ended_crawl_is_deleted_by_an_api(shell: Shell, tmp_path: Path) -> None:
+    with served(tmp_path / "served") as api:
+        shell.environ = {"SHOAL_STORE": api.url}
+        check(shell)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("doctor",), ("dump",), ("load",), ("listen", "redis://127.0.0.1:1/0/x"), ("serve",), ("worker",), ("crawl", URL)],
+)  # fmt: skip
+def test_a_command_that_needs_the_store_itself_says_so(args: tuple[str, ...], shell: Shell) -> None:
+    ran = shell.run(*args, "--store", "http://me:hush@127.0.0.1:1")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        f"shoal: `shoal {args[0]}` needs the store itself: on the URL of an API only submit, crawls, show, pause, "
+        "resume, stop, delete, failed and hosts work.\n"
+    )
+
+
+def test_the_url_of_an_api_may_be_in_the_settings(shell: Shell, tmp_path: Path) -> None:
+    with served(tmp_path / "served") as api:
+        (shell.folder / "shoal.toml").write_text(f'[store]\nurl = "{api.url}"\n')
+        assert shell.run("submit", URL, "--out", "main", "--name", "set", "--spider", "nobody").out == "set\n"
+        assert "set" in shell.run("crawls").out
+        assert "needs the store itself" in shell.run("doctor").err
+
+
+def test_submitting_knows_extensions_and_the_names_of_outputs(shell: Shell) -> None:
+    (shell.folder / "shoal.toml").write_text('[outputs]\nmain = "main.db"\n')
+    ran = shell.run(
+        "submit", URL, "--out", "main", "--name", "x", "--deny-extension", "zip", "--deny-extension", "tar.gz"
+    )
+    assert ran.code == 0
+    told = json.loads(shell.run("show", "x", "--json").out)
+    assert told["policy"]["deny_extensions"] == ["zip", "tar.gz"]
+    ran = shell.run("submit", URL, "--out", "mian")
+    assert (ran.code, ran.out) == (2, "")
+    assert "There is no output 'mian'; there are main." in ran.err

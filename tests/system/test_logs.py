@@ -1,0 +1,425 @@
+"""What services log: JSON where nobody looks, one event for each operation, with the crawl, the host and who asked.
+
+Every line is compared with the table of docs/reference/logs.md: an event or a field that is not there fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from shoal.api.access import make
+from shoal.api.guarding import Guarding
+from shoal.api.routes import listed
+from shoal.api.telling import OPERATIONS, Telling
+from shoal.control.actions import expire_now
+from shoal.control.lifecycle import Tender
+from shoal.frontier import Frontier
+from shoal.model import Limits, Visit
+from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
+from shoal.model.policy import Policy
+from shoal.settings import FetchSettings, FrontierSettings, Settings
+from tests.api.served import Served, served
+from tests.servers import Server, server, wait_until
+from tests.system.commanding import LOCAL, ROOT, Shell
+
+PAGE = (ROOT / "docs/reference/logs.md").read_text()
+FIELDS = {
+    row[0]: set(re.findall(r"`(\w+)`", row[1])) for row in re.findall(r"^\| `([a-z.]+)` \| (.*?) \| ", PAGE, re.M)
+}  # fmt: skip
+ALWAYS = {"time", "level", "event", "message"}
+TOKENS = {name: make(name) for name in ("admin", "submit:shop", "read")}
+NAMED = {"admin": "boss", "submit:shop": "shopkeeper", "read": "reader"}
+SETTINGS = '[outputs]\nmain = "{folder}/pages.db"\n[tokens]\n' + "".join(
+    f'{NAMED[role]} = "{line}"\n' for role, (_, line) in TOKENS.items()
+)
+SECRETS = ("hunter2", "opensesame", *(token for token, _ in TOKENS.values()))
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """Lines of a log, each of them one object of which the reference knows everything."""
+    found: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    for one in found:
+        assert one.keys() >= ALWAYS
+        assert one["event"] in FIELDS
+        assert one.keys() - ALWAYS <= FIELDS[one["event"]], one
+    return found
+
+
+def command(kind: str, store: Server) -> list[str]:
+    more = {
+        "serve": ["--port", "0"],
+        "worker": ["--workers", "1", *LOCAL],
+        "listen": [f"{store.url}/0/asked"],
+    }[kind]
+    return [kind, *more, "--store", store.url]
+
+
+BEGINS = {"serve": "Serving redis://", "worker": "1 worker of", "listen": "Listening to redis://"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Server]:
+    with server(tmp_path / "store") as one:
+        yield one
+
+
+@pytest.mark.parametrize("kind", BEGINS)
+def test_a_service_writes_json_where_nobody_looks_and_text_when_asked(kind: str, store: Server, shell: Shell) -> None:
+    # An empty variable is none.
+    shell.environ["SHOAL_LOG"] = ""
+    running = shell.start(*command(kind, store))
+    plain = shell.start(*command(kind, store), "--log", "text")
+    running.until_said(BEGINS[kind])
+    plain.until_said(BEGINS[kind])
+    ran = running.end(signal.SIGTERM)
+    assert ran.code == 0, ran.err
+    said = [one["event"] for one in events(ran.err)]
+    begin = {"serve": "serve.begin", "worker": "workers.begin", "listen": "listen.begin"}[kind]
+    assert (said[0], said[-1]) == (begin, begin.replace("begin", "end"))
+    assert plain.end(signal.SIGTERM).err.startswith(BEGINS[kind])
+
+
+@pytest.mark.parametrize("kind", BEGINS)
+@pytest.mark.parametrize("chosen", ["", "json"])
+def test_a_service_writes_text_on_a_terminal_unless_the_variable_says_otherwise(
+    kind: str, chosen: str, store: Server, tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal", *command(kind, store)], cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=theirs,
+        stdout=subprocess.DEVNULL, start_new_session=True,
+        env={**environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "dumb", "SHOAL_LOG": chosen},
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        said = b""
+        # It says something when it begins, so that this waits for no more than that.
+        while BEGINS[kind].encode() not in said:
+            said += os.read(ours, 4096)
+        assert said.lstrip().startswith(b"{") == (chosen == "json"), said
+    finally:
+        process.terminate()
+        # A terminal that nobody reads fills.
+        threading.Thread(target=_drain, args=(ours,), daemon=True).start()
+        process.wait(60)
+
+
+def _drain(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(descriptor, 4096):
+            pass
+    os.close(descriptor)
+
+
+def test_commands_for_people_write_plain_lines_into_a_pipe(shell: Shell) -> None:
+    shell.environ["SHOAL_LOG"] = ""
+    running = shell.start("crawl", "http://127.0.0.1:1/", *LOCAL)
+    running.until_said("Ctrl-C pauses it.")
+    assert running.end(signal.SIGINT).err.startswith("Crawl ")
+
+
+def test_why_a_service_does_not_start_is_one_line_of_json(shell: Shell) -> None:
+    shell.environ["SHOAL_LOG"] = ""
+    (said,) = events(shell.run("serve", "--host", "0.0.0.0", "--port", "0").err)
+    assert (said["event"], said["level"]) == ("warning", "warning")
+    (said,) = events(shell.run("worker", "--workers", "none").err)
+    assert "none" in said["message"]
+
+
+def test_a_new_token_is_for_who_made_it_and_no_event(shell: Shell) -> None:
+    shell.environ["SHOAL_LOG"] = ""
+    assert "\n[tokens]\nNAME = " in shell.run("serve", "--make-token", "admin").err
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("logged")
+    with served(folder, settings=SETTINGS.format(folder=folder)) as api:
+        yield api
+    for secret in SECRETS:
+        assert secret not in api.said()
+
+
+@contextlib.contextmanager
+def logged(api: Served) -> Iterator[list[dict[str, Any]]]:
+    """The events of what is done in the block. That a crawl has ended is the tender's to tell, in its own time."""
+    before = len(api.said())
+    found: list[dict[str, Any]] = []
+    yield found
+    found += [one for one in events(api.said()[before:]) if one["event"] != "crawl.end"]
+
+
+def ask(api: Served, role: str, method: str, path: str, body: Any = None) -> Any:
+    got = api.ask(method, path, body, Authorization=f"Bearer {TOKENS[role][0]}")
+    return got.json if got.raw else None
+
+
+def request(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "seeds": ["http://root:hunter2@127.0.0.1:1/"], "name": name, "outputs": ["main"], "cookie": "opensesame",
+        "headers": {"X-Key": "opensesame"}, **more,
+    }  # fmt: skip
+
+
+def test_every_change_of_a_crawl_is_one_event_with_who_asked(api: Served) -> None:
+    who = {"who": "boss", "role": "admin", "level": "info"}
+    with logged(api) as said:
+        ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
+        ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
+        for verb in ("pause", "resume", "retry"):
+            ask(api, "admin", "POST", f"/v1/crawls/docs/{verb}")
+        ask(api, "admin", "POST", "/v1/crawls/docs/seeds", {"seeds": ["http://127.0.0.1:1/2", "http://127.0.0.1:1/3"]})
+        # Reading is no operation.
+        for path in ("", "/docs", "/docs/failed", "/none"):
+            ask(api, "admin", "GET", f"/v1/crawls{path}")
+        ask(api, "admin", "POST", "/v1/crawls/docs/stop")
+        ask(api, "admin", "DELETE", "/v1/crawls/docs")
+    for one in said:
+        assert one.items() >= {**who, "crawl": "docs", "app": "shop"}.items(), one
+    about = {"time", "message", *who, "crawl", "app"}
+    assert [{name: value for name, value in one.items() if name not in about} for one in said] == [
+        {"event": "crawl.submitted", "seeds": 1, "created": True},
+        {"event": "crawl.submitted", "seeds": 1, "created": False},
+        {"event": "crawl.paused", "state": "paused"},
+        {"event": "crawl.resumed", "state": "running"},
+        {"event": "crawl.retried", "retried": 0},
+        {"event": "crawl.seeded", "seeds": 2, "new": 2, "known": 0, "refused": 0},
+        {"event": "crawl.stopped", "state": "stopped"},
+        {"event": "crawl.deleted"},
+    ]
+
+
+def test_what_scrapy_cluster_asks_for_has_the_same_names(api: Served) -> None:
+    asked = {"appid": "shop", "crawlid": "old", "url": "http://127.0.0.1:1/"}
+    with logged(api) as said:
+        # Its requests name no output, and the server has none called default.
+        ask(api, "submit:shop", "POST", "/feed", asked)
+        ask(api, "submit:shop", "POST", "/v1/crawls", request("shop:old"))
+        ask(api, "submit:shop", "POST", "/v1/crawls", request("own"))
+        for action, crawl in (("info", "old"), ("stop", "old"), ("expire", "own")):
+            ask(api, "submit:shop", "POST", "/feed", {"action": action, "appid": "shop", "uuid": "1", "crawlid": crawl})
+    told = [(one["event"], one["crawl"], one["app"], one["who"], one["role"]) for one in said]
+    assert told == [
+        (event, crawl, "shop", "shopkeeper", "submit")
+        for event, crawl in (
+            ("request.refused", "shop:old"), ("crawl.submitted", "shop:old"), ("crawl.submitted", "own"),
+            ("crawl.stopped", "shop:old"), ("crawl.expired", "own"),
+        )
+    ]  # fmt: skip
+    assert said[0]["status"] == 400
+
+
+def test_a_change_of_a_host_says_what_it_is_now(api: Served) -> None:
+    with logged(api) as said:
+        ask(api, "admin", "PATCH", "/v1/hosts/Example.org", {"delay_seconds": 4, "blocked": "they asked"})
+        ask(api, "admin", "PATCH", "/v1/hosts/example.org", {"blocked": ""})
+        ask(api, "admin", "GET", "/v1/hosts/example.org")
+    first, second = said
+    assert (
+        first.items() >= {"event": "host.changed", "host": "example.org", "delay_seconds": 4.0, "who": "boss"}.items()
+    )
+    assert (first["blocked"], first["changed"]) == ("they asked", ["blocked", "delay_seconds"])
+    assert "blocked" not in second
+
+
+def test_what_is_refused_is_logged_with_the_id_of_its_answer(api: Served) -> None:
+    with logged(api) as said:
+        late = ask(api, "admin", "POST", "/v1/crawls/none/pause")
+        bad = ask(api, "admin", "POST", "/v1/crawls", request("bad", seeds=["gopher://a:hunter2@127.0.0.1/"]))
+        may_not = ask(api, "read", "POST", "/v1/crawls/none/stop")
+        not_theirs = ask(api, "submit:shop", "GET", "/v1/hosts")
+        nobody = api.ask("GET", "/v1/crawls", Authorization="Bearer opensesame").json
+        assert api.ask("GET", "/v1/nothing").status == 404
+    told = [(one["status"], one["problem"], one["id"], one.get("who"), one["route"]) for one in said]
+    one = "/v1/crawls/{crawl}"
+    assert told == [
+        (404, "UnknownCrawl", late["id"], "boss", f"{one}/pause"),
+        (422, bad["type"].rpartition(":")[2], bad["id"], "boss", "/v1/crawls"),
+        (403, "403", may_not["id"], "reader", f"{one}/stop"),
+        (403, "403", not_theirs["id"], "shopkeeper", "/v1/hosts"),
+        (401, "401", nobody["id"], None, "/v1/crawls"),
+    ]
+    assert {one["event"] for one in said} == {"request.refused"}
+    assert {one["level"] for one in said} == {"warning"}
+    assert [one.get("crawl") for one in said] == ["none", "bad", "none", None, None]
+    assert said[-1]["address"] == "127.0.0.1"
+
+
+def test_whoever_is_refused_all_the_time_does_not_fill_the_log(api: Served) -> None:
+    with logged(api) as said:
+        for _ in range(60):
+            ask(api, "read", "POST", "/v1/crawls/none/stop")
+        wait_until(lambda: ask(api, "read", "POST", "/v1/crawls/none/stop") and "left_out" in api.said(), "one is told")
+    assert len(said) < 60
+    assert sum(one.get("left_out", 0) for one in said) > 0
+
+
+def test_what_is_no_http_is_a_line_of_json_too(api: Served) -> None:
+    with logged(api) as said, socket.create_connection((api.host, api.port)) as line:
+        line.sendall(b"\x00\x01\r\n\r\n")
+        line.recv(1000)
+    assert [one["logger"] for one in said if one["event"] == "warning"] == ["uvicorn.error"]
+
+
+def test_what_fails_because_the_store_is_away_is_logged_also_of_requests_that_read(
+    store: Server, tmp_path: Path
+) -> None:
+    with served(tmp_path / "api", "--store", store.url) as api:
+        store.kill()
+        got = api.ask("GET", "/v1/crawls/docs").json
+        (said,) = [one for one in events(api.said()) if one["event"] == "request.failed"]
+    assert (said["status"], said["problem"], said["id"]) == (503, "StoreUnavailable", got["id"])
+    assert (said["crawl"], said["who"]) == ("docs", "owner of this machine")
+
+
+async def test_a_defect_is_logged_with_its_trace_and_answered_without() -> None:
+    async def defective(scope: Scope, receive: Receive, send: Send) -> None:
+        raise KeyError("inside")
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    log, sent = Log(), list[Message]()
+    guarding = Guarding(defective, local=False, on_problem=Telling(log.tell).problem)
+    scope: Scope = {"type": "http", "method": "GET", "path": "/v1/crawls", "headers": [], "client": ("127.0.0.1", 1)}
+    await guarding(scope, receive, send)
+    ((event, facts),) = log
+    assert (event, facts["status"], facts["problem"]) == ("request.failed", 500, "Defect")
+    assert "KeyError: 'inside'" in str(facts["trace"])
+    answer = json.loads(sent[1]["body"])
+    assert answer["id"] == facts["id"]
+    assert "inside" not in str(sent)
+
+
+def test_every_route_that_changes_something_is_an_operation() -> None:
+    assert {route.name for route in listed() if route.method != "GET"} == set(OPERATIONS)
+
+
+class _Ear(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(500 if "refuse" in self.path else 204)
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def ear() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Ear) as one:
+        threading.Thread(target=one.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{one.server_port}"
+        one.shutdown()
+
+
+class Log(list[tuple[str, dict[str, object]]]):
+    def tell(self, text: str, /, *, event: str, **facts: object) -> None:
+        assert facts.keys() <= FIELDS[event], (event, facts)
+        for secret in SECRETS:
+            assert secret not in f"{text}{facts}"
+        self.append((event, facts))
+
+
+async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(store: Server, ear: str) -> None:
+    log = Log()
+    settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
+    async with await Frontier.open(store.url) as frontier:
+        crawls = frontier.crawls
+        tender = Tender(frontier, settings, tell=log.tell)
+
+        async def begin(name: str, notify: str = "") -> None:
+            policy = Policy(outputs=("main",), app="shop", notify=notify)
+            await crawls.create(name, Limits(), policy.spec())
+            await frontier.add(name, [Visit(url=f"http://127.0.0.1:1/{name}")])
+
+        seen: list[tuple[str, str]] = []
+
+        async def look() -> list[tuple[str, str]]:
+            """The events of one round, each with its crawl."""
+            for name in list(tender._known):
+                tender.look_soon(name)
+            await tender.look()
+            await asyncio.gather(*tender._telling)
+            found = [(event, str(facts["crawl"])) for event, facts in log[len(seen) :]]
+            seen.extend(found)
+            return found
+
+        await begin("docs", f"{ear}/?key=opensesame")
+        assert await look() == []
+        for why, event in ((OUTPUT_AWAY, "output.away"), (OUTPUT_REFUSED, "output.refused")):
+            await crawls.pause("docs", why)
+            assert await look() == [(event, "docs")]
+            assert await look() == []
+            await crawls.resume("docs", why)
+            assert await look() == ([("output.back", "docs")] if why == OUTPUT_AWAY else [])
+        await crawls.stop("docs")
+        assert await look() == [("crawl.end", "docs"), ("notify.told", "docs")]
+        assert await look() == []
+
+        await begin("deaf", f"{ear}/refuse?key=opensesame")
+        await look()
+        await expire_now(frontier, "deaf")
+        assert await look() == [("crawl.end", "deaf"), ("notify.failed", "deaf")]
+        for tries in (2, 3, 4, 5):
+            assert await look() == [("notify.failed", "deaf")]
+            about = {"crawl": "deaf", "app": "shop"}
+            assert log[-1][1] == {**about, "tries": tries, "why": "status 500", "given_up": tries == 5}
+        assert await look() == []
+
+        short = Tender(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), tell=log.tell)
+        await short.look()
+        freed = [facts for event, facts in log if event == "crawl.deleted"]
+        assert {(facts["crawl"], facts["why"]) for facts in freed} == {("docs", "keep_days"), ("deaf", "keep_days")}
+
+
+def test_a_bridge_tells_the_same_operations_and_where_they_came_from(store: Server, shell: Shell) -> None:
+    shell.environ["SHOAL_LOG"] = ""
+    (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "postgresql://root:hunter2@127.0.0.1:1/pages"\n')
+    running = shell.start(*command("listen", store))
+    running.until_said("listen.begin")
+    own = json.dumps(request("own", app="shop", outputs=["default"]))
+    action = {"appid": "shop", "uuid": "1"}
+    bodies = [
+        own, own, json.dumps({"action": "stop", "crawlid": "own", **action}),
+        json.dumps({"action": "expire", "crawlid": "none", **action}), '{"seeds": "http://a:hunter2@127.0.0.1/"}',
+    ]  # fmt: skip
+    for body in bodies:
+        store.ask("LPUSH", "asked", body)
+    wait_until(lambda: sum("request.refused" in line for line in running.said) == 2, f"{running.said}")
+    ran = running.end(signal.SIGTERM)
+    assert ran.code == 0, ran.err
+    _, *said, end = events(ran.err)
+    told = [(one["event"], one.get("crawl"), one.get("app"), one.get("created")) for one in said]
+    assert sorted(told, key=str) == sorted(
+        [
+            ("crawl.submitted", "own", "shop", True), ("crawl.submitted", "own", "shop", False),
+            ("crawl.stopped", "own", "shop", None), ("request.refused", "none", "shop", None),
+            ("request.refused", None, None, None),
+        ], key=str,
+    )  # fmt: skip
+    assert {one["source"] for one in said} == {f"{store.url}/0/asked"}
+    assert end["event"] == "listen.end"
+    for secret in SECRETS:
+        assert secret not in ran.err

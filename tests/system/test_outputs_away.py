@@ -1,0 +1,117 @@
+"""An output that is away, in a fleet that serves other crawls too."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import Server, server, wait_until
+from tests.site.site import Site
+from tests.site.tree import Tree
+from tests.system.commanding import LOCAL, Running, Shell
+
+NAME = "items"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Server]:
+    with server(tmp_path / "store") as store:
+        yield store
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Iterator[Server]:
+    with server(tmp_path / "output") as one:
+        yield one
+
+
+@pytest.fixture
+def fleet(shell: Shell, store: Server) -> Running:
+    return start(shell, store)
+
+
+def start(shell: Shell, store: Server) -> Running:
+    worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
+    worker.until_said("1 worker of")
+    return worker
+
+
+def submit(shell: Shell, store: Server, name: str, tree: Tree, output: str) -> None:
+    ran = shell.run(
+        "submit", tree.url(0), "--store", store.url, "--name", name, "--delay", "0.2", "--scope", "any", "--out", output
+    )
+    assert ran.code == 0, ran.err
+
+
+def stored(output: Server) -> list[str]:
+    return [json.loads(line)["url"] for line in output.ask("LRANGE", NAME, 0, -1)]
+
+
+def test_a_crawl_waits_for_its_output_and_others_go_on(
+    site: Site, store: Server, output: Server, shell: Shell, fleet: Running
+) -> None:
+    hosts = site.take(4)
+    far, near = site.plant(80, hosts[:3]), site.plant(6, hosts[3:])
+    submit(shell, store, "far", far, f"{output.url}/0/{NAME}")
+    wait_until(lambda: stored(output), "its first page is stored")
+    output.kill()
+    fleet.until_said("Crawl far is paused until its output is back: ")
+    told = shell.counts("far", "--store", store.url)
+    assert (told["state"], told["why"]) == ("paused", "output away")
+    submit(shell, store, "near", near, "near.db")
+    wait_until(lambda: shell.counts("near", "--store", store.url)["state"] == "finished", "the other one ends")
+    assert set(shell.rows("near.db")) == set(near.walk())
+    # Somebody resumes it too early: it waits again, and asks nobody for a page that it cannot store.
+    asked = len(site.requests(*hosts[:3]))
+    assert shell.run("resume", "far", "--store", store.url).code == 0
+    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
+    assert len(site.requests(*hosts[:3])) == asked
+    output.start()
+    fleet.until_said("Crawl far goes on: its output is back.")
+    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends", seconds=60)
+    # A list gets a record at least once. Nothing was asked for twice: the pages were kept.
+    assert set(stored(output)) == set(far.walk())
+    assert not site.judge(*hosts).repeated()
+    assert not site.judge(*hosts).impolite(0.2)
+    assert fleet.end(signal.SIGTERM).code == 0
+
+
+def test_a_crawl_goes_on_when_the_worker_that_paused_it_is_gone(
+    site: Site, store: Server, output: Server, shell: Shell, fleet: Running
+) -> None:
+    hosts = site.take(2)
+    tree = site.plant(30, hosts)
+    submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
+    wait_until(lambda: stored(output), "its first page is stored")
+    output.kill()
+    fleet.until_said("Crawl far is paused until its output is back: ")
+    assert fleet.end(signal.SIGKILL).code == -9
+    output.start()
+    again = start(shell, store)
+    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends", seconds=90)
+    assert set(stored(output)) == set(tree.walk())
+    assert again.end(signal.SIGTERM).code == 0
+
+
+def test_a_crawl_that_a_person_pauses_meanwhile_stays_paused(
+    site: Site, store: Server, output: Server, shell: Shell, fleet: Running
+) -> None:
+    tree = site.plant(30, site.take(2))
+    submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
+    wait_until(lambda: stored(output), "its first page is stored")
+    output.kill()
+    fleet.until_said("Crawl far is paused until its output is back: ")
+    assert shell.run("pause", "far", "--store", store.url).code == 0
+    output.start()
+    fleet.until_said("its output is back.")
+    wait_until(lambda: len(set(stored(output))) > 1, "what was kept is stored")
+    told = shell.counts("far", "--store", store.url)
+    assert (told["state"], told["why"]) == ("paused", "")
+    assert shell.run("resume", "far", "--store", store.url).code == 0
+    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends", seconds=60)
+    assert set(stored(output)) == set(tree.walk())
+    assert fleet.end(signal.SIGTERM).code == 0

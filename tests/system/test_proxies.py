@@ -1,0 +1,27 @@
+"""A forward proxy that is away is nothing the sites did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.fetch.programs import tinyproxy
+from tests.servers import free_port
+from tests.site.site import Site
+from tests.system.commanding import LOCAL, Shell
+
+
+def test_a_proxy_that_is_away_is_waited_for_and_no_host_is_blamed(site: Site, shell: Shell, tmp_path: Path) -> None:
+    (host,) = site.take()
+    tree = site.plant(5, [host])
+    port = free_port()
+    crawl = shell.start(
+        "crawl", tree.url(0), *LOCAL, "--proxy", f"http://127.0.0.1:{port}", "--name", "p", "--delay", "0"
+    )
+    crawl.until_said("no request gets through the proxy (proxy refused); waiting")
+    assert site.requests(host) == []
+    told = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
+    assert (told["failures"], told["backoff until"]) == ("0", "-")
+    with tinyproxy(tmp_path / "proxy", port=port):
+        ran = crawl.end()
+    assert ran.code == 0, ran.err
+    assert set(shell.rows()) == set(tree.walk())
