@@ -93,8 +93,10 @@ def main(out: str, *seeds: str) -> None:
     process = CrawlerProcess(settings)
     parts = [urlsplit(seed) for seed in seeds]
     extractor = LinkExtractor(allow_domains=[part.netloc for part in parts])
+    # No argument of the spider: with other arguments it would be another crawl.
+    Reads.out = out
     own = {"start_urls": list(seeds)} if spider is Alone else {}
-    _ = process.crawl(spider, out=out, extractor=extractor, allowed_domains=[part.hostname for part in parts], **own)
+    _ = process.crawl(spider, extractor=extractor, allowed_domains=[part.hostname for part in parts], **own)
     process.start()
 
 
