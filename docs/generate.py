@@ -238,7 +238,7 @@ def metrics_table() -> str:
         crawls={}, counts=Counts(), workers=0, pages_per_second=0, hosts_ready=0, hosts_cooling=0, lease_age_seconds=0
     )
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    for family in _families(nothing, [Worker(name="", seen_seconds_ago=0, info={})], 0):
+    for family in _families(nothing, [Worker(name="", seen_seconds_ago=0, info={})], 0, nothing.counts):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
         lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")

@@ -26,6 +26,13 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell.close()
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Server]:
+    """A server that keeps what it has said, for the frontier."""
+    with server(tmp_path / "store") as one:
+        yield one
+
+
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a password, for streams of records and requests."""

@@ -21,12 +21,6 @@ pytestmark = pytest.mark.chaos
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
-
-
-@pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[Server]:
     """A store that may lose its last writes, and that the test cuts short itself."""
     with server(tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}) as one:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
 from shoal.frontier.frontier import Frontier
 from shoal.frontier.shards import mono
 from shoal.model import Limits
-from tests.servers import Server, server
+from tests.servers import Server
 
 pytestmark = pytest.mark.chaos
 LEASE_SECONDS = 1.0
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
 
 
 @pytest.fixture

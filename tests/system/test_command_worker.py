@@ -11,16 +11,10 @@ import pytest
 
 from shoal import Frontier, Limits
 from shoal.model.policy import Policy
-from tests.servers import Server, server, wait_until
+from tests.servers import Server, wait_until
 from tests.site.answers import Answer, page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as store:
-        yield store
 
 
 @pytest.fixture

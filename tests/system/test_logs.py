@@ -36,7 +36,7 @@ from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
 from shoal.model.policy import Policy
 from shoal.settings import FetchSettings, FrontierSettings, Settings
 from tests.api.served import Served, served
-from tests.servers import Server, server, wait_until
+from tests.servers import Server, wait_until
 from tests.system.commanding import LOCAL, ROOT, Shell
 
 PAGE = (ROOT / "docs/reference/logs.md").read_text()
@@ -72,12 +72,6 @@ def command(kind: str, store: Server) -> list[str]:
 
 
 BEGINS = {"serve": "Serving redis://", "worker": "1 worker of", "listen": "Listening to redis://"}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
 
 
 @pytest.mark.parametrize("kind", BEGINS)

@@ -18,12 +18,6 @@ NAME = "items"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as store:
-        yield store
-
-
-@pytest.fixture
 def output(tmp_path: Path) -> Iterator[Server]:
     with server(tmp_path / "output") as one:
         yield one

@@ -29,7 +29,6 @@ _READY_SECONDS = 2.0
 _MOST_REASONS = 100
 # Counts of a crawl that has ended may still grow for a moment: what was leased ends.
 _SETTLED_SECONDS = 120.0
-_NONE = Counts()
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,7 +207,7 @@ class _Collected:
         return self._families
 
 
-def _families(stats: Stats, infos: list[Any], streams: int, ended: Counts = _NONE) -> Iterator[Metric]:
+def _families(stats: Stats, infos: list[Any], streams: int, ended: Counts) -> Iterator[Metric]:
     counts = stats.counts
     crawls = GaugeMetricFamily("shoal_crawls", "Crawls in the store, by state.", labels=["state"])
     for state in State:

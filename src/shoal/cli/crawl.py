@@ -18,7 +18,6 @@ from shoal.cli.log import on_log
 from shoal.cli.options import (
     Number,
     Whole,
-    check_networks,
     file_types_of,
     on_bodies,
     on_links,
@@ -30,6 +29,7 @@ from shoal.cli.options import (
 from shoal.errors import InvalidInput, InvalidLimit, SinkRefused
 from shoal.model.crawl import Limits
 from shoal.model.policy import DEFAULT_USER_AGENT, Policy
+from shoal.settings.networks import networks_of
 
 # The field of Limits or Policy that a flag sets, where its name is another one.
 FIELDS = {
@@ -160,7 +160,8 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     )  # fmt: skip
     limits.check()
     check(policy)
-    check_networks(settings.fetch.allow_networks)
+    # What every worker would refuse is refused at once.
+    networks_of(settings.fetch.allow_networks)
     return run(
         Job(
             settings=settings, flags={key: value for key, value in flags.items() if value is not None},

@@ -14,7 +14,6 @@ from shoal.cli.completion import folders
 from shoal.cli.terminal import warn
 from shoal.errors import InvalidInput, StoreRefused
 from shoal.settings import Settings, load
-from shoal.settings.networks import networks_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
@@ -106,11 +105,6 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     return loaded.settings
 
 
-def check_networks(text: str) -> None:
-    """Refuse at once what every worker would refuse."""
-    networks_of(text)
-
-
 def existing(store: str | None, folder: str | None) -> Settings:
     """Settings of a store that is there: looking at crawls makes none."""
     settings = settings_of(store_flags(store, folder))
@@ -118,3 +112,22 @@ def existing(store: str | None, folder: str | None) -> Settings:
     if not settings.store.url and not (place / "store").is_dir():
         raise StoreRefused(f"There is no store in {place}; give its --folder, or its URL with --store.")
     return settings
+
+
+def steering(verb: str, short: str, text: str = "") -> click.Command:
+    """A command that changes the state of one crawl, on a store or on an API."""
+
+    @click.command(verb, short_help=short, help=text or short)
+    @click.argument("crawl", metavar="ID")
+    @on_store
+    def command(crawl: str, store: str | None, folder: str | None) -> None:
+        from shoal.cli import remote
+
+        if client := remote.client_of(store):
+            remote.steer(client, crawl, verb)
+            return
+        from shoal.cli.steering import steer
+
+        steer(existing(store, folder), crawl, verb)
+
+    return command

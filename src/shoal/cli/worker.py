@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from shoal.cli.log import on_service_log
-from shoal.cli.options import Whole, check_networks, on_store, settings_of, store_flags
+from shoal.cli.options import Whole, on_store, settings_of, store_flags
+from shoal.settings.networks import networks_of
 
 
 @click.command("worker", short_help="Work for the crawls of a store until a signal.")
@@ -29,5 +30,6 @@ def command(
 
     flags = store_flags(store, folder) | {"fetch.allow_networks": ",".join(allow_network) or None, "fetch.proxy": proxy}
     settings = settings_of(flags)
-    check_networks(settings.fetch.allow_networks)
+    # What every worker would refuse is refused at once.
+    networks_of(settings.fetch.allow_networks)
     return run(settings, workers or cores(), choose(spider, settings))
