@@ -23,8 +23,8 @@ from bench.database import cpu_seconds
 from bench.figures import Figure
 from bench.plain import Run, batches
 from bench.size import Size
-from shoal.model.page import Page
 from shoal.model.record import Capture, Item, Record
+from shoal.model.response import Page
 from shoal.sinks import gather, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks import databases

@@ -24,8 +24,8 @@ import ada_url
 import msgspec
 
 from shoal.errors import InvalidInput
-from shoal.model import ranges
-from shoal.model.page import Page as Answer
+from shoal.model import validation
+from shoal.model.response import Page as Answer
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -219,7 +219,7 @@ class Page:
 
 def name_of(spider: type[Spider]) -> str:
     """What crawls and workers call it."""
-    return ranges.spider(spider.name or spider.__name__)
+    return validation.spider(spider.name or spider.__name__)
 
 
 def unique(named: Iterable[tuple[str, One]]) -> dict[str, One]:
@@ -253,7 +253,7 @@ def load(reference: str) -> type[Spider]:
 
 def load_all(references: Mapping[str, str]) -> dict[str, type[Spider]]:
     """The classes of spiders that are known by these names."""
-    return {ranges.spider(name): load(reference) for name, reference in references.items()}
+    return {validation.spider(name): load(reference) for name, reference in references.items()}
 
 
 def installed() -> dict[str, str]:

@@ -15,7 +15,7 @@ from shoal.control.lifecycle import Tender
 from shoal.errors import StoreUnavailable
 from shoal.frontier import Frontier
 from shoal.model import Limits
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.settings import FrontierSettings, Settings
 from tests.api.served import served
 from tests.servers import server, wait_until

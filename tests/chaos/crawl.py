@@ -30,12 +30,12 @@ from pathlib import Path
 
 from shoal.frontier import Frontier
 from shoal.model import Counts, Limits, Visit
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
+from shoal.model.worker_report import Report
 from shoal.settings import load
 from shoal.sinks import gather
 from shoal.worker import blame
 from shoal.worker.receipt import replay
-from shoal.worker.report import Report
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
 from tests.site.tree import Tree

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import FetchError
 from shoal.fetch import Request
-from shoal.model.page import Page
+from shoal.model.response import Page
 from shoal.politeness.backoff import Fault
 from tests.fetch.failing import failure
 from tests.site.hostile import Hostile, keep, ok

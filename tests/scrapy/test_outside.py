@@ -14,7 +14,7 @@ from shoal.control.describe import describe
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
 from shoal.model.crawl import Limits
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from tests.api.served import served
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until

@@ -9,8 +9,8 @@ import sys
 import time
 from typing import Any
 
-from shoal.model.page import Page
 from shoal.model.record import Capture
+from shoal.model.response import Page
 from shoal.sinks import open_sink
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from shoal.model.page import Page
 from shoal.model.record import Capture
+from shoal.model.response import Page
 from shoal.sinks import gather, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks.databases import Database

@@ -15,8 +15,8 @@ import pytest
 
 from shoal.control.export import into_output, records
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
-from shoal.model.page import Page
 from shoal.model.record import Capture, Record
+from shoal.model.response import Page
 from shoal.sinks import check_output, gather, open_sink, reading_streams
 from shoal.sinks.jsonl import json_line
 from shoal.sinks.row import encodable

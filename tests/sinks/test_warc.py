@@ -19,8 +19,8 @@ import warcio
 from fastwarc.warc import ArchiveIterator
 
 from shoal.errors import SinkRefused, SinkUnavailable
-from shoal.model.page import Page, Timings
 from shoal.model.record import Capture
+from shoal.model.response import Page, Timings
 from shoal.sinks import Sink, check_output, gather, open_sink, warc
 from shoal.sinks.archive import records_of
 from tests.sinks.archiver import answer

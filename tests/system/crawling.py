@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from shoal.frontier import Frontier
 from shoal.model import Counts, Limits, Visit
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
 

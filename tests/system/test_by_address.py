@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from shoal import Frontier, Limits, Visit
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.settings import load
 from shoal.worker.worker import Worker
 from tests.site.answers import page

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal import Frontier, Limits
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from tests.servers import Server, wait_until
 from tests.site.answers import Answer, page
 from tests.site.site import Site

@@ -33,7 +33,7 @@ from shoal.control.lifecycle import Tender
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.settings import FetchSettings, FrontierSettings, Settings
 from tests.api.served import Served, served
 from tests.servers import Server, wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal import Frontier, Limits, Visit
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.settings import load
 from shoal.urls.traps import Hosts
 from shoal.worker.worker import Worker

@@ -23,7 +23,7 @@ from shoal.frontier.hosts import Hosts
 from shoal.frontier.robots import Robots
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import Worker, Workers
-from shoal.model.policy import DROPPED_PARAMETERS
+from shoal.model.crawl_spec import DROPPED_PARAMETERS
 from shoal.sinks.stream import OPTIONS
 from shoal.urls import traps
 

@@ -16,7 +16,7 @@ import pytest
 
 from shoal import Follow, Page, Spider
 from shoal.errors import InvalidInput
-from shoal.model.page import Page as Answer
+from shoal.model.response import Page as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of

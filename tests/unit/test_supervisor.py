@@ -15,7 +15,7 @@ import pytest
 from shoal import Frontier, Limits
 from shoal.fleet import Event, Supervisor, living, supervisor, take_back
 from shoal.fleet.totals import Totals, causes
-from shoal.worker.report import Report
+from shoal.model.worker_report import Report
 from tests.servers import alive, wait_until
 
 # Leases as a worker does, notes which visit it is reading, and then ends as it is told.
@@ -24,7 +24,7 @@ import asyncio, os, signal, sys, time
 from shoal.frontier import Frontier
 from shoal.worker.blame import Blame
 from shoal.worker.orders import Orders
-from shoal.worker.report import Report
+from shoal.model.worker_report import Report
 
 END = sys.argv[1]
 orders = Orders.of(sys.stdin.buffer.readline())

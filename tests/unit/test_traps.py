@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.model.policy import DROPPED_PARAMETERS
+from shoal.model.crawl_spec import DROPPED_PARAMETERS
 from shoal.urls.canonical import canonical, parts_of
 from shoal.urls.traps import (
     CALENDAR,

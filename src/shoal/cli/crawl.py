@@ -28,7 +28,7 @@ from shoal.cli.options import (
 )
 from shoal.errors import InvalidInput, InvalidLimit, SinkRefused
 from shoal.model.crawl import Limits
-from shoal.model.policy import DEFAULT_USER_AGENT, Policy
+from shoal.model.crawl_spec import DEFAULT_USER_AGENT, Policy
 from shoal.settings.networks import networks_of
 
 # The field of Limits or Policy that a flag sets, where its name is another one.

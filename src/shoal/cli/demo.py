@@ -32,7 +32,7 @@ def command() -> int:
     from shoal.cli.program import FINISHED, INTERRUPTED
     from shoal.cli.running import Job, run
     from shoal.model.crawl import Limits
-    from shoal.model.policy import Policy
+    from shoal.model.crawl_spec import Policy
     from shoal.sinks import check_output
 
     results = _results()

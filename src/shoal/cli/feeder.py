@@ -11,7 +11,7 @@ from shoal.control import feeding
 from shoal.control.again import revisits
 from shoal.control.seeds import FIRST, Seeds
 from shoal.frontier import Frontier
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal.fleet.totals import causes, seconds_left
 from shoal.model.crawl import Counts
-from shoal.worker.report import Report
+from shoal.model.worker_report import Report
 
 _NOW_SECONDS = 5.0
 # What limits the speed, and the rate for the time left, are looked at for longer: they should not jump.

@@ -28,7 +28,7 @@ from shoal.errors import InvalidInput, ShoalError, UnknownCrawl
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, Limits, State
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
 from shoal.settings import Settings, masked
 from shoal.sinks import open_sink

@@ -11,9 +11,9 @@ from shoal.control import describe
 from shoal.fleet.totals import causes
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
+from shoal.model.worker_report import Report
 from shoal.settings import masked
-from shoal.worker.report import Report
 
 _REASONS = 5
 _FORBIDDEN = "forbidden address"

@@ -15,7 +15,7 @@ from shoal.control.feeding import Feeding
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRefused, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.model.record import Record
 from shoal.model.visit import Visit
 from shoal.settings import masked

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl, Limits, State
-from shoal.model.page import Page, Timings
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.model.record import Record
+from shoal.model.response import Page, Timings
 from shoal.model.visit import Visit
 from shoal.sinks.reading import Place
 from shoal.sinks.reading_warc import Found, fields, files_of, record_at, records

@@ -16,9 +16,9 @@ from shoal.control.again import reopen
 from shoal.control.places import check_machine
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidUrl, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model import ranges
+from shoal.model import validation
 from shoal.model.crawl import Crawl, Limits, State
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
 from shoal.politeness.robots import check_token
 from shoal.urls.canonical import canonical
@@ -81,7 +81,7 @@ async def begin(
     `named` are outputs by their names, to read which pages it has.
     `given` are the fields of `limits` and `policy` that somebody asked for; the others are defaults.
     """
-    ranges.crawl_id(name)
+    validation.crawl_id(name)
     urls = list(dict.fromkeys([*(visit.url for visit in visits), *(seed_url(seed) for seed in seeds)]))
     policy = msgspec.structs.replace(policy, seeds=tuple(urls[:_MOST_IN_POLICY]))
     limits.check()

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl, Limits
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.settings import masked
 
 _HIDDEN = "***"

@@ -8,7 +8,7 @@ from functools import partial
 from shoal.errors import InvalidInput, SinkError
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.sinks import gather, has_parts, is_name
 from shoal.worker import receipt
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from shoal.errors import SinkRefused
 from shoal.frontier import Frontier
 from shoal.model.crawl import State
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.settings import masked
 from shoal.sinks import is_local, is_name
 from shoal.sinks.files import are_local

@@ -19,9 +19,9 @@ from shoal.control.actions import Action, app_of, cluster_name, spider_of, store
 from shoal.control.begin import check, seed_url
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model import ranges
+from shoal.model import validation
 from shoal.model.crawl import Crawl, Limits, State
-from shoal.model.policy import DEFAULT_USER_AGENT, Policy
+from shoal.model.crawl_spec import DEFAULT_USER_AGENT, Policy
 from shoal.model.visit import Visit
 from shoal.sinks import check_output, is_name
 from shoal.sinks.files import check_files
@@ -161,7 +161,7 @@ def settle(request: CrawlRequest, *, machine: str = "") -> Settled:
     check(policy)
     if not _APP.match(request.app):
         raise InvalidLimit("app has other characters than letters, digits and . _ @ -, or more than 64 of them.")
-    return Settled(name=ranges.crawl_id(request.name or _made(urls[0])), limits=limits, policy=policy, urls=urls)
+    return Settled(name=validation.crawl_id(request.name or _made(urls[0])), limits=limits, policy=policy, urls=urls)
 
 
 def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) -> CrawlRequest:

@@ -25,7 +25,7 @@ from shoal.fetch.guard import Guard
 from shoal.fetch.names import Names, Origin, Resolver, forbidden
 from shoal.fetch.transfer import CONNECT_SECONDS, FIELD, TROUBLES, Transfer
 from shoal.fetch.trust import authorities
-from shoal.model.page import Page, Timings
+from shoal.model.response import Page, Timings
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings, masked
 

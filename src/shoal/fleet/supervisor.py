@@ -24,8 +24,8 @@ from shoal.errors import ShoalError
 from shoal.fleet.process import CANNOT_WORK, PROGRAM, Process, ending
 from shoal.fleet.totals import Totals
 from shoal.frontier import Frontier
-from shoal.model import ranges
-from shoal.worker.report import Report
+from shoal.model import validation
+from shoal.model.worker_report import Report
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -74,7 +74,7 @@ class Supervisor:
         self._spiders = dict(spiders or {})
         self._plain = plain
         self._shared = shared
-        self._count = ranges.whole("workers", workers, 1, 1000)
+        self._count = validation.whole("workers", workers, 1, 1000)
         self._folder = folder
         self._on_event = on_event
         self._program = program
@@ -220,5 +220,5 @@ def _unique(name: str) -> str:
     if not name:
         host = re.sub(r"[^A-Za-z0-9_@-]", "-", os.uname().nodename.partition(".")[0])
         name = f"{host[:32]}-{os.getpid()}"
-    name = ranges.worker(name)[:48]
-    return ranges.worker(f"{name}-{secrets.token_hex(3)}")
+    name = validation.worker(name)[:48]
+    return validation.worker(f"{name}-{secrets.token_hex(3)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.worker.report import Report
+from shoal.model.worker_report import Report
 
 # What a process had when it ended is not had any more.
 _NOW = ("open_hosts", "backing_off")

@@ -24,7 +24,7 @@ from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.frontier.specification import copy_fields, crawl_of, limits_of, packed
-from shoal.model import ranges
+from shoal.model import validation
 from shoal.model.crawl import STATES, Counts, Crawl, Limits, State
 from shoal.model.visit import Visit
 from shoal.urls.canonical import canonical
@@ -51,7 +51,7 @@ class Crawls:
 
         With `exist_ok`, a crawl of this id that is there is returned as it is, with its own limits.
         """
-        ranges.crawl_id(crawl_id)
+        validation.crawl_id(crawl_id)
         limits = Limits() if limits is None else limits
         if not isinstance(limits, Limits):
             raise InvalidLimit(f"limits are {limits!r}: they must be Limits.")
@@ -65,7 +65,7 @@ class Crawls:
 
     async def restore(self, crawl_id: str, data: bytes) -> Crawl:
         """A crawl out of a dump: `data` is its specification as its home shard had it, empty if it was deleted."""
-        return await self._create(ranges.crawl_id(crawl_id), limits_of(data) if data else Limits(), data)
+        return await self._create(validation.crawl_id(crawl_id), limits_of(data) if data else Limits(), data)
 
     async def _create(self, crawl_id: str, limits: Limits, data: bytes) -> Crawl:
         home = self._shards.home(crawl_id)
@@ -78,7 +78,7 @@ class Crawls:
 
     async def get(self, crawl_id: str) -> Crawl:
         """The crawl as its home shard has it now."""
-        return self._keep(await self._record(self._shards.home(ranges.crawl_id(crawl_id)), crawl_id, ""))
+        return self._keep(await self._record(self._shards.home(validation.crawl_id(crawl_id)), crawl_id, ""))
 
     async def by_key(self, key: str) -> Crawl:
         """The crawl that shards know by this key; not asked for twice."""
@@ -87,7 +87,7 @@ class Crawls:
 
     async def known(self, crawl_id: str) -> Crawl:
         """As `get`, but a crawl once met is not asked for again: its key and limits serve until a shard disagrees."""
-        return self._by_id.get(ranges.crawl_id(crawl_id)) or await self.get(crawl_id)
+        return self._by_id.get(validation.crawl_id(crawl_id)) or await self.get(crawl_id)
 
     async def all(self) -> AsyncIterator[Crawl]:
         """Every crawl that was not deleted, newest first in each shard."""
@@ -101,9 +101,9 @@ class Crawls:
     async def branch(self, crawl_id: str, spider: str) -> str:
         """The id under which a crawl goes on with another spider; made when it is first asked for."""
         crawl = await self.known(crawl_id)
-        if ranges.spider(spider) == crawl.limits.spider:
+        if validation.spider(spider) == crawl.limits.spider:
             return crawl_id
-        name = ranges.crawl_id(f"{crawl_id}:{spider}")
+        name = validation.crawl_id(f"{crawl_id}:{spider}")
         made = self._by_id.get(name)
         if made is None:
             self.check_open(await self.get(crawl_id))
@@ -289,11 +289,11 @@ class Crawls:
 
         For people, not for decisions: a call whose reply was lost is repeated and counts twice.
         """
-        args: list[str | int] = [ranges.crawl_id(crawl_id)]
+        args: list[str | int] = [validation.crawl_id(crawl_id)]
         for name, count in counts.items():
             if not _TALLY_NAME.match(name):
                 raise InvalidLimit(f"{name!r:.80} cannot be counted by: use 1 to 80 letters, digits and _ . : -.")
-            args += [name, ranges.whole(name, count, 0, ranges.WIDEST)]
+            args += [name, validation.whole(name, count, 0, validation.WIDEST)]
         reply = await self._shards.call("tally", self._shards.home(crawl_id), args)
         if reply[0] == Status.UNKNOWN:
             raise _unknown(crawl_id)
@@ -339,7 +339,7 @@ class Crawls:
         return crawl
 
     async def _at_home(self, crawl_id: str, state: State, why: str, spec: bytes) -> Crawl:
-        home = self._shards.home(ranges.crawl_id(crawl_id))
+        home = self._shards.home(validation.crawl_id(crawl_id))
         args = (crawl_id, state.code, entry.brief(why, "") if why else "", spec)
         reply = await self._shards.call("change", home, args, replicated=True)
         if reply[0] == Status.UNKNOWN:

@@ -36,7 +36,7 @@ from shoal.frontier.shards import Shards, mono
 from shoal.frontier.validators import Validators
 from shoal.frontier.watch import Watch
 from shoal.frontier.workers import Workers
-from shoal.model import ranges
+from shoal.model import validation
 from shoal.model.lease import Lease
 from shoal.model.visit import Added, Outcome, Visit
 from shoal.settings import Settings
@@ -188,8 +188,8 @@ class Frontier:
         if isinstance(spiders, str) or not isinstance(spiders, Sequence) or not spiders:
             raise InvalidLimit(f"spiders are {spiders!r}: pass a list of names, [''] for visits without a spider.")
         wanted = Wanted(
-            ranges.whole("hosts", hosts, 1, 1000), ranges.whole("visits", visits, 1, 1000),
-            tuple(ranges.spider(name) for name in spiders), bool(wait_seconds),
+            validation.whole("hosts", hosts, 1, 1000), validation.whole("visits", visits, 1, 1000),
+            tuple(validation.spider(name) for name in spiders), bool(wait_seconds),
         )  # fmt: skip
         return await self._leasing.lease(wanted, shards, wait_seconds)
 
@@ -272,8 +272,8 @@ class Frontier:
 
     async def reap(self, worker: str, *, token: str = "", number: int = 0) -> int:
         """Take back at once what a dead worker held; blame the visit it was parsing, if that is known."""
-        ranges.worker(worker)
-        ranges.whole("number", number, 0, ranges.WIDEST)
+        validation.worker(worker)
+        validation.whole("number", number, 0, validation.WIDEST)
         reaped = 0
         for shard in range(self.shards.count):
             rank = 0
@@ -300,16 +300,16 @@ class Frontier:
         """Everything is checked before the first call: a report is taken whole or not at all."""
         if not isinstance(done.lease, Lease):
             raise InvalidVisit(f"A lease is {done.lease!r}: pass what `lease` returned.")
-        ranges.whole("A lease's shard", done.lease.shard, 0, self.shards.count - 1)
+        validation.whole("A lease's shard", done.lease.shard, 0, self.shards.count - 1)
         for name in ("finished_ago_seconds", "response_seconds", "delay_seconds"):
             value = getattr(done, name)
             if value is not None:
-                ranges.number(name, value, 0, 86400 if name == "delay_seconds" else 10**9)
+                validation.number(name, value, 0, 86400 if name == "delay_seconds" else 10**9)
         for outcome in done.outcomes:
             if not isinstance(outcome, Outcome):
                 raise InvalidVisit(f"An outcome is {outcome!r}: make it by a method of Visit, such as visit.stored().")
-            ranges.whole("A visit's number", outcome.number, 0, ranges.WIDEST)
-            ranges.number("The time of an outcome", outcome.seconds, 0, 10**9)
+            validation.whole("A visit's number", outcome.number, 0, validation.WIDEST)
+            validation.number("The time of an outcome", outcome.seconds, 0, 10**9)
             brief(outcome.reason, "")
 
     async def _acknowledge(self, part: Part, receipt: Receipt) -> list[str]:
@@ -353,4 +353,4 @@ async def _closed_on_error(store: Store) -> AsyncIterator[None]:
 
 def _passed_ms(seconds: float) -> int:
     """Rounded down: that a request finished a little later than it did is polite, the reverse is not."""
-    return math.floor(ranges.number("finished_ago_seconds", seconds, 0, 10**9) * 1000)
+    return math.floor(validation.number("finished_ago_seconds", seconds, 0, 10**9) * 1000)

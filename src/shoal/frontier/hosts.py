@@ -9,7 +9,7 @@ import msgspec
 from shoal.errors import InvalidUrl, StoreCorrupt
 from shoal.frontier.entry import brief
 from shoal.frontier.shards import Shards
-from shoal.model.ranges import WIDEST, milliseconds, whole
+from shoal.model.validation import WIDEST, milliseconds, whole
 from shoal.urls.canonical import canonical
 
 # What would end the host in a URL and begin something else.

@@ -15,7 +15,7 @@ from shoal.frontier.entry import unpack
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
 from shoal.frontier.watch import Watch
-from shoal.model import ranges
+from shoal.model import validation
 from shoal.model.lease import Lease
 from shoal.model.visit import Visit
 from shoal.store import Argument
@@ -34,11 +34,11 @@ class Terms(msgspec.Struct, frozen=True):
     blames: int
 
     def check(self) -> None:
-        ranges.worker(self.worker)
-        ranges.number("lease_seconds", self.lease_seconds, 0.01, 86400)
-        ranges.number("batch_seconds", self.batch_seconds, 0, 3600)
-        ranges.whole("expiries", self.expiries, 1, 255)
-        ranges.whole("blames", self.blames, 1, 255)
+        validation.worker(self.worker)
+        validation.number("lease_seconds", self.lease_seconds, 0.01, 86400)
+        validation.number("batch_seconds", self.batch_seconds, 0, 3600)
+        validation.whole("expiries", self.expiries, 1, 255)
+        validation.whole("blames", self.blames, 1, 255)
 
     @property
     def lease_ms(self) -> int:
@@ -88,7 +88,7 @@ class Leasing:
         self.hurry = asyncio.Event()
 
     async def lease(self, wanted: Wanted, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
-        until = mono() + ranges.number("wait_seconds", wait_seconds, 0, 10**9)
+        until = mono() + validation.number("wait_seconds", wait_seconds, 0, 10**9)
         order = self._order(shards)
         first = order
         while True:
@@ -120,7 +120,7 @@ class Leasing:
         if shards is None:
             order = list(range(self._shards.count))
         else:
-            order = [ranges.whole("A shard's number", shard, 0, self._shards.count - 1) for shard in shards]
+            order = [validation.whole("A shard's number", shard, 0, self._shards.count - 1) for shard in shards]
             if not order:
                 raise InvalidLimit("shards is empty: name at least one, or leave it out for all.")
         self.turn = (self.turn + 1) % len(order)
@@ -191,7 +191,7 @@ class Leasing:
         return Given(leases, reply[2], {key.decode() for key in reply[3]})
 
     async def renew(self, leases: Sequence[Lease], visits: int) -> list[Lease | None]:
-        ranges.whole("visits", visits, 0, 1000)
+        validation.whole("visits", visits, 0, 1000)
         terms = self._terms
         by_shard: dict[int, list[int]] = {}
         for index, lease in enumerate(leases):

@@ -11,7 +11,7 @@ import re
 from shoal.errors import InvalidInput, StoreFull
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.shards import Shards
-from shoal.model.ranges import milliseconds
+from shoal.model.validation import milliseconds
 
 MAX_COPY_BYTES = 3_000_000
 _NAME = re.compile(r"https?://\S+ .*\S\Z")

@@ -14,7 +14,7 @@ from typing import Any
 from shoal.errors import InvalidInput, StoreCorrupt, StoreHeld, StoreRefused
 from shoal.frontier.keys import prefix, store_meta, tags
 from shoal.frontier.scripts import SCHEMA, Status, script
-from shoal.model import ranges
+from shoal.model import validation
 from shoal.store import Argument, Store
 from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
 
@@ -57,9 +57,9 @@ class Shards:
 
         With `exact`, one that has another number is refused; without, it is joined as it is.
         """
-        ranges.namespace(namespace)
+        validation.namespace(namespace)
         if shards is not None:
-            ranges.whole("shards", shards, 1, MAX_SHARDS)
+            validation.whole("shards", shards, 1, MAX_SHARDS)
         found, key = script("found"), store_meta(namespace)
         # Of several that come at once to an empty store, the first decides on shards and seed.
         reply = await store.call(found, key, (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m"), replicated=True)

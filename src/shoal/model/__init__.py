@@ -1,10 +1,10 @@
 """The plain values Shoal passes around: crawl, policy, visit, lease, page, record. No behaviour beyond their fields."""
 
 from shoal.model.crawl import Counts, Crawl, Limits, State
+from shoal.model.crawl_spec import Policy
 from shoal.model.lease import Lease
-from shoal.model.page import Page, Timings
-from shoal.model.policy import Policy
 from shoal.model.record import Capture, Item, Record
+from shoal.model.response import Page, Timings
 from shoal.model.visit import Added, Outcome, Visit
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidLimit
-from shoal.model.ranges import WIDEST, number, spider, whole
+from shoal.model.validation import WIDEST, number, spider, whole
 
 
 class State(StrEnum):

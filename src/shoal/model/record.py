@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.model.page import Page
+from shoal.model.response import Page
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

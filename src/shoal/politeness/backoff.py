@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from shoal.model.ranges import WIDEST, number, whole
+from shoal.model.validation import WIDEST, number, whole
 
 
 class Fault(StrEnum):

@@ -15,7 +15,7 @@ from scrapy.settings import BaseSettings
 
 from shoal.errors import InvalidLimit, SettingsError
 from shoal.model.crawl import Limits
-from shoal.model.ranges import number
+from shoal.model.validation import number
 
 log = logging.getLogger("shoal.scrapy")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import InvalidUrl, SinkRefused
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
-from shoal.model.policy import Policy
+from shoal.model.crawl_spec import Policy
 from shoal.model.record import Capture, Item, Record
 from shoal.politeness.robots import check_token
 from shoal.sinks import takes

@@ -19,6 +19,7 @@ from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnav
 from shoal.frontier import Done, Frontier, mono
 from shoal.model.crawl import OUTPUT_REFUSED
 from shoal.model.visit import Visit
+from shoal.model.worker_report import Report
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker import receipt as receipts
@@ -27,7 +28,6 @@ from shoal.worker.conduct import Conduct, Conducts
 from shoal.worker.finished import Finished
 from shoal.worker.hold import Hold
 from shoal.worker.outputs import Output, OutputAway, OutputRefused, Outputs
-from shoal.worker.report import Report
 
 # A batch waits this long for company; a transaction for every page would cost more than the page.
 _LINGER_SECONDS = 0.03

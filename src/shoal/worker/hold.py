@@ -8,7 +8,7 @@ from shoal.errors import FetchError
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import mono
 from shoal.model.lease import Lease
-from shoal.model.page import Page
+from shoal.model.response import Page
 from shoal.politeness.backoff import Fault
 from shoal.settings import masked
 from shoal.worker.held import Held

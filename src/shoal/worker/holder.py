@@ -20,9 +20,10 @@ from shoal.errors import FetchError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
 from shoal.model.lease import Lease
-from shoal.model.page import Page
 from shoal.model.record import Capture
+from shoal.model.response import Page
 from shoal.model.visit import Visit
+from shoal.model.worker_report import Report
 from shoal.politeness.backoff import Fault, failure_of, is_success, pause_seconds
 from shoal.politeness.delay import asked_pause_seconds, delay_seconds, http_date
 from shoal.politeness.robots import Rules
@@ -34,7 +35,6 @@ from shoal.worker.finished import Finished
 from shoal.worker.hold import Hold, ProxyAway
 from shoal.worker.outlook import Outlook
 from shoal.worker.reader import Reader
-from shoal.worker.report import Report
 from shoal.worker.robots import Robots, Wait
 from shoal.worker.sitemaps import body_bytes
 from shoal.worker.verdict import Do, Verdict, of_fault, of_status

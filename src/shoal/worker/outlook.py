@@ -8,7 +8,7 @@ decided by them.
 from __future__ import annotations
 
 from shoal.model.lease import Lease
-from shoal.worker.report import Report
+from shoal.model.worker_report import Report
 
 _MOST = 10_000
 

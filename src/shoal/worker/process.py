@@ -20,10 +20,10 @@ import uvloop
 
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
+from shoal.model.worker_report import Report
 from shoal.settings import Settings, load
 from shoal.spider import load_all
 from shoal.worker.orders import Orders
-from shoal.worker.report import Report
 from shoal.worker.spiders import Spiders
 from shoal.worker.worker import Worker
 

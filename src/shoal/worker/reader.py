@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from shoal.errors import CrawlEnded, InvalidInput, StoreHeld, StoreUnavailable
-from shoal.model.page import Page
+from shoal.model.response import Page
 from shoal.model.visit import Visit
 from shoal.urls.canonical import Target
 from shoal.worker import reading, sitemaps

@@ -15,8 +15,8 @@ import msgspec
 from shoal.errors import InvalidUrl
 from shoal.fetch.ftp import LISTING
 from shoal.frontier.entry import MAX_EXTENSION_BYTES
-from shoal.model.page import Page
 from shoal.model.record import Item, Record
+from shoal.model.response import Page
 from shoal.model.visit import Visit
 from shoal.parse import listing, sitemap
 from shoal.parse.html import Link, Parsed, parse

@@ -18,7 +18,7 @@ import msgspec
 from shoal.errors import FetchError, StoreCorrupt, StoreFull
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
-from shoal.model.page import Page
+from shoal.model.response import Page
 from shoal.model.visit import Visit
 from shoal.politeness.answer import UNREACHABLE_SECONDS, Copy, Meaning, settle, standing, verdict
 from shoal.politeness.backoff import Fault

@@ -18,9 +18,9 @@ import msgspec
 
 from shoal.errors import InvalidInput, InvalidVisit, ShoalError
 from shoal.frontier.entry import MAX_EXTENSION_BYTES
-from shoal.model import ranges
-from shoal.model.page import Page as Answer
+from shoal.model import validation
 from shoal.model.record import Item
+from shoal.model.response import Page as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, tree_of
 from shoal.sinks.row import plain
@@ -222,9 +222,9 @@ def _carried(follow: Follow) -> tuple[Follow, int]:
     for name in ("url", "callback", "spider"):
         if not isinstance(value := getattr(follow, name), str):
             raise InvalidVisit(f"{name} of a follow-up is of type {type(value).__name__}: it must be text, a name.")
-    ranges.spider(follow.spider)
+    validation.spider(follow.spider)
     if follow.priority is not None:
-        ranges.whole("priority", follow.priority, 1 - ranges.WIDEST, ranges.WIDEST - 1)
+        validation.whole("priority", follow.priority, 1 - validation.WIDEST, validation.WIDEST - 1)
     if not follow.data and not follow.callback:
         return follow, 0
     try:

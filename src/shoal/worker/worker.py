@@ -22,6 +22,7 @@ from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.owning import owned
 from shoal.model.lease import Lease
+from shoal.model.worker_report import Report
 from shoal.settings import Settings
 from shoal.worker.blame import Blame
 from shoal.worker.conduct import Conducts
@@ -30,7 +31,6 @@ from shoal.worker.hold import Hold
 from shoal.worker.holder import Holders
 from shoal.worker.keeper import LeaseKeeper
 from shoal.worker.reader import Reader
-from shoal.worker.report import Report
 from shoal.worker.spiders import Spiders
 
 # Visits of one host that fit into a batch's time, but no more than this.

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidLimit
-from shoal.model.ranges import WIDEST, number, whole
+from shoal.model.validation import WIDEST, number, whole
 
 DEFAULT_USER_AGENT = "Shoal/0.1"
 LINK_KINDS = ("a", "area", "iframe", "frame", "next", "canonical", "alternate")
