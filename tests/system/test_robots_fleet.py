@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shoal.model import Visit
-from shoal.politeness.answer import Copy
+from shoal.politeness.robots_policy import Copy
 from tests.site.answers import Answer, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 

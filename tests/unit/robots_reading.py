@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.politeness.robots import Rules, parse
+from shoal.politeness.robots_parser import Rules, parse
 
 # Public vectors and files, beside the checkout where they are kept.
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import SettingsError
-from shoal.politeness.pattern import Pattern, spell
-from shoal.politeness.robots import (
+from shoal.politeness.robots_parser import (
     MAX_BYTES,
     MAX_NOTES,
     MAX_SITEMAPS,
@@ -18,6 +17,7 @@ from shoal.politeness.robots import (
     check_token,
     parse,
 )
+from shoal.politeness.robots_pattern import Pattern, spell
 from tests.unit.robots_reading import rules_of, verdicts
 
 # --- Groups: 2.1 and 2.2.1 ------------------------------------------------------------------------------------------

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import StoreCorrupt
-from shoal.politeness.answer import (
+from shoal.politeness.robots_parser import (
+    ALLOW_ALL,
+    DISALLOW_ALL,
+    Rules,
+    parse,
+)
+from shoal.politeness.robots_policy import (
     FRESH_SECONDS,
     UNREACHABLE_SECONDS,
     Copy,
@@ -18,12 +24,6 @@ from shoal.politeness.answer import (
     settle,
     standing,
     verdict,
-)
-from shoal.politeness.robots import (
-    ALLOW_ALL,
-    DISALLOW_ALL,
-    Rules,
-    parse,
 )
 from tests.unit.robots_reading import rules_of
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from shoal.politeness.answer import (
+from shoal.politeness.robots_parser import (
+    Rules,
+    parse,
+)
+from shoal.politeness.robots_policy import (
     MAX_HOPS,
     Meaning,
     settle,
     standing,
     verdict,
-)
-from shoal.politeness.robots import (
-    Rules,
-    parse,
 )
 from tests.unit.robots_reading import CRAWLER_COMMONS, FUZZ_SEEDS, RAW_ANSWERS, data, path_and_query
 

@@ -20,7 +20,7 @@ from shoal.model import validation
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
-from shoal.politeness.robots import check_token
+from shoal.politeness.robots_parser import check_token
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 from shoal.worker.conduct import product

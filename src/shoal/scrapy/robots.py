@@ -24,9 +24,9 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 
 from shoal.errors import InvalidUrl, SettingsError, StoreCorrupt
 from shoal.frontier import Frontier, mono
-from shoal.politeness.answer import MAX_HOPS, Copy, Meaning, settle, standing, verdict
 from shoal.politeness.backoff import Failure, Fault, failure_of, pause_seconds
-from shoal.politeness.robots import DISALLOW_ALL, MAX_BYTES, Rules, check_token
+from shoal.politeness.robots_parser import DISALLOW_ALL, MAX_BYTES, Rules, check_token
+from shoal.politeness.robots_policy import MAX_HOPS, Copy, Meaning, settle, standing, verdict
 from shoal.scrapy.place import SLOT, Place
 from shoal.scrapy.transfers import BrokenOff
 from shoal.urls.canonical import Target, canonical

@@ -16,7 +16,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import Policy
 from shoal.model.record import Capture, Item, Record
-from shoal.politeness.robots import check_token
+from shoal.politeness.robots_parser import check_token
 from shoal.sinks import takes
 from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope

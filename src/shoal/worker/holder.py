@@ -26,7 +26,7 @@ from shoal.model.visit import Visit
 from shoal.model.worker_report import Report
 from shoal.politeness.backoff import Fault, failure_of, is_success, pause_seconds
 from shoal.politeness.delay import asked_pause_seconds, delay_seconds, http_date
-from shoal.politeness.robots import Rules
+from shoal.politeness.robots_parser import Rules
 from shoal.urls.canonical import Target, canonical
 from shoal.worker import reading
 from shoal.worker.conduct import Conduct, Conducts, origin

@@ -20,9 +20,9 @@ from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
 from shoal.model.response import Page
 from shoal.model.visit import Visit
-from shoal.politeness.answer import UNREACHABLE_SECONDS, Copy, Meaning, settle, standing, verdict
 from shoal.politeness.backoff import Fault
-from shoal.politeness.robots import MAX_BYTES, Rules
+from shoal.politeness.robots_parser import MAX_BYTES, Rules
+from shoal.politeness.robots_policy import UNREACHABLE_SECONDS, Copy, Meaning, settle, standing, verdict
 from shoal.urls.canonical import Target, canonical
 from shoal.worker.conduct import Conduct, origin
 from shoal.worker.hold import Hold

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from shoal.errors import SettingsError, StoreCorrupt
-from shoal.politeness.pattern import Pattern, spell
+from shoal.politeness.robots_pattern import Pattern, spell
 from shoal.urls.canonical import MAX_URL_BYTES
 
 # 2.5 asks for at least this; what follows is not read.

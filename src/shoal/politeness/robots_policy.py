@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from shoal.errors import StoreCorrupt
-from shoal.politeness.robots import ALLOW_ALL, DISALLOW_ALL, MAX_PACKED_BYTES, Rules, parse
+from shoal.politeness.robots_parser import ALLOW_ALL, DISALLOW_ALL, MAX_PACKED_BYTES, Rules, parse
 
 MAX_HOPS = 5
 # 2.4: a copy SHOULD NOT be used for longer than a day, unless robots.txt cannot be reached.
