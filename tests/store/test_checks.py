@@ -10,8 +10,7 @@ from shoal.errors import StoreRefused, StoreUnavailable
 from shoal.frontier import Frontier, dump
 from shoal.model import Limits, Visit
 from shoal.store import Script, Store
-from shoal.store.checks import check
-from shoal.store.facts import parse_facts
+from shoal.store.server_info import check, parse_facts
 from tests.servers import Server, redis_server, replicated, server, tls_server
 
 NOTE = Script("note", "redis.call('SET', KEYS[1], ARGV[1]) return redis.call('TIME')[1]")

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import StoreRefused, StoreUnavailable
 from shoal.store import Script, Store
-from shoal.store.routes import slot_of
+from shoal.store.topology import slot_of
 from tests.servers import Cluster, cluster, free_port, replicated, sentinel_trio, wait_until
 
 pytestmark = pytest.mark.chaos

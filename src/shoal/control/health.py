@@ -23,9 +23,8 @@ from shoal.frontier.scripts import SCHEMA
 from shoal.frontier.shards import DEFAULT_SHARDS
 from shoal.settings import Settings
 from shoal.store import Store
-from shoal.store.checks import check
 from shoal.store.embedded import check_server, find_server
-from shoal.store.facts import Facts, parse_facts
+from shoal.store.server_info import Facts, check, parse_facts
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 # Somebody waits for the answer: a store that is away for longer is away.

@@ -15,8 +15,8 @@ from shoal.sinks.patience import Hindrance
 from shoal.sinks.stream import Address, Message, StreamSink
 from shoal.store.address import Address as StoreAddress
 from shoal.store.address import parse_address
-from shoal.store.faults import Fault, classify
-from shoal.store.link import Link, LinkLost, ReplyError, dial, pack
+from shoal.store.connection import Link, LinkLost, ReplyError, dial, pack
+from shoal.store.reply_errors import Fault, classify
 
 _REFUSALS = {
     "NOAUTH": "check user and password",

@@ -1,9 +1,8 @@
 """The store: one connection to wherever the frontier lives, embedded, standalone, sentinel or cluster."""
 
-from shoal.store.calls import Argument
-from shoal.store.listener import Listener
-from shoal.store.routes import SLOTS, slot_of
-from shoal.store.script import Script
+from shoal.store.pipeline import Argument, Script
+from shoal.store.pubsub import Listener
 from shoal.store.store import Store
+from shoal.store.topology import SLOTS, slot_of
 
 __all__ = ["SLOTS", "Argument", "Listener", "Script", "Store", "slot_of"]

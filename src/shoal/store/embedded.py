@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import IO
 
 from shoal.errors import StoreRefused, StoreUnavailable
-from shoal.store import keeper
+from shoal.store import embedded_supervisor
 from shoal.store.address import Address, Endpoint
-from shoal.store.checks import OLDEST_REDIS
-from shoal.store.link import LinkLost, reason_of
+from shoal.store.connection import LinkLost, reason_of
+from shoal.store.server_info import OLDEST_REDIS
 
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final NUL.
 _LONGEST_SOCKET = 103
@@ -144,7 +144,7 @@ class Embedded:
 
     def _spawn_keeper(self, lock: IO[bytes], server: str) -> None:
         # -I and -S: neither the user's environment nor site-packages are needed, and it starts in half the time.
-        program = [sys.executable, "-I", "-S", keeper.__file__]
+        program = [sys.executable, "-I", "-S", embedded_supervisor.__file__]
         arguments = [str(self.folder), str(lock.fileno()), server, self._maxmemory or half_of_memory()]
         with (self.folder / "keeper.log").open("wb") as log:
             # Its own session: Ctrl-C on the terminal reaches Shoal, not the store.

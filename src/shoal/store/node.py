@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from shoal.store.link import Link
+from shoal.store.connection import Link
 
 # Four in any window a little longer than a second is "fewer than five a second", also on another clock.
 _ATTEMPTS = 4

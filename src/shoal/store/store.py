@@ -16,13 +16,12 @@ from typing import Any, Self
 
 from shoal.errors import StoreRefused, StoreUnavailable
 from shoal.store.address import Address, parse_address
-from shoal.store.calls import UNDONE, Argument, Job, Round
+from shoal.store.connection import ANSWER_SECONDS, Link, LinkLost
 from shoal.store.embedded import Embedded
-from shoal.store.link import ANSWER_SECONDS, Link, LinkLost
-from shoal.store.listener import Listener
 from shoal.store.node import Node, Pacer, pause_seconds
-from shoal.store.routes import ClusterRoute, Route, Sentinels, SingleRoute, connect_checked
-from shoal.store.script import Script
+from shoal.store.pipeline import UNDONE, Argument, Job, Round, Script
+from shoal.store.pubsub import Listener
+from shoal.store.topology import ClusterRoute, Route, Sentinels, SingleRoute, connect_checked
 
 # How long opening may take before somebody who watches is told why.
 _SAY_SO_SECONDS = 1.0

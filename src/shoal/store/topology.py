@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from shoal.errors import StoreRefused
 from shoal.store.address import Address, Endpoint
-from shoal.store.checks import check
-from shoal.store.faults import Fault, classify, translate
-from shoal.store.link import ANSWER_SECONDS, Link, LinkLost, ReplyError, dial
+from shoal.store.connection import ANSWER_SECONDS, Link, LinkLost, ReplyError, dial
 from shoal.store.node import Node, Pacer
+from shoal.store.reply_errors import Fault, classify, translate
+from shoal.store.server_info import check
 
 SLOTS = 16384
 Warn = Callable[[str], None]

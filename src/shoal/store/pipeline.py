@@ -2,19 +2,21 @@
 
 A Round sends jobs in one pipeline per server and sorts the replies: done, failed for good, go
 elsewhere, try again. When to try again is the store's decision.
+
+A Lua script as the store sends it: its name, its source and the SHA-1 the server knows it by.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shoal.store.faults import Fault, classify, translate
-from shoal.store.link import Link, LinkLost, ReplyError, pack
+from shoal.store.connection import Link, LinkLost, ReplyError, pack
 from shoal.store.node import Node
-from shoal.store.routes import Route
-from shoal.store.script import Script
+from shoal.store.reply_errors import Fault, classify, translate
+from shoal.store.topology import Route
 
 Argument = bytes | str | int | float
 UNDONE = object()
@@ -160,3 +162,15 @@ class Round:
             return f"{node.where}: {message}"
         self._results[index] = translate(message, node.where, self._jobs[index].doing)
         return ""
+
+
+class Script:
+    """One Lua script. Build it once: the SHA-1 is computed here and never again."""
+
+    __slots__ = ("name", "sha", "source")
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
+        self.source = source
+        # SHA-1 is the name the Redis protocol gives to scripts, not a protection.
+        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from shoal.errors import StoreError
-from shoal.store.link import Link, LinkLost
+from shoal.store.connection import Link, LinkLost
 from shoal.store.node import pause_seconds
 
 RECONNECTED = b""

@@ -20,7 +20,7 @@ from typing import Any, cast
 import hiredis
 
 from shoal.store.address import Address
-from shoal.store.facts import Facts, parse_facts
+from shoal.store.server_info import Facts, parse_facts
 
 # hiredis types the command as a tuple of one.
 pack: Callable[[tuple[bytes | str | int | float, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
