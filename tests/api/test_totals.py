@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from shoal.frontier import Frontier
-from shoal.frontier.freeing import noted
+from shoal.frontier.deletion import noted
 from shoal.model.crawl import Counts, Limits
 from shoal.settings import Settings, StoreSettings
 from tests.api.served import Served, served

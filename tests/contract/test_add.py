@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import CrawlEnded, UnknownCrawl
-from shoal.frontier.entry import MAX_EXTENSION_BYTES
+from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model import Added, Counts, Limits, Visit
 from tests.contract.fleet import Fleet, end, names, paths
 

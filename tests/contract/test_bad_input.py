@@ -12,8 +12,8 @@ import pytest
 
 from shoal.errors import InvalidInput, InvalidLimit, InvalidUrl, InvalidVisit, ShoalError, UnknownCrawl
 from shoal.frontier import Done, Frontier
-from shoal.frontier.entry import MAX_EXTENSION_BYTES
 from shoal.frontier.shards import Shards
+from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model import Lease, Limits, Outcome, Visit
 from tests.contract.fleet import Fleet, paths
 

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier, dump, load
-from shoal.frontier.robots import MAX_COPY_BYTES
+from shoal.frontier.robots_cache import MAX_COPY_BYTES
 from shoal.frontier.shards import Shards
 from shoal.model import Lease, Limits
 from shoal.store import Argument, Store

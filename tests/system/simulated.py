@@ -27,7 +27,7 @@ from typing import Any
 from shoal.control import planning
 from shoal.frontier import Done, Frontier
 from shoal.frontier.leasing import LONGEST_SLEEP_SECONDS, Given, Wanted
-from shoal.frontier.owning import owned
+from shoal.frontier.shard_owners import owned
 from shoal.frontier.shards import DEFAULT_SHARDS, Shards
 from shoal.model import Lease, Limits, Visit
 from shoal.store import Store

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidVisit, StoreCorrupt
-from shoal.frontier import entry
-from shoal.frontier.entry import MAX_EXTENSION_BYTES
+from shoal.frontier import visit_codec
+from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model.visit import FOUND, Visit
 from shoal.urls.canonical import canonical
 
@@ -43,8 +43,8 @@ def test_a_visit_survives_its_entry(
 ) -> None:
     visit = Visit(url=url, depth=depth, found=found, method=method, headers=headers, body=body, meta=meta)
     target = canonical(url)
-    packed = entry.pack(target, visit)
-    out = entry.unpack(packed, host=target.host, crawl="c", priority=7, number=3)
+    packed = visit_codec.pack(target, visit)
+    out = visit_codec.unpack(packed, host=target.host, crawl="c", priority=7, number=3)
     assert out == Visit(
         url=url, depth=depth, found=found, method=method, headers=headers, body=body, meta=meta, crawl="c", priority=7,
         number=3,
@@ -53,13 +53,13 @@ def test_a_visit_survives_its_entry(
 
 def test_an_ordinary_get_costs_two_bytes_over_its_path() -> None:
     target = canonical("http://a.example/some/path?q")
-    assert entry.pack(target, Visit(url=target.url, depth=127)) == b"\x00\x7f/some/path?q"
-    assert entry.plain(target, 127, "link") == b"\x00\x7f/some/path?q"
-    assert len(entry.pack(target, Visit(url=target.url, depth=128))) == len("/some/path?q") + 3
+    assert visit_codec.pack(target, Visit(url=target.url, depth=127)) == b"\x00\x7f/some/path?q"
+    assert visit_codec.plain(target, 127, "link") == b"\x00\x7f/some/path?q"
+    assert len(visit_codec.pack(target, Visit(url=target.url, depth=128))) == len("/some/path?q") + 3
 
 
 def test_attempts_that_scripts_write_are_read() -> None:
-    visit = entry.unpack(b"\x04\x01\x02\x03\x05/x", host="a.example", crawl="c", priority=0, number=1)
+    visit = visit_codec.unpack(b"\x04\x01\x02\x03\x05/x", host="a.example", crawl="c", priority=0, number=1)
     assert (visit.retries, visit.expiries, visit.blames, visit.depth) == (1, 2, 3, 5)
     assert visit.url == "http://a.example/x"
 
@@ -67,14 +67,14 @@ def test_attempts_that_scripts_write_are_read() -> None:
 @given(st.binary(max_size=80))
 def test_bytes_that_are_no_entry_are_named_corrupt(data: bytes) -> None:
     with contextlib.suppress(StoreCorrupt):
-        visit = entry.unpack(data, host="a.example", crawl="c", priority=0, number=1)
+        visit = visit_codec.unpack(data, host="a.example", crawl="c", priority=0, number=1)
         assert isinstance(visit.url, str)
 
 
 @given(st.binary(min_size=1, max_size=40), st.binary(max_size=40))
 def test_an_extension_that_is_none_is_named_corrupt(extension: bytes, rest: bytes) -> None:
     with contextlib.suppress(StoreCorrupt):
-        entry.unpack(
+        visit_codec.unpack(
             b"\x08\x00" + bytes((len(extension),)) + extension + rest, host="a", crawl="c", priority=0, number=1
         )  # fmt: skip
 
@@ -86,14 +86,14 @@ def test_an_extension_that_is_none_is_named_corrupt(extension: bytes, rest: byte
 )  # fmt: skip
 def test_a_cut_entry_is_named_corrupt(data: bytes) -> None:
     with pytest.raises(StoreCorrupt, match=r"host a\.example"):
-        entry.unpack(data, host="a.example", crawl="c", priority=0, number=1)
+        visit_codec.unpack(data, host="a.example", crawl="c", priority=0, number=1)
 
 
 def test_deeply_nested_meta_is_named_corrupt() -> None:
     extension = b"\x94\xa3GET\x80\xc4\x00\x81\xa1a" + b"\x91" * 30_000 + b"\xc0"
-    length = entry._varint(len(extension))
+    length = visit_codec._varint(len(extension))
     with pytest.raises(StoreCorrupt):
-        entry.unpack(b"\x08\x00" + length + extension + b"/", host="a", crawl="c", priority=0, number=1)
+        visit_codec.unpack(b"\x08\x00" + length + extension + b"/", host="a", crawl="c", priority=0, number=1)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_deeply_nested_meta_is_named_corrupt() -> None:
 def test_what_cannot_be_stored_is_an_invalid_visit(bad: dict[str, Any]) -> None:
     target = canonical("http://a.example/")
     with pytest.raises(InvalidVisit):
-        entry.pack(target, Visit(url=target.url, **bad))
+        visit_codec.pack(target, Visit(url=target.url, **bad))
 
 
 def test_meta_that_holds_itself_is_an_invalid_visit() -> None:
@@ -112,12 +112,12 @@ def test_meta_that_holds_itself_is_an_invalid_visit() -> None:
     meta["self"] = meta
     target = canonical("http://a.example/")
     with pytest.raises(InvalidVisit, match="cannot be stored"):
-        entry.pack(target, Visit(url=target.url, meta=meta))
+        visit_codec.pack(target, Visit(url=target.url, meta=meta))
 
 
 @given(META)
 def test_meta_is_stored_or_refused_by_name(meta: dict[str, Any]) -> None:
     target = canonical("http://a.example/")
     with contextlib.suppress(InvalidVisit):
-        packed = entry.pack(target, Visit(url=target.url, meta=meta))
-        assert entry.unpack(packed, host="a.example", crawl="", priority=0, number=0).meta == meta
+        packed = visit_codec.pack(target, Visit(url=target.url, meta=meta))
+        assert visit_codec.unpack(packed, host="a.example", crawl="", priority=0, number=0).meta == meta

@@ -20,7 +20,7 @@ from shoal.control.request import CrawlRequest
 from shoal.frontier import keys, scripts
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.hosts import Hosts
-from shoal.frontier.robots import Robots
+from shoal.frontier.robots_cache import Robots
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import Worker, Workers
 from shoal.model.crawl_spec import DROPPED_PARAMETERS
@@ -112,8 +112,8 @@ def scripts_page() -> str:
     for name in scripts.names():
         parts.append(f"## {name}\n\n```lua\n{header(LUA / f'{name}.lua')}\n```")
     parts.append("## Shared parts\n\nWhat more than one script needs, put in front of those that include it.")
-    for path in sorted((LUA / "shared").glob("*.lua")):
-        parts.append(f"### shared/{path.stem}\n\n```lua\n{header(path)}\n```")
+    for path in sorted((LUA / "include").glob("*.lua")):
+        parts.append(f"### include/{path.stem}\n\n```lua\n{header(path)}\n```")
     return "\n\n".join(parts) + "\n"
 
 

@@ -22,7 +22,7 @@ from shoal.api.problems import Json
 from shoal.control.actions import store_seconds
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
-from shoal.frontier.freeing import noted
+from shoal.frontier.deletion import noted
 from shoal.model.crawl import Counts, Crawl, State
 
 _READY_SECONDS = 2.0

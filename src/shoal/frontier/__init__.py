@@ -3,7 +3,7 @@
 from shoal.frontier.dump import dump, load
 from shoal.frontier.frontier import Done, Frontier, Receipt
 from shoal.frontier.hosts import Host
-from shoal.frontier.owning import owned
+from shoal.frontier.shard_owners import owned
 from shoal.frontier.shards import mono
 from shoal.frontier.workers import Worker
 

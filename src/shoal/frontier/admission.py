@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 
 from shoal.errors import CrawlEnded, InvalidUrl, InvalidVisit
-from shoal.frontier import entry
+from shoal.frontier import visit_codec
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
@@ -73,7 +73,7 @@ class Admission:
                     continue
                 raise
             if isinstance(visit, str):
-                packed = entry.plain(target, 0, "link")
+                packed = visit_codec.plain(target, 0, "link")
                 priority = depth = 0
                 method, body = "GET", b""
             else:
@@ -81,7 +81,7 @@ class Admission:
                 _check(visit)
                 if visit.host:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
-                packed = entry.pack(target, visit)
+                packed = visit_codec.pack(target, visit)
                 if visit.found == "revisit" and isinstance(number := visit.meta.get("pass"), int):
                     # Known by its URL for ever, and by this once in each pass over the crawl.
                     body = pass_mark(number)

@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, StoreCorrupt, UnknownCrawl
-from shoal.frontier import entry, freeing
+from shoal.frontier import deletion, visit_codec
+from shoal.frontier.crawl_codec import copy_fields, crawl_of, limits_of, packed
 from shoal.frontier.failures import Place, failures
 from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
-from shoal.frontier.specification import copy_fields, crawl_of, limits_of, packed
 from shoal.model import validation
 from shoal.model.crawl import STATES, Counts, Crawl, Limits, State
 from shoal.model.visit import Visit
@@ -166,7 +166,7 @@ class Crawls:
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
         if not crawl.parent:
-            await freeing.note(self._shards, crawl_id, await self.count(crawl_id))
+            await deletion.note(self._shards, crawl_id, await self.count(crawl_id))
         for branch in await self.branches(crawl_id):
             # Who ended the crawl may have died before its branches were ended.
             with contextlib.suppress(CrawlEnded):
@@ -175,7 +175,7 @@ class Crawls:
         if crawl.state is State.EXPIRED:
             crawl = await self._at_home(crawl_id, State.EXPIRED, "expired", b"")
         await self._bring(crawl, crawl.why)
-        await freeing.purge(self._shards, crawl.key)
+        await deletion.purge(self._shards, crawl.key)
         await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", ""))
         self._forget(crawl)
 
@@ -340,7 +340,7 @@ class Crawls:
 
     async def _at_home(self, crawl_id: str, state: State, why: str, spec: bytes) -> Crawl:
         home = self._shards.home(validation.crawl_id(crawl_id))
-        args = (crawl_id, state.code, entry.brief(why, "") if why else "", spec)
+        args = (crawl_id, state.code, visit_codec.brief(why, "") if why else "", spec)
         reply = await self._shards.call("change", home, args, replicated=True)
         if reply[0] == Status.UNKNOWN:
             raise _unknown(crawl_id)

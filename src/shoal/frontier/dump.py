@@ -21,11 +21,11 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from shoal.errors import InvalidInput, StoreRefused
+from shoal.frontier.crawl_codec import copy_fields
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.keys import store_meta
 from shoal.frontier.scripts import Status, script
 from shoal.frontier.shards import Shards
-from shoal.frontier.specification import copy_fields
 from shoal.model.crawl import STATES
 from shoal.store import Argument
 from shoal.urls.fingerprint import bits_of, shard_of

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from shoal.frontier import entry
+from shoal.frontier import visit_codec
 from shoal.frontier.shards import Shards
 from shoal.model.crawl import Crawl
 from shoal.model.visit import Visit
@@ -52,7 +52,7 @@ async def failures(
                 for line in lines:
                     index += 1
                     told = (head, line) if number else line.partition(b"\n")[::2]
-                    yield Place(crawl.id, shard, number, index, _mark(line)), *entry.failed(*told, crawl=crawl.id)
+                    yield Place(crawl.id, shard, number, index, _mark(line)), *visit_codec.failed(*told, crawl=crawl.id)
 
 
 async def _lists(shards: Shards, shard: int, crawl: str, first: int) -> AsyncIterator[tuple[int, str, bytes]]:

@@ -27,14 +27,14 @@ import msgspec
 from shoal.errors import InvalidInput, InvalidLimit, InvalidVisit, LeaseLost
 from shoal.frontier.admission import Admission
 from shoal.frontier.crawls import Crawls
-from shoal.frontier.entry import brief
+from shoal.frontier.epochs import Watch
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.leasing import Leasing, Terms, Wanted
-from shoal.frontier.robots import Robots
+from shoal.frontier.robots_cache import Robots
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
 from shoal.frontier.validators import Validators
-from shoal.frontier.watch import Watch
+from shoal.frontier.visit_codec import brief
 from shoal.frontier.workers import Workers
 from shoal.model import validation
 from shoal.model.lease import Lease

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidUrl, StoreCorrupt
-from shoal.frontier.entry import brief
 from shoal.frontier.shards import Shards
+from shoal.frontier.visit_codec import brief
 from shoal.model.validation import WIDEST, milliseconds, whole
 from shoal.urls.canonical import canonical
 

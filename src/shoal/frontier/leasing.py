@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidLimit, ShoalError, StoreCorrupt
-from shoal.frontier.allowance import Allowance
 from shoal.frontier.crawls import Crawls
-from shoal.frontier.entry import unpack
+from shoal.frontier.epochs import Watch
+from shoal.frontier.page_budget import Allowance
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
-from shoal.frontier.watch import Watch
+from shoal.frontier.visit_codec import unpack
 from shoal.model import validation
 from shoal.model.lease import Lease
 from shoal.model.visit import Visit

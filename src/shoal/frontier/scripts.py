@@ -1,6 +1,6 @@
 """The Lua scripts as they are sent to the store, and the codes they answer with.
 
-One operation a file; `--include a b` puts in `lua/shared/a.lua` and `b.lua`. Codes and the schema version are written
+One operation a file; `--include a b` puts in `lua/include/a.lua` and `b.lua`. Codes and the schema version are written
 here once and put in front of every script.
 """
 
@@ -41,7 +41,7 @@ _PRELUDE = f"local S = {{{_CODES}}}\nlocal SCHEMA = '{SCHEMA}'\n"
 @cache
 def script(name: str) -> Script:
     def included(match: re.Match[str]) -> str:
-        return "\n".join(_source(f"shared/{part}") for part in match[1].split())
+        return "\n".join(_source(f"include/{part}") for part in match[1].split())
 
     return Script(name, _PRELUDE + _COMMENT.sub("", _INCLUDE.sub(included, _source(name))))
 

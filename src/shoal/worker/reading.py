@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.errors import InvalidUrl
 from shoal.fetch.ftp import LISTING
-from shoal.frontier.entry import MAX_EXTENSION_BYTES
+from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model.record import Item, Record
 from shoal.model.response import Page
 from shoal.model.visit import Visit

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shoal.errors import InvalidInput, InvalidVisit, ShoalError
-from shoal.frontier.entry import MAX_EXTENSION_BYTES
+from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model import validation
 from shoal.model.record import Item
 from shoal.model.response import Page as Answer

@@ -20,7 +20,7 @@ from typing import Any
 from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
-from shoal.frontier.owning import owned
+from shoal.frontier.shard_owners import owned
 from shoal.model.lease import Lease
 from shoal.model.worker_report import Report
 from shoal.settings import Settings

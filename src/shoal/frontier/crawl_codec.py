@@ -37,7 +37,7 @@ def limits_of(data: bytes) -> Limits:
 
 
 def copy_fields(crawl: Crawl) -> list[str | int]:
-    """A crawl's limits as its copies have them; the names are those of lua/shared/crawls.lua."""
+    """A crawl's limits as its copies have them; the names are those of lua/include/crawls.lua."""
     limits = crawl.limits
     fields: list[str | int] = [
         "id", crawl.id, "sp", limits.spider, "pr", limits.priority, "ord", limits.order[0],
