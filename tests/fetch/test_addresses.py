@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from shoal.fetch import Fetcher, Request
-from shoal.fetch.names import Names
+from shoal.fetch.dns import Names
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 from tests.fetch.failing import failure

@@ -11,7 +11,7 @@ import uvloop
 from shoal.errors import InvalidInput
 from shoal.fetch import Fetcher, Request
 from shoal.fetch.bandwidth import Bucket
-from shoal.fetch.curl import PRUNE_SECONDS
+from shoal.fetch.fetcher import PRUNE_SECONDS
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 from tests.fetch.failing import failure

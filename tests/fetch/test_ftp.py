@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.fetch import Fetcher, Guard, Request
-from shoal.parse.listing import links
+from shoal.parse.ftp_listing import links
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 from tests.fetch.failing import failure

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from shoal.errors import SettingsError
 from shoal.fetch import Fetcher, Request
-from shoal.fetch.trust import authorities
+from shoal.fetch.tls import authorities
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 from tests.fetch.failing import failure

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidUrl
-from shoal.parse import hostile, html
-from shoal.parse.hostile import tame
+from shoal.parse import html, html_limits
 from shoal.parse.html import FOLLOW, Link, Parsed, parse
-from shoal.parse.refresh import refresh_of
+from shoal.parse.html_limits import tame
+from shoal.parse.meta_refresh import refresh_of
 from shoal.urls.canonical import MAX_URL_BYTES, canonical
 
 # Public vectors, beside the checkout where they are kept.
@@ -295,7 +295,7 @@ def test_end_tags_of_nothing_do_not_hide_copies_of_formatting(formatting: bytes)
 def test_no_page_below_the_counted_limits_makes_more_copies_than_they_say() -> None:
     body = b"<p>" + b"".join(b"<font a=%d>" % n for n in range(998)) + b"<p>x" * 999
     assert not tame(body)[1]
-    assert len(html.tree_of(body).tags("font")) <= hostile.MAX_COPIES
+    assert len(html.tree_of(body).tags("font")) <= html_limits.MAX_COPIES
     # Three of a kind stay open, as the standard says: it is what clears pages of many tags.
     same = b"<p>" + b"<font a=1>" * 998 + b"<p>x" * 999
     assert len(html.tree_of(same).tags("font")) < 998 + 4 * 999

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.parse.listing import MAX_NAMES, links
+from shoal.parse.ftp_listing import MAX_NAMES, links
 from shoal.urls.canonical import canonical
 
 HERE = "ftp://ftp.example/pub/"

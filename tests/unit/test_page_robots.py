@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.parse.html import PRODUCT, parse
-from shoal.parse.page_robots import NONE, Directives, from_headers, from_meta
+from shoal.parse.robots_meta import NONE, Directives, from_headers, from_meta
 
 
 def _meta(markup: str, token: str = PRODUCT) -> Directives:

@@ -212,7 +212,7 @@ def _curl() -> Finding:
 
 def _certificates() -> Finding:
     try:
-        from shoal.fetch.trust import authorities
+        from shoal.fetch.tls import authorities
 
         file, folder = authorities()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

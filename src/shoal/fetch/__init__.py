@@ -1,7 +1,7 @@
 """One request, one whole answer or one named fault: HTTP through libcurl, with a guard on every address it dials."""
 
-from shoal.fetch.curl import Fetcher, Request
-from shoal.fetch.guard import Guard
-from shoal.fetch.names import Resolver
+from shoal.fetch.address_guard import Guard
+from shoal.fetch.dns import Resolver
+from shoal.fetch.fetcher import Fetcher, Request
 
 __all__ = ["Fetcher", "Guard", "Request", "Resolver"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pycurl  # type: ignore[import-untyped]
 
-from shoal.fetch.guard import Guard
-from shoal.fetch.names import Origin
+from shoal.fetch.address_guard import Guard
+from shoal.fetch.dns import Origin
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 

@@ -18,9 +18,9 @@ from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, LexborNode
 
 from shoal.parse.charset import charset, in_utf8
 from shoal.parse.encodings import CODECS
-from shoal.parse.hostile import tame
-from shoal.parse.page_robots import NONE, Directives, from_meta
-from shoal.parse.refresh import refresh_of
+from shoal.parse.html_limits import tame
+from shoal.parse.meta_refresh import refresh_of
+from shoal.parse.robots_meta import NONE, Directives, from_meta
 from shoal.urls.canonical import MAX_URL_BYTES
 
 # What is followed unless a crawl says otherwise. Other links lead to what `canonical` and `alternate` name as well.

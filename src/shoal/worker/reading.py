@@ -18,9 +18,9 @@ from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model.record import Item, Record
 from shoal.model.response import Page
 from shoal.model.visit import Visit
-from shoal.parse import listing, sitemap
+from shoal.parse import ftp_listing, sitemap
 from shoal.parse.html import Link, Parsed, parse
-from shoal.parse.page_robots import Directives, from_headers
+from shoal.parse.robots_meta import Directives, from_headers
 from shoal.spider import Follow
 from shoal.urls.canonical import Target, canonical, parts_of
 from shoal.worker.conduct import Conduct
@@ -169,7 +169,7 @@ def _parsed(page: Page, target: Target, conduct: Conduct) -> tuple[Parsed | None
     directives = _told(page, conduct)
     content_type = page.header("content-type")
     if content_type == LISTING and target.scheme == "ftp":
-        names = listing.links(page.body, url=target.url) if "a" in conduct.follow else ()
+        names = ftp_listing.links(page.body, url=target.url) if "a" in conduct.follow else ()
         return Parsed(links=tuple(Link(url, "a") for url in names)), directives
     if not page.body or not _is_html(page):
         return None, directives

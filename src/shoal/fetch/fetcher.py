@@ -19,12 +19,12 @@ import pycurl  # type: ignore[import-untyped]
 
 from shoal.errors import FetchError, InvalidInput
 from shoal.fetch import ftp
+from shoal.fetch.address_guard import Guard
 from shoal.fetch.bandwidth import Bucket
-from shoal.fetch.faults import fetch_error
-from shoal.fetch.guard import Guard
-from shoal.fetch.names import Names, Origin, Resolver, forbidden
+from shoal.fetch.curl_errors import fetch_error
+from shoal.fetch.dns import Names, Origin, Resolver, forbidden
+from shoal.fetch.tls import authorities
 from shoal.fetch.transfer import CONNECT_SECONDS, FIELD, TROUBLES, Transfer
-from shoal.fetch.trust import authorities
 from shoal.model.response import Page, Timings
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings, masked

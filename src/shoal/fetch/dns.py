@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import ada_url
 
 from shoal.errors import FetchError
-from shoal.fetch.guard import Guard
+from shoal.fetch.address_guard import Guard
 from shoal.politeness.backoff import Fault
 from shoal.settings import masked
 
