@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from shoal.model.record import Capture, Item, Record
+from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, digest, moment
 from shoal.sinks.contract import Stored
-from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, digest, moment
-from shoal.sinks.server import item_id
+from shoal.sinks.sql.server import item_id
 
 # What a worker hands over at once (worker/delivery.py).
 BATCH = 500
@@ -71,7 +71,7 @@ def into_warc(path: Path) -> Run:
     from fastwarc.stream_io import GzipWriter
     from fastwarc.warc import WarcRecord, WarcRecordType
 
-    from shoal.sinks import archive
+    from shoal.sinks.files import warc_writer
 
     def records_of(capture: Capture) -> list[Any]:
         page = capture.page
@@ -96,7 +96,7 @@ def into_warc(path: Path) -> Run:
 
     async def run(records: Sequence[Stored]) -> None:
         with path.open("wb") as file:
-            writer = GzipWriter(file, compression_level=archive.GZIP_LEVEL)
+            writer = GzipWriter(file, compression_level=warc_writer.GZIP_LEVEL)
             for batch in batches(records):
                 for capture in batch:
                     assert isinstance(capture, Capture)
@@ -158,7 +158,7 @@ def into_postgresql(uri: str, table: str, *, known: bool = False) -> Run:
     """COPY into tables like the sink's. Where pages are known: into a temporary table, and an upsert from there."""
     import asyncpg
 
-    from shoal.sinks import postgresql
+    from shoal.sinks.sql import postgresql
 
     def values(item: Item) -> list[Any]:
         return postgresql._item_row(item, {}, per_spider=False)
@@ -198,7 +198,7 @@ def into_mysql(address: dict[str, Any], table: str) -> Run:
     """`executemany`, which makes statements of many rows. LOAD DATA LOCAL fails in asyncmy 0.2 with a TypeError."""
     import asyncmy
 
-    from shoal.sinks import mysql
+    from shoal.sinks.sql import mysql
 
     async def run(records: Sequence[Stored]) -> None:
         connection = await asyncmy.connect(**address, charset="utf8mb4")

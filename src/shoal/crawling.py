@@ -36,7 +36,7 @@ from shoal.model.crawl import Counts
 from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.settings import Settings, load
-from shoal.sinks.caller import CHANNELS, Channel
+from shoal.sinks.iterator import CHANNELS, Channel
 from shoal.spider import Spider, name_of, unique
 from shoal.worker.conduct import CALLER, lane_of
 from shoal.worker.spiders import Spiders, first_visits

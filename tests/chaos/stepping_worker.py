@@ -21,8 +21,8 @@ from typing import Any
 
 from shoal.fetch import Fetcher
 from shoal.frontier import Frontier
-from shoal.sinks.jsonl import JsonLinesSink
-from shoal.sinks.sqlite import SqliteSink
+from shoal.sinks.files.jsonl import JsonLinesSink
+from shoal.sinks.sql.sqlite import SqliteSink
 from shoal.worker.process import main
 
 Call = Callable[..., Awaitable[Any]]

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.errors import SinkRefused
-from shoal.sinks import Sink, gather, open_sink, parquet
-from shoal.sinks.packing import ZSTD_MODULE
+from shoal.sinks import Sink, gather, open_sink
+from shoal.sinks.files import parquet
+from shoal.sinks.files.compression import ZSTD_MODULE
 from tests.servers import wait_until
 from tests.sinks.outputs import (
     Store,

@@ -20,10 +20,9 @@ import boto3
 import pytest
 
 from shoal.errors import SinkRefused, SinkUnavailable
-from shoal.sinks import folder as folder_module
-from shoal.sinks import s3
-from shoal.sinks.files import are_local, check_files, open_files
-from shoal.sinks.keeping import ENDINGS, PUTS
+from shoal.sinks.bodies import are_local, check_files, open_files, s3
+from shoal.sinks.bodies import folder as folder_module
+from shoal.sinks.bodies.body_store import ENDINGS, PUTS
 from tests.servers import wait_until
 from tests.sinks.outputs import mounted
 from tests.sinks.test_contract import deaths, fill, in_a_child

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import SinkUnavailable, StoreUnavailable
-from shoal.sinks import Sink, gather, jsonl, open_sink, part
+from shoal.sinks import Sink, gather, open_sink
 from shoal.sinks.contract import Key
+from shoal.sinks.files import jsonl, part
 from tests.servers import wait_until
 from tests.sinks.outputs import Store, mounted, page, read_jsonl, receipt_of
 from tests.sinks.test_contract import deaths, in_a_child

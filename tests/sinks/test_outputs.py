@@ -12,9 +12,9 @@ import pytest
 from shoal.errors import SinkRefused
 from shoal.model.record import Capture, Item, Record
 from shoal.sinks import KINDS, Kind, Place, check_output, has_parts, is_local, open_sink, takes
-from shoal.sinks.packing import ZSTD_MODULE
-from shoal.sinks.row import COLUMNS, ITEM_COLUMNS
-from shoal.sinks.sqlite import DEFINITIONS, ITEM_DEFINITIONS
+from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS
+from shoal.sinks.files.compression import ZSTD_MODULE
+from shoal.sinks.sql.sqlite import DEFINITIONS, ITEM_DEFINITIONS
 
 RESULTS = Path(__file__).parents[2] / "docs/reference/results.md"
 

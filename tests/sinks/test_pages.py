@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import InvalidInput, SinkRefused
 from shoal.model.record import Item, Record
-from shoal.sinks.reading import Place, page
+from shoal.sinks.reader import Place, page
 from tests.sinks.outputs import Output
 from tests.sinks.test_reading import written
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.sinks.postgresql import COPIED_ROWS
+from shoal.sinks.sql.postgresql import COPIED_ROWS
 from tests.proxy import proxy
 from tests.sinks.databases import Database
 from tests.sinks.outputs import item, page

@@ -13,8 +13,8 @@ from shoal.control.export import into_output
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Item, Record
 from shoal.sinks import check_output, gather, open_sink
-from shoal.sinks.reading import read
-from shoal.sinks.row import moment
+from shoal.sinks.columns import moment
+from shoal.sinks.reader import read
 from tests.servers import free_port
 from tests.sinks.databases import Database
 from tests.sinks.outputs import Output, Store, read_sqlite

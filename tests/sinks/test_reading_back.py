@@ -17,9 +17,10 @@ from shoal.control.export import into_output, records
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Capture, Record
 from shoal.model.response import Page
-from shoal.sinks import check_output, gather, open_sink, reading_streams
-from shoal.sinks.jsonl import json_line
-from shoal.sinks.row import encodable
+from shoal.sinks import check_output, gather, open_sink
+from shoal.sinks.columns import encodable
+from shoal.sinks.files.jsonl import json_line
+from shoal.sinks.streams import reader
 from tests.brokers import Kafka
 from tests.servers import Server, free_port
 from tests.sinks.databases import Database
@@ -84,7 +85,7 @@ async def test_a_page_that_a_stream_confirms_keeps_what_it_says(stream: str) -> 
 
 
 async def test_a_long_stream_comes_by_the_page(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_streams, "_BYTES", 30_000)
+    monkeypatch.setattr(reader, "_BYTES", 30_000)
     await send(stream, [page(number) for number in range(300)], [page(number) for number in range(200, 400)])
     assert len({record.key for record in await found(stream)}) == len(await found(stream)) == 400
 
@@ -102,7 +103,7 @@ async def test_a_stream_without_anything_gives_nothing(valkey: Server) -> None:
 async def test_a_list_that_others_take_from_is_not_read_with_gaps(valkey: Server) -> None:
     uri = f"{valkey.url}/0/taken-from"
     await send(uri, [page(number) for number in range(100)])
-    async with aclosing(reading_streams.read("redis", uri)) as batches:
+    async with aclosing(reader.read("redis", uri)) as batches:
         await anext(batches)
         valkey.ask("LPOP", "taken-from")
         with pytest.raises(SinkRefused, match="is taken from meanwhile"):

@@ -15,8 +15,9 @@ import pytest
 import trustme
 
 from shoal.errors import SinkRefused
-from shoal.sinks import Sink, connection, open_sink, server
+from shoal.sinks import Sink, open_sink, retry
 from shoal.sinks.contract import Stored
+from shoal.sinks.sql import server
 from tests.proxy import proxy
 from tests.servers import free_port
 from tests.sinks.databases import PASSWORD, Database, mariadb, postgresql
@@ -254,7 +255,7 @@ async def test_a_server_that_says_nothing_is_left_and_asked_again(
 ) -> None:
     told: list[str] = []
     async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port), told) as sink:
-        monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.3)
+        monkeypatch.setattr(retry, "ANSWER_SECONDS", 0.3)
         between.silent = True
         write = asyncio.create_task(sink.write([page(1)], b""))
         await until(lambda: told)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from shoal.errors import SinkRefused
-from shoal.sinks import Sink, open_sink, sqlite
+from shoal.sinks import Sink, open_sink
+from shoal.sinks.sql import sqlite
 from tests.servers import program
 from tests.sinks.outputs import page, read_sqlite
 

@@ -19,8 +19,9 @@ from aio_pika.abc import AbstractChannel
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item
-from shoal.sinks import Key, Sink, check_output, is_local, open_sink, stream, takes
-from shoal.sinks.jsonl import json_line
+from shoal.sinks import Key, Sink, check_output, is_local, open_sink, takes
+from shoal.sinks.files.jsonl import json_line
+from shoal.sinks.streams import stream
 from tests.brokers import PASSWORD, Kafka, Rabbit
 from tests.proxy import proxy
 from tests.servers import Server, free_port, tls_server

@@ -15,9 +15,9 @@ import pytest
 
 from shoal.model.record import Item
 from shoal.sinks import Sink, open_sink
+from shoal.sinks.columns import MOST_COLUMNS, Kind, column_of, kind_of, spread
 from shoal.sinks.contract import Stored
-from shoal.sinks.fields import MOST_COLUMNS, Kind, column_of, kind_of, spread
-from shoal.sinks.server import address_of
+from shoal.sinks.sql.server import address_of
 from tests.sinks.databases import Database
 from tests.sinks.outputs import item, page
 

@@ -21,8 +21,9 @@ from fastwarc.warc import ArchiveIterator
 from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.model.record import Capture
 from shoal.model.response import Page, Timings
-from shoal.sinks import Sink, check_output, gather, open_sink, warc
-from shoal.sinks.archive import records_of
+from shoal.sinks import Sink, check_output, gather, open_sink
+from shoal.sinks.files import warc
+from shoal.sinks.files.warc_writer import records_of
 from tests.sinks.archiver import answer
 from tests.sinks.outputs import Store, mounted
 from tests.sinks.test_contract import deaths, in_a_child

@@ -15,7 +15,7 @@ import pytest
 
 from shoal.model.record import Item, Record
 from shoal.sinks import open_sink
-from shoal.sinks.sqlite import DEFINITIONS
+from shoal.sinks.sql.sqlite import DEFINITIONS
 from tests.brokers import Kafka
 from tests.servers import Server
 from tests.site.answers import Answer, page, redirect

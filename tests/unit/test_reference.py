@@ -24,7 +24,7 @@ from shoal.frontier.robots_cache import Robots
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import Worker, Workers
 from shoal.model.crawl_spec import DROPPED_PARAMETERS
-from shoal.sinks.stream import OPTIONS
+from shoal.sinks.streams.stream import OPTIONS
 from shoal.urls import traps
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -36,7 +36,7 @@ from shoal.frontier.failures import Place
 from shoal.model.crawl import Counts, Crawl, State
 from shoal.model.visit import Visit
 from shoal.sinks import is_local, is_name
-from shoal.sinks.files import are_local
+from shoal.sinks.bodies import are_local
 
 MOST_FAILED = 10_000
 _LOOKED_AT = 2000

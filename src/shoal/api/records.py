@@ -13,8 +13,8 @@ from shoal.api.problems import Json
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl
 from shoal.model.record import Item, Record
-from shoal.sinks.reading import Place, page
-from shoal.sinks.row import Row
+from shoal.sinks.columns import Row
+from shoal.sinks.reader import Place, page
 
 _FIELDS = frozenset((*Record.__struct_fields__, *Item.__struct_fields__))
 _OF_ITEMS = frozenset(Item.__struct_fields__) - frozenset(Record.__struct_fields__)

@@ -197,7 +197,7 @@ def _outputs(typed: tuple[str, ...], named: Mapping[str, str]) -> tuple[str, ...
 def _files(uri: str | None) -> str:
     if uri is None:
         return ""
-    from shoal.sinks.files import check_files
+    from shoal.sinks.bodies import check_files
 
     try:
         return str(check_files(uri))

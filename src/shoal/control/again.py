@@ -19,7 +19,7 @@ from shoal.model.crawl_spec import Policy
 from shoal.model.record import Record
 from shoal.model.visit import Visit
 from shoal.settings import masked
-from shoal.sinks.reading import read
+from shoal.sinks.reader import read
 
 _COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at")
 

@@ -21,9 +21,9 @@ from shoal.model.crawl_spec import Policy
 from shoal.model.record import Record
 from shoal.model.response import Page, Timings
 from shoal.model.visit import Visit
-from shoal.sinks.reading import Place
-from shoal.sinks.reading_warc import Found, fields, files_of, record_at, records
-from shoal.sinks.row import last_of_each
+from shoal.sinks.columns import last_of_each
+from shoal.sinks.files.warc_reader import Found, fields, files_of, record_at, records
+from shoal.sinks.reader import Place
 from shoal.urls.canonical import canonical
 from shoal.worker import reading
 from shoal.worker.conduct import Conduct

@@ -19,9 +19,9 @@ from shoal.errors import InvalidInput, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Capture, Item, Record
 from shoal.settings import masked
 from shoal.sinks import Key, Place, check_output, gather, has_parts, open_sink, takes
-from shoal.sinks.packing import packer
-from shoal.sinks.reading import in_batches, kind_of, read
-from shoal.sinks.row import Row, encodable
+from shoal.sinks.columns import Row, encodable
+from shoal.sinks.files.compression import packer
+from shoal.sinks.reader import in_batches, kind_of, read
 
 
 async def into_lines(
@@ -107,7 +107,7 @@ async def records(source: str, *, crawl: str | None = None, items: bool = False)
 
 async def _once(scheme: str, uri: str, crawl: str | None, *, items: bool) -> AsyncGenerator[Sequence[Row], None]:
     """The records of a stream, put into a database for a while: it keeps one of a key, whatever their number."""
-    streams = importlib.import_module("shoal.sinks.reading_streams")
+    streams = importlib.import_module("shoal.sinks.streams.reader")
     with tempfile.TemporaryDirectory(prefix="shoal-export-") as folder:
         kept = f"sqlite:{folder}/records.db"
         pages = False
@@ -151,6 +151,6 @@ async def _settled(receipt: bytes) -> Collection[Key]:
 def _lines(kind: str, *, items: bool) -> tuple[bytes, Callable[[Row], bytes]]:
     """What a file begins with, and how a record becomes a line of it."""
     if kind == "jsonl":
-        return b"", importlib.import_module("shoal.sinks.jsonl").json_line
-    module = importlib.import_module("shoal.sinks.csv")
+        return b"", importlib.import_module("shoal.sinks.files.jsonl").json_line
+    module = importlib.import_module("shoal.sinks.files.csv")
     return module.head(spider=items), module.line

@@ -11,7 +11,7 @@ from shoal.model.crawl import State
 from shoal.model.crawl_spec import Policy
 from shoal.settings import masked
 from shoal.sinks import is_local, is_name
-from shoal.sinks.files import are_local
+from shoal.sinks.bodies import are_local
 
 
 async def check_places(frontier: Frontier, policy: Policy) -> None:

@@ -24,7 +24,7 @@ from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT, Policy
 from shoal.model.visit import Visit
 from shoal.sinks import check_output, is_name
-from shoal.sinks.files import check_files
+from shoal.sinks.bodies import check_files
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import domain_of
 

@@ -13,7 +13,7 @@ from shoal.errors import InvalidInput, SinkRefused
 from shoal.listen.bridge import Bridge
 from shoal.listen.source import Source
 from shoal.settings import masked
-from shoal.sinks.stream import KAFKA_PROPERTIES, OPTIONS, stream_of
+from shoal.sinks.streams.stream import KAFKA_PROPERTIES, OPTIONS, stream_of
 
 __all__ = ["Bridge", "Source", "open_source"]
 

@@ -15,9 +15,9 @@ from aiormq import exceptions
 
 from shoal.errors import ShoalError, SinkRefused
 from shoal.listen.source import MOST, WAIT_SECONDS, Away, Message, dead_letter, names_of, trouble
-from shoal.sinks.amqp import NO_HOST, connect, meaning
-from shoal.sinks.connection import CONNECT_SECONDS, reason
-from shoal.sinks.stream import Address
+from shoal.sinks.retry import CONNECT_SECONDS, reason
+from shoal.sinks.streams.amqp import NO_HOST, connect, meaning
+from shoal.sinks.streams.stream import Address
 
 
 class AmqpSource:
@@ -121,7 +121,7 @@ async def _translated(address: Address, *, met: bool) -> AsyncIterator[None]:
     except SinkRefused as error:
         raise ShoalError(str(error)) from None
     except exceptions.InvalidFrameError as error:
-        # See shoal.sinks.amqp: refused at the first time, lost at any other.
+        # See shoal.sinks.streams.amqp: refused at the first time, lost at any other.
         raise trouble(address, ("lost the connection", True) if met else (NO_HOST, False)) from error
     except Exception as error:
         found = meaning(error)

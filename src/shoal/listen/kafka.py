@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from shoal.listen.source import MOST, WAIT_SECONDS, Away, Message, dead_letter, names_of, trouble
-from shoal.sinks import stream
-from shoal.sinks.kafka import Wire, configuration, meaning
+from shoal.sinks.streams import stream
+from shoal.sinks.streams.kafka import Wire, configuration, meaning
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ import msgspec
 
 from shoal.errors import ShoalError, SinkRefused
 from shoal.listen.source import MOST, WAIT_SECONDS, Message, dead_letter, names_of, trouble
-from shoal.sinks.redis import meaning, server_of
-from shoal.sinks.stream import Address
+from shoal.sinks.streams.redis import meaning, server_of
+from shoal.sinks.streams.stream import Address
 from shoal.store.connection import Link, LinkLost, ReplyError, dial, pack
 
 # A bridge that is silent for so long is dead. One that only slept has its messages handled twice, which is no harm.

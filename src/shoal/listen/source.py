@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from shoal.errors import ShoalError
-from shoal.sinks.stream import Address
+from shoal.sinks.streams.stream import Address
 
 # How many messages a bridge holds, and how long it waits for the first.
 MOST = 100

@@ -20,9 +20,9 @@ from shoal.errors import SinkRefused
 from shoal.model.record import Capture, Item, Record
 from shoal.settings import masked
 from shoal.sinks.contract import Key, Sink
-from shoal.sinks.packing import ZSTD_MODULE, packed
-from shoal.sinks.part import folder_of
-from shoal.sinks.server import address_of
+from shoal.sinks.files.compression import ZSTD_MODULE, packed
+from shoal.sinks.files.part import folder_of
+from shoal.sinks.sql.server import address_of
 
 __all__ = ["Key", "Sink", "check_output", "gather", "has_parts", "is_local", "is_name", "open_sink", "takes"]
 
@@ -69,31 +69,40 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("sqlite", (".db", ".sqlite", ".sqlite3"), "shoal.sinks.sqlite", "SqliteSink", parts=False, holds=Holds.TABLES),
-    Kind("jsonl", packed(".jsonl", ".ndjson"), "shoal.sinks.jsonl", "JsonLinesSink", parts=True),
-    Kind("csv", packed(".csv"), "shoal.sinks.csv", "CsvSink", parts=True),
     Kind(
-        "parquet", (".parquet",), "shoal.sinks.parquet", "ParquetSink", parts=True,
+        "sqlite", (".db", ".sqlite", ".sqlite3"), "shoal.sinks.sql.sqlite", "SqliteSink",
+        parts=False, holds=Holds.TABLES,
+    ),
+    Kind("jsonl", packed(".jsonl", ".ndjson"), "shoal.sinks.files.jsonl", "JsonLinesSink", parts=True),
+    Kind("csv", packed(".csv"), "shoal.sinks.files.csv", "CsvSink", parts=True),
+    Kind(
+        "parquet", (".parquet",), "shoal.sinks.files.parquet", "ParquetSink", parts=True,
         place=Place.FOLDER, driver="pyarrow", extra="parquet",
     ),
-    Kind("warc", (), "shoal.sinks.warc", "WarcSink", parts=True, holds=Holds.ANSWERS, place=Place.FOLDER),
+    Kind("warc", (), "shoal.sinks.files.warc", "WarcSink", parts=True, holds=Holds.ANSWERS, place=Place.FOLDER),
     Kind(
-        "postgresql", (), "shoal.sinks.postgresql", "PostgresqlSink", parts=False, holds=Holds.TABLES,
+        "postgresql", (), "shoal.sinks.sql.postgresql", "PostgresqlSink", parts=False, holds=Holds.TABLES,
         place=Place.SERVER, driver="asyncpg", extra="postgresql", alias="postgres",
     ),
     Kind(
-        "mysql", (), "shoal.sinks.mysql", "MysqlSink", parts=False, holds=Holds.TABLES,
+        "mysql", (), "shoal.sinks.sql.mysql", "MysqlSink", parts=False, holds=Holds.TABLES,
         place=Place.SERVER, driver="asyncmy", extra="mysql", alias="mariadb",
     ),
-    Kind("redis", (), "shoal.sinks.redis", "RedisSink", parts=False, place=Place.STREAM),
-    Kind("rediss", (), "shoal.sinks.redis", "RedisSink", parts=False, place=Place.STREAM),
+    Kind("redis", (), "shoal.sinks.streams.redis", "RedisSink", parts=False, place=Place.STREAM),
+    Kind("rediss", (), "shoal.sinks.streams.redis", "RedisSink", parts=False, place=Place.STREAM),
     Kind(
-        "kafka", (), "shoal.sinks.kafka", "KafkaSink", parts=False,
+        "kafka", (), "shoal.sinks.streams.kafka", "KafkaSink", parts=False,
         place=Place.STREAM, driver="confluent_kafka", extra="kafka",
     ),
-    Kind("amqp", (), "shoal.sinks.amqp", "AmqpSink", parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp"),
-    Kind("amqps", (), "shoal.sinks.amqp", "AmqpSink", parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp"),
-    Kind("caller", (), "shoal.sinks.caller", "CallerSink", parts=False, place=Place.CALLER),
+    Kind(
+        "amqp", (), "shoal.sinks.streams.amqp", "AmqpSink",
+        parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp",
+    ),
+    Kind(
+        "amqps", (), "shoal.sinks.streams.amqp", "AmqpSink",
+        parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp",
+    ),
+    Kind("caller", (), "shoal.sinks.iterator", "CallerSink", parts=False, place=Place.CALLER),
 )  # fmt: skip
 
 
@@ -227,7 +236,7 @@ def _parsed(uri: str) -> tuple[Kind, Path | str]:
     if kind.place is Place.SERVER:
         return kind, address_of(uri, kind.scheme).uri
     if kind.place is Place.STREAM:
-        from shoal.sinks.stream import stream_of
+        from shoal.sinks.streams.stream import stream_of
 
         return kind, stream_of(uri).uri
     if re.match(r"//[^/]", path):

@@ -11,8 +11,8 @@ import msgspec
 from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.frontier import mono
 from shoal.sinks import Sink, is_local, open_sink
+from shoal.sinks.bodies import Files, are_local, open_files
 from shoal.sinks.contract import Stored
-from shoal.sinks.files import Files, are_local, open_files
 from shoal.worker.finished import Finished
 
 # Looked at when another one is opened; a batch uses its own for much less.

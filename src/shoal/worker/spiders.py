@@ -23,7 +23,7 @@ from shoal.model.record import Item
 from shoal.model.response import Page as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, tree_of
-from shoal.sinks.row import plain
+from shoal.sinks.columns import plain
 from shoal.spider import Follow, Page, Spider
 from shoal.urls.canonical import canonical
 

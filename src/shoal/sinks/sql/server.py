@@ -17,10 +17,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
 from shoal.settings import masked
-from shoal.sinks.connection import Connected
+from shoal.sinks.columns import MOST_COLUMNS, Kind, data_text, digest, encodable, kinds, last_of_each, visited
 from shoal.sinks.contract import Key, Stored
-from shoal.sinks.fields import MOST_COLUMNS, Kind, kinds
-from shoal.sinks.row import data_text, digest, encodable, last_of_each, visited
+from shoal.sinks.retry import Connected
 
 # One statement carries at most this much text, so that a batch of large pages stays below every server's limits.
 STATEMENT_CHARACTERS = 8_000_000

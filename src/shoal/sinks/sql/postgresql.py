@@ -19,11 +19,9 @@ import asyncpg
 import msgspec
 
 from shoal.model.record import Item, Record
-from shoal.sinks.connection import CONNECT_SECONDS, QUIET_SECONDS
-from shoal.sinks.fields import MOST_COLUMNS, Kind, spread
-from shoal.sinks.patience import Hindrance
-from shoal.sinks.row import COLUMNS, REPLACEMENT, data_text, digest
-from shoal.sinks.server import ServerSink, Table, item_id
+from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, REPLACEMENT, Kind, data_text, digest, spread
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance
+from shoal.sinks.sql.server import ServerSink, Table, item_id
 
 _TYPES = {
     str: "TEXT NOT NULL DEFAULT ''",

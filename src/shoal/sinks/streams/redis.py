@@ -10,9 +10,8 @@ import ssl
 
 from shoal.errors import SettingsError, SinkRefused
 from shoal.settings import masked
-from shoal.sinks.connection import QUIET_SECONDS
-from shoal.sinks.patience import Hindrance
-from shoal.sinks.stream import Address, Message, StreamSink
+from shoal.sinks.retry import QUIET_SECONDS, Hindrance
+from shoal.sinks.streams.stream import Address, Message, StreamSink
 from shoal.store.address import Address as StoreAddress
 from shoal.store.address import parse_address
 from shoal.store.connection import Link, LinkLost, ReplyError, dial, pack

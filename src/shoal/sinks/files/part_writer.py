@@ -17,11 +17,11 @@ from typing import Any
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
+from shoal.sinks.columns import encodable, whole
 from shoal.sinks.contract import Key, Stored
-from shoal.sinks.part import OpenPart, folder_of
-from shoal.sinks.patience import Hindrance, persist
-from shoal.sinks.row import encodable, whole
-from shoal.sinks.thread import OwnThread
+from shoal.sinks.executor import OwnThread
+from shoal.sinks.files.part import OpenPart, folder_of
+from shoal.sinks.retry import Hindrance, persist
 
 # A part is closed at this age or size: so soon a page can be seen in the output.
 PART_SECONDS = 5.0

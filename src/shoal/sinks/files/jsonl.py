@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from shoal.model.record import Item
-from shoal.sinks import gathering
+from shoal.sinks.columns import Row, data_text, moment
 from shoal.sinks.contract import Key
-from shoal.sinks.gathering import Replay
-from shoal.sinks.row import Row, data_text, moment
-from shoal.sinks.writing import PartsSink
+from shoal.sinks.files import merge
+from shoal.sinks.files.merge import Replay
+from shoal.sinks.files.part_writer import PartsSink
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -23,7 +23,7 @@ class JsonLinesSink(PartsSink):
 
 
 async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-    await gathering.gather(output, live=live, replay=replay)
+    await merge.gather(output, live=live, replay=replay)
 
 
 def json_line(record: Row) -> bytes:

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from shoal.errors import SinkRefused
-from shoal.sinks import gathering
-from shoal.sinks.gathering import Gatherer, Replay
-from shoal.sinks.part import OpenPart
-from shoal.sinks.thread import OwnThread
-from shoal.sinks.writing import PartsSink
+from shoal.sinks.executor import OwnThread
+from shoal.sinks.files import merge
+from shoal.sinks.files.merge import Gatherer, Replay
+from shoal.sinks.files.part import OpenPart
+from shoal.sinks.files.part_writer import PartsSink
 
 Convert = Callable[[Path, Path], None]
 
@@ -65,4 +65,4 @@ class _FolderGatherer(Gatherer):
 
 async def gather(output: Path, *, live: Collection[str], replay: Replay, convert: Convert) -> None:
     gatherer = partial(_FolderGatherer, convert=convert)
-    await gathering.gather(output, live=live, replay=replay, gatherer=gatherer)
+    await merge.gather(output, live=live, replay=replay, gatherer=gatherer)

@@ -15,13 +15,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shoal.model.record import Capture
-from shoal.sinks import part_files
-from shoal.sinks.archive import Kept, records_of, warcinfo
+from shoal.sinks.columns import whole
 from shoal.sinks.contract import Key
-from shoal.sinks.gathering import Replay
-from shoal.sinks.part import Piece, chunks, flush, scan, sync_folder, visible
-from shoal.sinks.part_files import FolderSink
-from shoal.sinks.row import whole
+from shoal.sinks.files import part_folder
+from shoal.sinks.files.merge import Replay
+from shoal.sinks.files.part import Piece, chunks, flush, scan, sync_folder, visible
+from shoal.sinks.files.part_folder import FolderSink
+from shoal.sinks.files.warc_writer import Kept, records_of, warcinfo
 
 # What readers of archives are used to; and how long one waits at most to see a page.
 FILE_BYTES = 1 << 30
@@ -69,7 +69,7 @@ class WarcSink(FolderSink):
 
 
 async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool = False) -> None:
-    await part_files.gather(output, live=live, replay=replay, convert=convert)
+    await part_folder.gather(output, live=live, replay=replay, convert=convert)
 
 
 def convert(part: Path, output: Path) -> None:

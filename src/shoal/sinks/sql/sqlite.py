@@ -21,10 +21,10 @@ import msgspec
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
+from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, data_text, encodable, moment, visited
 from shoal.sinks.contract import Key, Stored
-from shoal.sinks.patience import Hindrance, persist
-from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, data_text, encodable, moment, visited
-from shoal.sinks.thread import OwnThread
+from shoal.sinks.executor import OwnThread
+from shoal.sinks.retry import Hindrance, persist
 
 SCHEMA_VERSION = 1
 # How long one attempt waits for the other workers' transactions. A cancelled write waits at most this long, too.

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
-from shoal.sinks import part_files
+from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row, data_text, last_of_each
 from shoal.sinks.contract import Key
-from shoal.sinks.gathering import Replay
-from shoal.sinks.part import Piece, flush, is_refused, scan, sync_folder
-from shoal.sinks.part_files import FolderSink
-from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, Row, data_text, last_of_each
+from shoal.sinks.files import part_folder
+from shoal.sinks.files.merge import Replay
+from shoal.sinks.files.part import Piece, flush, is_refused, scan, sync_folder
+from shoal.sinks.files.part_folder import FolderSink
 
 # Larger files are read faster; these are what a reader waits for at most, and what a worker converts at once.
 FILE_SECONDS = 300.0
@@ -72,7 +72,7 @@ class ParquetSink(FolderSink):
 
 
 async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-    await part_files.gather(output, live=live, replay=replay, convert=convert)
+    await part_folder.gather(output, live=live, replay=replay, convert=convert)
 
 
 def convert(part: Path, output: Path) -> None:

@@ -27,9 +27,9 @@ from shoal.errors import InvalidInput, ShoalError, SinkRefused, UnknownCrawl
 from shoal.model.record import Item, Record
 from shoal.settings import masked
 from shoal.sinks import Kind, _check_driver, _parsed
-from shoal.sinks.packing import ZSTD_MODULE
-from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, Row
-from shoal.sinks.thread import OwnThread
+from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row
+from shoal.sinks.executor import OwnThread
+from shoal.sinks.files.compression import ZSTD_MODULE
 
 Values = dict[str, Any]
 # Where a row is, as far as JSON can carry it; what it is made of is for the kind of output to know.
@@ -113,7 +113,7 @@ async def page(
 async def _placed(uri: str, wanted: Wanted) -> AsyncGenerator[list[tuple[Place, Row]], None]:
     kind, where = kind_of(uri)
     if isinstance(where, str) and kind.scheme in _SERVERS:
-        module = importlib.import_module("shoal.sinks.reading_servers")
+        module = importlib.import_module("shoal.sinks.sql.server_reader")
         async with contextlib.aclosing(module.read(kind.scheme, where, wanted)) as batches:
             async for rows in batches:
                 yield rows
@@ -366,7 +366,7 @@ def _parquet(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
 
 
 def _sqlite(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
-    found: Iterator[tuple[Place, Row]] = importlib.import_module("shoal.sinks.reading_sqlite").rows(path, wanted)
+    found: Iterator[tuple[Place, Row]] = importlib.import_module("shoal.sinks.sql.sqlite_reader").rows(path, wanted)
     return found
 
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 
 from shoal.errors import SinkUnavailable
-from shoal.sinks.patience import SAY_EVERY_SECONDS, persist
+from shoal.sinks.retry import SAY_EVERY_SECONDS, persist
 
 # How many bodies are on their way at a time; the others wait. Flushes of several files share one of the disk's.
 PUTS = 8

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from shoal.errors import SinkRefused
 from shoal.settings import masked
-from shoal.sinks import s3
-from shoal.sinks.folder import FolderFiles
-from shoal.sinks.keeping import Files
+from shoal.sinks.bodies import s3
+from shoal.sinks.bodies.body_store import Files
+from shoal.sinks.bodies.folder import FolderFiles
 
 __all__ = ["Files", "are_local", "check_files", "open_files"]
 

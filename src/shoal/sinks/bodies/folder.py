@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from shoal.errors import SinkRefused
-from shoal.sinks.keeping import PUTS, Files
-from shoal.sinks.part import sync_folder
-from shoal.sinks.patience import Hindrance
+from shoal.sinks.bodies.body_store import PUTS, Files
+from shoal.sinks.files.part import sync_folder
+from shoal.sinks.retry import Hindrance
 
 # What a killed writer left under a temporary name is nobody's after this time.
 LEFT_SECONDS = 86_400.0

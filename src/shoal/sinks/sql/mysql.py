@@ -19,11 +19,9 @@ import msgspec
 from asyncmy import errors
 
 from shoal.model.record import Item, Record
-from shoal.sinks.connection import CONNECT_SECONDS, QUIET_SECONDS, reason
-from shoal.sinks.fields import MOST_COLUMNS, Kind, spread
-from shoal.sinks.patience import Hindrance
-from shoal.sinks.row import COLUMNS, Row, data_text, digest, moment, plain
-from shoal.sinks.server import ServerSink, Table, item_id
+from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, Kind, Row, data_text, digest, moment, plain, spread
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance, reason
+from shoal.sinks.sql.server import ServerSink, Table, item_id
 
 _TYPES = {str: "LONGTEXT NOT NULL DEFAULT ('')", int: "BIGINT NOT NULL DEFAULT 0", float: "DOUBLE NOT NULL DEFAULT 0"}
 _SPECIAL = {

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from shoal.errors import SinkRefused, UnknownCrawl
-from shoal.sinks.reading import Count, Place, Wanted, place_of, record_of
-from shoal.sinks.row import Row
+from shoal.sinks.columns import Row
+from shoal.sinks.reader import Count, Place, Wanted, place_of, record_of
 
 _LOCK_SECONDS = 30.0
 _KEY, _ITEM_KEY = ("url",), ("url", "spider", "number")

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from shoal.errors import SinkRefused
-from shoal.sinks.fields import Kind, column_of
-from shoal.sinks.reading import Values
-from shoal.sinks.row import ITEM_COLUMNS
-from shoal.sinks.server import NAME_LENGTH, Address, Table
+from shoal.sinks.columns import ITEM_COLUMNS, Kind, column_of
+from shoal.sinks.reader import Values
+from shoal.sinks.sql.server import NAME_LENGTH, Address, Table
 
 _FIXED = ITEM_COLUMNS[:-1]
 # What the names of our tables are made of.

@@ -16,10 +16,9 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from shoal.model.record import Record
-from shoal.sinks.connection import CONNECT_SECONDS, QUIET_SECONDS
-from shoal.sinks.patience import Hindrance
-from shoal.sinks.row import Row
-from shoal.sinks.stream import Address, Message, StreamSink, message_of
+from shoal.sinks.columns import Row
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance
+from shoal.sinks.streams.stream import Address, Message, StreamSink, message_of
 
 T = TypeVar("T")
 

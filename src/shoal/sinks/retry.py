@@ -2,6 +2,8 @@
 
 A technology says how to connect and what its errors mean. A server that is away, restarts, is full or does not answer
 is tried again; what was done without the answer coming back is done again.
+
+Waiting for an output that is busy, full or away, and saying so now and then.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import asyncio
 import os
 import socket
 import ssl
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from shoal.errors import SinkRefused, SinkUnavailable
-from shoal.sinks.patience import Hindrance, persist
 
 # How long an attempt may take. A server that is frozen, or a network that swallows packets, says nothing at all.
 ANSWER_SECONDS = 60.0
@@ -106,3 +109,44 @@ def reason(error: OSError) -> str:
     if isinstance(error, socket.gaierror | ssl.SSLError) or not error.errno:
         return error.strerror or str(error)
     return os.strerror(error.errno)
+
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+SAY_EVERY_SECONDS = 60.0
+
+
+class Hindrance(Exception):
+    """An attempt failed in a way that time or a person can heal, and left nothing behind.
+
+    The message goes on after the output's name: "is locked by another program". Within `quiet_seconds` it is nothing
+    to speak of.
+    """
+
+    def __init__(self, message: str, *, quiet_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.quiet_seconds = quiet_seconds
+
+
+async def persist(
+    output: Path | str, attempt: Callable[[], Awaitable[None]], on_trouble: Callable[[str], None]
+) -> None:
+    """Attempt it until there is no Hindrance. Cancelling ends the waiting; other errors pass."""
+    started = time.monotonic()
+    said_at: float | None = None
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            await attempt()
+            break
+        except Hindrance as hindrance:
+            now = time.monotonic()
+            lasted = now - started
+            if lasted >= hindrance.quiet_seconds and (said_at is None or now - said_at >= SAY_EVERY_SECONDS):
+                since = f" for {lasted:.0f} s" if lasted >= 1 else ""
+                on_trouble(f"output {output} {hindrance}{since}; waiting")
+                said_at = now
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+    if said_at is not None:
+        on_trouble("")

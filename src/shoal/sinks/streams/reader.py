@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from shoal.sinks.reading import Wanted, line_decoder, record_of
-from shoal.sinks.reading_servers import answered
-from shoal.sinks.row import Row
-from shoal.sinks.thread import OwnThread
+from shoal.sinks.columns import Row
+from shoal.sinks.executor import OwnThread
+from shoal.sinks.reader import Wanted, line_decoder, record_of
+from shoal.sinks.sql.server_reader import answered
 
 # Of messages in memory at once; their sizes are known when the first of them are here.
 _BYTES, _FIRST, _MOST = 4_000_000, 20, 500
@@ -25,9 +25,9 @@ _WAIT_SECONDS = 1.0
 async def read(scheme: str, uri: str) -> AsyncGenerator[list[Row], None]:
     """All records of a stream, pages or items, those of any crawl."""
     if scheme == "kafka":
-        sink: Any = importlib.import_module("shoal.sinks.kafka").KafkaSink
+        sink: Any = importlib.import_module("shoal.sinks.streams.kafka").KafkaSink
     else:
-        sink = importlib.import_module("shoal.sinks.redis").RedisSink
+        sink = importlib.import_module("shoal.sinks.streams.redis").RedisSink
     sink = sink(uri, worker="reader", on_trouble=lambda text: None, spider=False)
     bodies = _topic if scheme == "kafka" else _stream if "stream" in sink._address.options else _list
     values_of, where = line_decoder(Wanted(None, items=False, columns=())), f"A message of {sink._address.shown}"
@@ -78,7 +78,7 @@ async def _stream(sink: Any) -> AsyncIterator[list[bytes]]:
 async def _topic(sink: Any) -> AsyncIterator[list[bytes]]:
     """By a consumer of no group: it has its partitions assigned, and commits nothing."""
     kafka: Any = importlib.import_module("confluent_kafka")
-    module: Any = importlib.import_module("shoal.sinks.kafka")
+    module: Any = importlib.import_module("shoal.sinks.streams.kafka")
     topic, thread = sink._address.name, OwnThread("kafka-reader")
     consumer: Any = None
 

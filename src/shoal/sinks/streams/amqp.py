@@ -17,9 +17,8 @@ from aio_pika.abc import AbstractConnection, AbstractExchange
 from aiormq import exceptions
 
 from shoal.errors import SinkRefused
-from shoal.sinks.connection import CONNECT_SECONDS, QUIET_SECONDS, reason
-from shoal.sinks.patience import Hindrance
-from shoal.sinks.stream import Address, Message, StreamSink
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance, reason
+from shoal.sinks.streams.stream import Address, Message, StreamSink
 
 _HEARTBEAT_SECONDS = 20
 NO_HOST = "refuses the virtual host; check its name and the user's rights to it"

@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from shoal.errors import SinkRefused
 from shoal.settings import masked
-from shoal.sinks.keeping import Files
-from shoal.sinks.patience import Hindrance
+from shoal.sinks.bodies.body_store import Files
+from shoal.sinks.retry import Hindrance
 
 # An object beyond this is sent in pieces of this size.
 PIECE_BYTES = 8 << 20

@@ -14,12 +14,11 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from shoal.errors import ShoalError, SinkUnavailable, UnknownCrawl
-from shoal.sinks.connection import ANSWER_SECONDS
-from shoal.sinks.patience import Hindrance
-from shoal.sinks.reading import Count, Place, Values, Wanted, place_of, record_of
-from shoal.sinks.reading_spiders import beginning_of, items_of, tables_of
-from shoal.sinks.row import Row
-from shoal.sinks.server import ServerSink
+from shoal.sinks.columns import Row
+from shoal.sinks.reader import Count, Place, Values, Wanted, place_of, record_of
+from shoal.sinks.retry import ANSWER_SECONDS, Hindrance
+from shoal.sinks.sql.server import ServerSink
+from shoal.sinks.sql.spider_tables import beginning_of, items_of, tables_of
 
 # A row's key: `id`, a hash, and the number of an item.
 _Key = tuple[Annotated[str, Meta(pattern="^[0-9a-f]{32}$")], Count]
@@ -124,7 +123,7 @@ def _table(sink: Any, wanted: Wanted) -> str:
 
 
 def _postgresql(uri: str) -> tuple[ServerSink[Any], Any]:
-    module = importlib.import_module("shoal.sinks.postgresql")
+    module = importlib.import_module("shoal.sinks.sql.postgresql")
 
     class Reading(module.PostgresqlSink):  # type: ignore[misc, name-defined]
         async def _prepare(self, connection: Any) -> None:
@@ -162,7 +161,7 @@ def _postgresql(uri: str) -> tuple[ServerSink[Any], Any]:
 
 
 def _mysql(uri: str) -> tuple[ServerSink[Any], Any]:
-    module = importlib.import_module("shoal.sinks.mysql")
+    module = importlib.import_module("shoal.sinks.sql.mysql")
     cursors: Any = importlib.import_module("asyncmy.cursors")
 
     class Reading(module.MysqlSink):  # type: ignore[misc, name-defined]

@@ -15,12 +15,12 @@ import msgspec
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item
-from shoal.sinks import gathering
+from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row, data_text, moment
 from shoal.sinks.contract import Key
-from shoal.sinks.gathering import Replay
-from shoal.sinks.packing import beginning
-from shoal.sinks.row import COLUMNS, ITEM_COLUMNS, Row, data_text, moment
-from shoal.sinks.writing import PartsSink
+from shoal.sinks.files import merge
+from shoal.sinks.files.compression import beginning
+from shoal.sinks.files.merge import Replay
+from shoal.sinks.files.part_writer import PartsSink
 
 # What Excel, LibreOffice or Google Sheets begin a formula with. A cell that begins with apostrophes before such a
 # character gets one more, so that taking one away gives back what the page said.
@@ -39,7 +39,7 @@ class CsvSink(PartsSink):
 
 
 async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-    await gathering.gather(output, live=live, replay=replay, head=head(spider=spider))
+    await merge.gather(output, live=live, replay=replay, head=head(spider=spider))
 
 
 def head(*, spider: bool) -> bytes:

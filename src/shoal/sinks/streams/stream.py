@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
 from shoal.settings import masked
-from shoal.sinks.connection import Connected, Connection
+from shoal.sinks.columns import Row, encodable
 from shoal.sinks.contract import Key, Stored
-from shoal.sinks.jsonl import json_line
-from shoal.sinks.row import Row, encodable
+from shoal.sinks.files.jsonl import json_line
+from shoal.sinks.retry import Connected, Connection
 
 # A batch goes out in groups of at most this much, so that memory stays bounded whatever the size of pages.
 GROUP_BYTES = 8_000_000

@@ -27,9 +27,9 @@ import msgspec
 
 from shoal.errors import SinkUnavailable
 from shoal.sinks.contract import Key
-from shoal.sinks.packing import packer
-from shoal.sinks.part import chunks, flush, folder_of, locked, scan, settled_entry, sync_folder, visible
-from shoal.sinks.thread import OwnThread
+from shoal.sinks.executor import OwnThread
+from shoal.sinks.files.compression import packer
+from shoal.sinks.files.part import chunks, flush, folder_of, locked, scan, settled_entry, sync_folder, visible
 
 TURN_SECONDS = 0.05
 

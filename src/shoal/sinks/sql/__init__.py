@@ -1,0 +1,1 @@
+"""Outputs that are databases: rows are replaced by their key."""

@@ -1,0 +1,1 @@
+"""Outputs that are message streams: each record is sent at least once."""
