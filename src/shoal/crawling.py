@@ -38,8 +38,8 @@ from shoal.model.visit import Visit
 from shoal.settings import Settings, load
 from shoal.sinks.iterator import CHANNELS, Channel
 from shoal.spider import Spider, name_of, unique
-from shoal.worker.conduct import CALLER, lane_of
-from shoal.worker.spiders import Spiders, first_visits
+from shoal.worker.crawl_context import CALLER, lane_of
+from shoal.worker.spider_runner import Spiders, first_visits
 from shoal.worker.worker import Worker
 
 _LOOK_SECONDS = 0.05

@@ -34,7 +34,7 @@ from shoal.model.crawl_spec import Policy
 from shoal.model.worker_report import Report
 from shoal.settings import load
 from shoal.sinks import gather
-from shoal.worker import blame
+from shoal.worker import crash_marker
 from shoal.worker.receipt import replay
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
@@ -97,7 +97,7 @@ class Crawling:
         process.communicate()
         held = await self.held_by(name)
         if reap:
-            token, number = blame.read(self._blame(name))
+            token, number = crash_marker.read(self._blame(name))
             await self.frontier.reap(name, token=token, number=number)
         return held
 

@@ -11,7 +11,7 @@ import uvloop
 
 from shoal.frontier import Frontier
 from shoal.settings import load
-from shoal.worker.orders import Orders
+from shoal.worker.startup import Orders
 from shoal.worker.worker import Worker
 
 

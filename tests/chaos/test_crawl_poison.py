@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shoal.fleet import Event, Supervisor
-from shoal.worker import blame
+from shoal.worker import crash_marker
 from tests.chaos.crawl import CRAWL, Crawling, crawling
 from tests.site.answers import Answer
 
@@ -93,7 +93,7 @@ async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_thre
 
             def kill_who_reads_long() -> None:
                 for note in run.glob("*.blame"):
-                    what = blame.read(note)
+                    what = crash_marker.read(note)
                     if what[0] and seen.get(note.stem) == what and note.stem in supervisor.living:
                         os.kill(supervisor._running[note.stem].pid, signal.SIGKILL)
                     seen[note.stem] = what

@@ -19,7 +19,7 @@ from shoal.fleet.totals import Totals, causes, seconds_left
 from shoal.model import Lease, Visit
 from shoal.model.crawl import Counts
 from shoal.model.worker_report import Report
-from shoal.worker.outlook import Outlook
+from shoal.worker.eta import Outlook
 
 REASONS = {"failed:timed out": 40, "failed:status 404": 30, "failed:名前がない": 9, "excluded:robots.txt": 7}
 

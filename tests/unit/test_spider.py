@@ -20,10 +20,10 @@ from shoal.model.response import Page as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of
-from shoal.worker import outputs, spiders
-from shoal.worker.blame import Blame, Blamed, read
+from shoal.worker import outputs, spider_runner
+from shoal.worker.crash_marker import Blame, Blamed, read
 from shoal.worker.outputs import Outputs
-from shoal.worker.spiders import SpiderFailed, Spiders, Yielded, first_visits
+from shoal.worker.spider_runner import SpiderFailed, Spiders, Yielded, first_visits
 
 URL = "http://books.example/shelf/1?a=b"
 HTML = b"""<html lang=en><title>Shelf</title><base href="/other/"><h3>One</h3><h3>Two</h3>
@@ -296,7 +296,7 @@ async def test_a_method_that_waits_for_ever_fails_its_page_but_not_who_is_stoppe
     stopped.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopped
-    monkeypatch.setattr(spiders, "_MOST_SECONDS", 0.01)
+    monkeypatch.setattr(spider_runner, "_MOST_SECONDS", 0.01)
     with pytest.raises(SpiderFailed, match="spider: TimeoutError"):
         await _call("waits")
 
@@ -311,7 +311,7 @@ async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch
         def parse(self, page: Page) -> Any:
             return None
 
-    monkeypatch.setattr(spiders, "_MOST_MADE", 2)
+    monkeypatch.setattr(spider_runner, "_MOST_MADE", 2)
     known = Spiders({"E": Counted})
     answer = Answer(url=URL, status=200, body=HTML)
     for crawl in ("a", "b", "a", "c", "a", "b"):
@@ -323,7 +323,7 @@ async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch
 @pytest.mark.parametrize("way", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
 def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    program = f"import asyncio, time\nfrom shoal.worker.blame import Blame, Blamed\nasync def work(): {way}\n"
+    program = f"import asyncio, time\nfrom shoal.worker.crash_marker import Blame, Blamed\nasync def work(): {way}\n"
     program += f"async def run(): await Blamed(work(), Blame({str(note)!r}, 0.05), 'token', 7)\nasyncio.run(run())\n"
     ended = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
     assert ended.returncode == (-signal.SIGALRM if "sleep" in way else -signal.SIGPROF)
@@ -331,11 +331,11 @@ def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: 
 
 
 async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture[str]) -> None:
-    spiders = Spiders({"E": Everything})
+    spider_runner = Spiders({"E": Everything})
     answer = Answer(url=URL, status=200, body=HTML)
     for _ in range(3):
         with pytest.raises(SpiderFailed):
-            await spiders.read("E", "c", answer, Parsed(), Visit(url=URL, meta={"callback": "broken"}), _plainly)
+            await spider_runner.read("E", "c", answer, Parsed(), Visit(url=URL, meta={"callback": "broken"}), _plainly)
     assert capfd.readouterr().err.count("KeyError: 'key'") == 1
 
 

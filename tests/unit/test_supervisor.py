@@ -22,8 +22,8 @@ from tests.servers import alive, wait_until
 WORKER = """
 import asyncio, os, signal, sys, time
 from shoal.frontier import Frontier
-from shoal.worker.blame import Blame
-from shoal.worker.orders import Orders
+from shoal.worker.crash_marker import Blame
+from shoal.worker.startup import Orders
 from shoal.model.worker_report import Report
 
 END = sys.argv[1]

@@ -132,7 +132,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     spider = next(iter(spiders.references)) if typed["spider"] else ""
     visits, startless = [], None
     if spider and not seeds:
-        from shoal.worker.spiders import first_visits
+        from shoal.worker.spider_runner import first_visits
 
         try:
             visits = asyncio.run(first_visits(spiders.classes[spider]))

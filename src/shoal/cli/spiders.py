@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal.settings import Settings
 from shoal.spider import Spider, installed, load, load_all, name_of, unique
-from shoal.worker.conduct import CALLER
+from shoal.worker.crawl_context import CALLER
 
 
 class Chosen(NamedTuple):

@@ -25,9 +25,9 @@ from shoal.sinks.columns import last_of_each
 from shoal.sinks.files.warc_reader import Found, fields, files_of, record_at, records
 from shoal.sinks.reader import Place
 from shoal.urls.canonical import canonical
-from shoal.worker import reading
-from shoal.worker.conduct import Conduct
-from shoal.worker.verdict import MAX_HOPS, Do, of_status
+from shoal.worker import page_processor
+from shoal.worker.crawl_context import Conduct
+from shoal.worker.outcome import MAX_HOPS, Do, of_status
 
 _ANSWERS = ("response", "resource", "revisit")
 # What is told of an answer in a record of its own.
@@ -117,7 +117,7 @@ def _indexed(found: Found, crawl: str, file: int) -> _Answer:
     same = headers.get("warc-type") == "revisit" and "identical-payload-digest" in headers.get("warc-profile", "")
     verdict = of_status(status, conditional=True, location="location" in told)
     if verdict.do is Do.REDIRECT:
-        there = reading.where(url, told["location"])
+        there = page_processor.where(url, told["location"])
         leads = there.url if there is not None else ""
     what = "confirms" if verdict.do is Do.CONFIRM else "none" if leads else "row"
     body = headers.get("warc-refers-to", "") if same else headers.get("warc-record-id", "")
@@ -157,24 +157,24 @@ class _Archive:
             return None
         reason = "redirect loop" if len(chain) < MAX_HOPS else "too many redirects"
         visit = _visit(answer, chain)
-        return reading.failed(visit, self._conduct(answer.crawl), "", reason, self._page(answer), answer.at)
+        return page_processor.failed(visit, self._conduct(answer.crawl), "", reason, self._page(answer), answer.at)
 
     def _read(self, answer: _Answer) -> Record:
         page, conduct = self._page(answer), self._conduct(answer.crawl)
         visit = _visit(answer, self._chain(answer))
         verdict = of_status(answer.status, conditional=True, location=False)
         if verdict.do is Do.CONFIRM:
-            return reading.confirmed(page, visit, conduct, "")
+            return page_processor.confirmed(page, visit, conduct, "")
         if verdict.do is not Do.STORE:
             reason = verdict.reason
             if reason == "redirect without location" and page.header("location"):
                 reason = "redirect to no web address"
-            return reading.failed(visit, conduct, "", reason, page, answer.at)
+            return page_processor.failed(visit, conduct, "", reason, page, answer.at)
         try:
-            return reading.read(page, visit, canonical(answer.url), conduct, "").record
+            return page_processor.read(page, visit, canonical(answer.url), conduct, "").record
         except Exception as error:
             # As a worker has it: whatever a page does to us, it does to itself alone.
-            return reading.failed(visit, conduct, "", f"reading: {type(error).__name__}", page, answer.at)
+            return page_processor.failed(visit, conduct, "", f"reading: {type(error).__name__}", page, answer.at)
 
     def _page(self, answer: _Answer) -> Page:
         with record_at(self._files[answer.file], answer.place) as found:

@@ -23,7 +23,7 @@ from shoal.model.visit import Visit
 from shoal.politeness.robots_parser import check_token
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
-from shoal.worker.conduct import product
+from shoal.worker.crawl_context import product
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # A host, perhaps with a port, perhaps with a path: no user, no other scheme such as mailto:.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shoal.errors import StoreRefused
 from shoal.frontier import Frontier
-from shoal.worker import blame
+from shoal.worker import crash_marker
 
 
 class Trace:
@@ -49,7 +49,7 @@ class Trace:
 
     def guilty(self) -> tuple[str, int]:
         """The lease and the visit that it was parsing, '' and 0 if none."""
-        return blame.read(self.blame)
+        return crash_marker.read(self.blame)
 
     def end(self) -> None:
         self.blame.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ import msgspec
 
 from shoal.fleet.leftovers import Trace
 from shoal.model.worker_report import Report
-from shoal.worker.orders import Orders
+from shoal.worker.startup import Orders
 
 # -P: a file msgspec.py in the folder of the crawl must not be taken for the library.
 PROGRAM = (sys.executable, "-P", "-m", "shoal.worker")

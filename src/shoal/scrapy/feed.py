@@ -17,6 +17,7 @@ from scrapy.settings import BaseSettings
 
 from shoal.errors import InvalidUrl, ShoalError, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
+from shoal.leases.renewer import LeaseKeeper
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
 from shoal.scrapy.guests import Guests, is_guest
@@ -27,7 +28,6 @@ from shoal.scrapy.robots import Robots
 from shoal.scrapy.slots import Slots
 from shoal.scrapy.transfers import Transfers
 from shoal.urls.canonical import canonical
-from shoal.worker.keeper import LeaseKeeper
 
 log = logging.getLogger("shoal.scrapy")
 _VISITS = 32

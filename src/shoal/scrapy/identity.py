@@ -17,11 +17,11 @@ from scrapy.utils.request import RequestFingerprinter
 from w3lib.url import canonicalize_url
 
 from shoal.errors import InvalidVisit, StoreCorrupt
+from shoal.leases.recent_urls import Recent
 from shoal.model.visit import Visit
 from shoal.scrapy import codec
 from shoal.scrapy.cookies import Cookies
 from shoal.urls.canonical import canonical
-from shoal.worker.recent import Recent
 
 _CARRIED = "scrapy"
 _MOST_BYTES = 48_000

@@ -14,7 +14,7 @@ from scrapy import Spider
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 
-from shoal.worker.verdict import Do, of_status
+from shoal.worker.outcome import Do, of_status
 
 
 class Ignored:

@@ -6,9 +6,9 @@ from collections import deque
 
 from scrapy import Request
 
+from shoal.leases.held_lease import Held
 from shoal.model.lease import Lease
 from shoal.model.visit import Visit
-from shoal.worker.held import Held
 
 # Scrapy's own slot for requests that the frontier paces: it must neither wait nor queue.
 SLOT = "shoal"

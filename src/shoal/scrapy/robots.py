@@ -37,7 +37,7 @@ _VERSION = 1
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """As shoal.worker.robots keeps it."""
+    """As shoal.worker.robots_gate keeps it."""
 
     version: int = _VERSION
     copy: bytes = b""

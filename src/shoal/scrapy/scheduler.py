@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 
 from shoal.errors import InvalidUrl, InvalidVisit, ShoalError
 from shoal.frontier import Frontier, mono
+from shoal.leases.renewer import LeaseKeeper
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
 from shoal.scrapy import arguments, crawl, names
@@ -44,7 +45,6 @@ from shoal.scrapy.robots import Robots
 from shoal.scrapy.session import Session
 from shoal.scrapy.slots import Slots
 from shoal.scrapy.starts import Starts
-from shoal.worker.keeper import LeaseKeeper
 
 if TYPE_CHECKING:
     from shoal.scrapy.drain import Drain

@@ -23,10 +23,10 @@ from shoal.model.worker_report import Report
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker import receipt as receipts
-from shoal.worker.absent import Absent
-from shoal.worker.conduct import Conduct, Conducts
-from shoal.worker.finished import Finished
+from shoal.worker.crawl_context import Conduct, Conducts
 from shoal.worker.hold import Hold
+from shoal.worker.outcome import Finished
+from shoal.worker.output_health import Absent
 from shoal.worker.outputs import Output, OutputAway, OutputRefused, Outputs
 
 # A batch waits this long for company; a transaction for every page would cost more than the page.

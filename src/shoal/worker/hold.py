@@ -7,11 +7,11 @@ import asyncio
 from shoal.errors import FetchError
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import mono
+from shoal.leases.held_lease import Held
 from shoal.model.lease import Lease
 from shoal.model.response import Page
 from shoal.politeness.backoff import Fault
 from shoal.settings import masked
-from shoal.worker.held import Held
 
 
 class ProxyAway(Exception):

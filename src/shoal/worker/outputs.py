@@ -13,7 +13,7 @@ from shoal.frontier import mono
 from shoal.sinks import Sink, is_local, open_sink
 from shoal.sinks.bodies import Files, are_local, open_files
 from shoal.sinks.contract import Stored
-from shoal.worker.finished import Finished
+from shoal.worker.outcome import Finished
 
 # Looked at when another one is opened; a batch uses its own for much less.
 _IDLE_SECONDS = 600.0

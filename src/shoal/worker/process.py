@@ -23,8 +23,8 @@ from shoal.frontier import Frontier
 from shoal.model.worker_report import Report
 from shoal.settings import Settings, load
 from shoal.spider import load_all
-from shoal.worker.orders import Orders
-from shoal.worker.spiders import Spiders
+from shoal.worker.spider_runner import Spiders
+from shoal.worker.startup import Orders
 from shoal.worker.worker import Worker
 
 CANNOT_GO_ON = 3

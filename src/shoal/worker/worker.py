@@ -21,17 +21,17 @@ from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned
+from shoal.leases.renewer import LeaseKeeper
 from shoal.model.lease import Lease
 from shoal.model.worker_report import Report
 from shoal.settings import Settings
-from shoal.worker.blame import Blame
-from shoal.worker.conduct import Conducts
+from shoal.worker.crash_marker import Blame
+from shoal.worker.crawl_context import Conducts
 from shoal.worker.delivery import Delivery
 from shoal.worker.hold import Hold
-from shoal.worker.holder import Holders
-from shoal.worker.keeper import LeaseKeeper
-from shoal.worker.reader import Reader
-from shoal.worker.spiders import Spiders
+from shoal.worker.host_session import Holders
+from shoal.worker.page_processor import Reader
+from shoal.worker.spider_runner import Spiders
 
 # Visits of one host that fit into a batch's time, but no more than this.
 _VISITS = 64

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from shoal.errors import CrawlEnded, StoreError, UnknownCrawl
 from shoal.frontier import Frontier, mono
 from shoal.model.crawl import OUTPUT_AWAY
-from shoal.worker.conduct import Conduct
-from shoal.worker.finished import Finished
+from shoal.worker.crawl_context import Conduct
 from shoal.worker.hold import Hold
+from shoal.worker.outcome import Finished
 from shoal.worker.outputs import OutputAway, Outputs
 
 # Beyond this, pages are not kept but made again.

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier, mono
+from shoal.leases.held_lease import Held
 from shoal.settings import Settings
-from shoal.worker.held import Held
 
 # At a third, one renewal may be lost and the next still comes in time.
 _SHARE = 3

@@ -24,9 +24,9 @@ from shoal.politeness.backoff import Fault
 from shoal.politeness.robots_parser import MAX_BYTES, Rules
 from shoal.politeness.robots_policy import UNREACHABLE_SECONDS, Copy, Meaning, settle, standing, verdict
 from shoal.urls.canonical import Target, canonical
-from shoal.worker.conduct import Conduct, origin
+from shoal.worker.crawl_context import Conduct, origin
 from shoal.worker.hold import Hold
-from shoal.worker.reading import where
+from shoal.worker.page_processor import where
 
 _REMEMBERED = 20_000
 # While robots.txt cannot be reached and an older copy serves, this is how often it is asked for.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import InvalidUrl, SinkRefused
 from shoal.frontier import Frontier
+from shoal.leases.recent_urls import Recent
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import Policy
 from shoal.model.record import Capture, Item, Record
@@ -21,7 +22,6 @@ from shoal.sinks import takes
 from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
 from shoal.urls.traps import Hosts, Traps
-from shoal.worker.recent import Recent
 
 if TYPE_CHECKING:
     from shoal.worker.sitemaps import Sitemaps

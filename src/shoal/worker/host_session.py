@@ -28,16 +28,15 @@ from shoal.politeness.backoff import Fault, failure_of, is_success, pause_second
 from shoal.politeness.delay import asked_pause_seconds, delay_seconds, http_date
 from shoal.politeness.robots_parser import Rules
 from shoal.urls.canonical import Target, canonical
-from shoal.worker import reading
-from shoal.worker.conduct import Conduct, Conducts, origin
+from shoal.worker import page_processor
+from shoal.worker.crawl_context import Conduct, Conducts, origin
 from shoal.worker.delivery import Delivery
-from shoal.worker.finished import Finished
+from shoal.worker.eta import Outlook
 from shoal.worker.hold import Hold, ProxyAway
-from shoal.worker.outlook import Outlook
-from shoal.worker.reader import Reader
-from shoal.worker.robots import Robots, Wait
+from shoal.worker.outcome import Do, Finished, Verdict, of_fault, of_status
+from shoal.worker.page_processor import Reader
+from shoal.worker.robots_gate import Robots, Wait
 from shoal.worker.sitemaps import body_bytes
-from shoal.worker.verdict import Do, Verdict, of_fault, of_status
 
 # A host that must be left alone for longer than this is given back instead of being waited for.
 _PATIENCE_SECONDS = 5.0
@@ -290,15 +289,17 @@ class Holders:
             if do is Do.STORE:
                 return await self.reader.read(hold, visit, target, conduct, page)
             if do is Do.CONFIRM:
-                record = reading.confirmed(page, visit, conduct, worker)
+                record = page_processor.confirmed(page, visit, conduct, worker)
                 return Finished(hold, visit, visit.stored(), record, [], conduct)
             if do is Do.REDIRECT:
-                hop = reading.follow(visit, target, page.header("location"), page.status, conduct, page.started_at)
+                hop = page_processor.follow(
+                    visit, target, page.header("location"), page.status, conduct, page.started_at
+                )
                 if hop.visit is not None:
                     gone = None
                     if visit.found == "revisit" and not visit.meta.get("seed"):
                         # It has a row, which says what was here; it is not any more.
-                        gone = reading.failed(visit, conduct, worker, "redirect", page, answer.started_at)
+                        gone = page_processor.failed(visit, conduct, worker, "redirect", page, answer.started_at)
                     return Finished(hold, visit, visit.excluded("redirect"), gone, [hop.visit], conduct)
                 if not hop.failed:
                     return Finished(hold, visit, visit.excluded(hop.reason))

@@ -1,14 +1,53 @@
-"""What an answer means for its visit: the one table of it.
+"""A visit that has come to its end, on its way to the outputs and the store.
+
+What an answer means for its visit: the one table of it.
 
 Failures of the host (its pause, and when it is set aside) are politeness.backoff's; here is what becomes of the URL.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from shoal.model.record import Capture, Item, Record
+from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import Fault
+from shoal.sinks.contract import Stored
+from shoal.worker.crawl_context import Conduct
+from shoal.worker.hold import Hold
+
+
+class Finished(NamedTuple):
+    """One visit that has come to its end."""
+
+    hold: Hold
+    visit: Visit
+    outcome: Outcome
+    record: Record | None = None
+    visits: Sequence[Visit] = ()
+    conduct: Conduct | None = None
+    items: tuple[Item, ...] = ()
+    capture: Capture | None = None
+    # Of the items, and of the data that visits carry.
+    size: int = 0
+
+    @property
+    def stored(self) -> Iterator[Stored]:
+        """Everything that outputs may want of it."""
+        if self.record is not None:
+            yield self.record
+        yield from self.items
+        if self.capture is not None:
+            yield self.capture
+
+    @property
+    def weight(self) -> int:
+        """What it takes of memory until it is delivered, about."""
+        weight = 200 * len(self.visits) + (0 if self.record is None else len(self.record.text))
+        return weight + 500 * len(self.items) + self.size + (0 if self.capture is None else len(self.capture.page.body))
+
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 # Chains longer than this end with a named reason; browsers allow 20.
