@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import ShoalError
-from shoal.fleet.process import CANNOT_WORK, PROGRAM, Process, ending
 from shoal.fleet.totals import Totals
+from shoal.fleet.worker_process import CANNOT_WORK, PROGRAM, Process, ending
 from shoal.frontier import Frontier
 from shoal.model import validation
 from shoal.model.worker_report import Report

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.fleet.leftovers import Trace
+from shoal.fleet.worker_files import Trace
 from shoal.model.worker_report import Report
 from shoal.worker.startup import Orders
 

@@ -5,6 +5,8 @@
 
 A supervisor that was killed leaves these files. Whoever comes next takes the leases of dead workers back at once,
 instead of waiting until they run out; by the locks it knows exactly who is dead, without any time-out.
+
+What worker processes are given: a folder for their files, and all settings.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from shoal.errors import StoreRefused
 from shoal.frontier import Frontier
+from shoal.settings import FIELDS, Settings
 from shoal.worker import crash_marker
 
 
@@ -85,3 +91,23 @@ def _found(folder: Path) -> list[tuple[str, bool]]:
             else:
                 found.append((path.stem, True))
     return found
+
+
+class Workplace:
+    """Where the files of workers are: beside an embedded store, else in a folder that goes with us."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.embedded = not settings.store.url
+        self.folder = Path(settings.store.folder).absolute() / "workers"
+        if not self.embedded:
+            self.folder = Path(tempfile.mkdtemp(prefix="shoal-workers-"))
+
+    def close(self) -> None:
+        if not self.embedded:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def orders(settings: Settings) -> dict[str, Any]:
+    """All settings, for processes that look at no variable of their own: they may be secret, and are settled here."""
+    plain = {key: getattr(getattr(settings, field.section), field.name) for key, field in FIELDS.items()}
+    return {**plain, "outputs": settings.outputs}
