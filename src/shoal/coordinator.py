@@ -22,15 +22,15 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from shoal import control
+from shoal import operations
 from shoal.background import Background
-from shoal.control.feeding import any_under_way
-from shoal.control.queues import waiting_hosts
-from shoal.control.request import CrawlRequest, submit, with_output
 from shoal.errors import InvalidInput, ShoalError
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, State
+from shoal.operations.feeding import any_under_way
+from shoal.operations.submit import CrawlRequest, submit, with_output
 from shoal.settings import load
 from shoal.spider import load as load_spider
 from shoal.spider import name_of, unique
@@ -161,7 +161,7 @@ class Coordinator:
         self._asked = (time.monotonic(), 0, 0)
         try:
             self._frontier = await Frontier.from_settings(self._settings)
-            await control.check_joining(self._frontier, platform.node())
+            await operations.check_joining(self._frontier, platform.node())
             await take_back(self._frontier, self._place.folder)
             await self._supervisor.start(self._frontier)
             self._watching = asyncio.create_task(self._watch())
@@ -211,9 +211,9 @@ class Coordinator:
         else:
             others = {worker.name for worker in await self._frontier.workers.alive()}
         live = {name for name in others if not name.startswith(f"{self._supervisor.name}-")} | self._supervisor.living
-        for text in await control.gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
+        for text in await operations.gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
             self._tell(text)
-        return control.is_gathered(crawl, named=self._settings.outputs)
+        return operations.is_gathered(crawl, named=self._settings.outputs)
 
     async def _watch(self) -> None:
         """Tell of spiders that nobody has, once workers of ours have said which they have."""
@@ -231,7 +231,7 @@ class Coordinator:
             f"Crawl {crawl.id} is {text}."
             for crawl in crawls
             if not crawl.parent and "outputs" in crawl.spec
-            for text in await control.waiting_for(self._frontier, crawl)
+            for text in await operations.waiting_for(self._frontier, crawl)
         ]
         return tuple(waits)
 

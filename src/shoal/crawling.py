@@ -27,14 +27,14 @@ from typing import Any
 import msgspec
 
 from shoal.background import Background
-from shoal.control import How, begin, gather_outputs
-from shoal.control.request import CrawlRequest, settle
 from shoal.errors import InvalidInput, SettingsError
 from shoal.fleet import Trace, living, take_back
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
 from shoal.model.record import Item
 from shoal.model.visit import Visit
+from shoal.operations import How, begin, gather_outputs
+from shoal.operations.submit import CrawlRequest, settle
 from shoal.settings import Settings, load
 from shoal.sinks.iterator import CHANNELS, Channel
 from shoal.spider import Spider, name_of, unique

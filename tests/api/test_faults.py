@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from shoal.client import Client
-from shoal.control.lifecycle import Tender
 from shoal.errors import StoreUnavailable
 from shoal.frontier import Frontier
 from shoal.model import Limits
 from shoal.model.crawl_spec import Policy
+from shoal.operations.maintenance import Tender
 from shoal.settings import FrontierSettings, Settings
 from tests.api.served import served
 from tests.servers import server, wait_until

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from shoal.control.actions import Action, cluster_name
-from shoal.control.request import CrawlRequest, parse, settle
 from shoal.errors import InvalidInput
+from shoal.operations.scrapy_cluster import Action, cluster_name
+from shoal.operations.submit import CrawlRequest, parse, settle
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 from tests.api.served import Served, served

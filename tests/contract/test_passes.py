@@ -6,11 +6,11 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
-from shoal.control import feeding
-from shoal.control.again import reopen, revisits
-from shoal.control.lifecycle import Tender
 from shoal.frontier import Frontier
 from shoal.model import Limits, Policy, Record, State, Visit
+from shoal.operations import feeding
+from shoal.operations.maintenance import Tender
+from shoal.operations.revisit import reopen, revisits
 from shoal.settings import Settings
 from shoal.sinks import check_output, open_sink
 from tests.contract.fleet import Fleet, drain, paths

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.begin import begin
-from shoal.control.describe import describe
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
 from shoal.model.crawl import Limits
 from shoal.model.crawl_spec import Policy
+from shoal.operations.describe import describe
+from shoal.operations.start import begin
 from tests.api.served import served
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.control.export import into_output
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Item, Record
+from shoal.operations.export import into_output
 from shoal.sinks import check_output, gather, open_sink
 from shoal.sinks.columns import moment
 from shoal.sinks.reader import read

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shoal.control.export import into_output, records
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Capture, Record
 from shoal.model.response import Page
+from shoal.operations.export import into_output, records
 from shoal.sinks import check_output, gather, open_sink
 from shoal.sinks.columns import encodable
 from shoal.sinks.files.jsonl import json_line

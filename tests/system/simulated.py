@@ -24,12 +24,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal.control import planning
 from shoal.frontier import Done, Frontier
 from shoal.frontier.leasing import LONGEST_SLEEP_SECONDS, Given, Wanted
 from shoal.frontier.shard_owners import owned
 from shoal.frontier.shards import DEFAULT_SHARDS, Shards
 from shoal.model import Lease, Limits, Visit
+from shoal.operations import plan
 from shoal.store import Store
 from tests.contract.fleet import START_MS, Clock
 
@@ -114,9 +114,9 @@ class BusyStore:
         answer = await call()
         # A batch of the benchmarks is four calls: lease, add, remember, acknowledge.
         seconds = (
-            (tally.calls - before[0]) / 4 * planning.STORE_BATCH_SECONDS
-            + (tally.leases - before[1]) * planning.STORE_LEASE_SECONDS
-            + (tally.pages - before[2]) * planning.STORE_PAGE_SECONDS
+            (tally.calls - before[0]) / 4 * plan.STORE_BATCH_SECONDS
+            + (tally.leases - before[1]) * plan.STORE_LEASE_SECONDS
+            + (tally.pages - before[2]) * plan.STORE_PAGE_SECONDS
         )
         seconds *= self._slice_of
         tally.busy_seconds += seconds

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shoal.control import planning
-from shoal.control.planning import plan
+from shoal.operations import plan as planning
+from shoal.operations.plan import plan
 from tests.system.commanding import ROOT, Shell
 
 

@@ -28,12 +28,12 @@ from shoal.api.access import make
 from shoal.api.guarding import Guarding
 from shoal.api.routes import listed
 from shoal.api.telling import OPERATIONS, Telling
-from shoal.control.actions import expire_now
-from shoal.control.lifecycle import Tender
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
 from shoal.model.crawl_spec import Policy
+from shoal.operations.maintenance import Tender
+from shoal.operations.scrapy_cluster import expire_now
 from shoal.settings import FetchSettings, FrontierSettings, Settings
 from tests.api.served import Served, served
 from tests.servers import Server, wait_until

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.planning import WORKER_PAGES_A_SECOND, Plan, plan
+from shoal.operations.plan import WORKER_PAGES_A_SECOND, Plan, plan
 from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server

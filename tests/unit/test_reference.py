@@ -16,7 +16,6 @@ import pytest
 import shoal
 import shoal.frontier
 from shoal import sinks
-from shoal.control.request import CrawlRequest
 from shoal.frontier import keys, scripts
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.hosts import Hosts
@@ -24,6 +23,7 @@ from shoal.frontier.robots_cache import Robots
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import Worker, Workers
 from shoal.model.crawl_spec import DROPPED_PARAMETERS
+from shoal.operations.submit import CrawlRequest
 from shoal.sinks.streams.stream import OPTIONS
 from shoal.urls import traps
 

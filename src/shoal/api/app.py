@@ -18,7 +18,7 @@ from shoal.api.guarding import Guarding, Rates, now
 from shoal.api.problems import Json, Refused
 from shoal.api.routes import Route, routes
 from shoal.api.telling import Heard, Telling, log
-from shoal.control.telling import Tell
+from shoal.operations.events import Tell
 
 _DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}
 

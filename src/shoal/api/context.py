@@ -16,10 +16,10 @@ from starlette.requests import Request
 from shoal.api.access import Caller, Role
 from shoal.api.guarding import read_body
 from shoal.api.problems import Refused
-from shoal.control.lifecycle import Tender
 from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, State
+from shoal.operations.maintenance import Tender
 from shoal.settings import Settings
 
 MOST_A_PAGE = 500

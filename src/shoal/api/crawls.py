@@ -1,6 +1,6 @@
 """Crawls over HTTP: made, listed, looked at, steered, deleted.
 
-Owns what an answer about crawls looks like. Everything that is done is done by shoal.control and the frontier.
+Owns what an answer about crawls looks like. Everything that is done is done by shoal.operations and the frontier.
 Headers, cookies, log-ins and passwords of outputs go in and never come out.
 """
 
@@ -18,11 +18,15 @@ from starlette.responses import Response, StreamingResponse
 from shoal.api.access import Role
 from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of
 from shoal.api.problems import Json, Refused, problem
-from shoal.control import deleting
-from shoal.control.actions import Action, act, app_of
-from shoal.control.begin import check_takes_seeds, seed_url
-from shoal.control.describe import describe
-from shoal.control.request import (
+from shoal.errors import InvalidInput, ShoalError
+from shoal.frontier.failures import Place
+from shoal.model.crawl import Counts, Crawl, State
+from shoal.model.visit import Visit
+from shoal.operations import crawls as deleting
+from shoal.operations.describe import describe
+from shoal.operations.scrapy_cluster import Action, act, app_of
+from shoal.operations.start import check_takes_seeds, seed_url
+from shoal.operations.submit import (
     MAX_REQUEST_BYTES,
     MAX_SEEDS,
     CrawlRequest,
@@ -31,10 +35,6 @@ from shoal.control.request import (
     submit,
     with_output,
 )
-from shoal.errors import InvalidInput, ShoalError
-from shoal.frontier.failures import Place
-from shoal.model.crawl import Counts, Crawl, State
-from shoal.model.visit import Visit
 from shoal.sinks import is_local, is_name
 from shoal.sinks.bodies import are_local
 

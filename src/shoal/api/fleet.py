@@ -19,11 +19,11 @@ from starlette.responses import Response
 
 from shoal.api.context import MOST_A_PAGE, Asked, Server, all_crawls, cursor_of
 from shoal.api.problems import Json
-from shoal.control.actions import store_seconds
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.deletion import noted
 from shoal.model.crawl import Counts, Crawl, State
+from shoal.operations.scrapy_cluster import store_seconds
 
 _READY_SECONDS = 2.0
 _MOST_REASONS = 100

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of
 from shoal.api.problems import Json
-from shoal.control.queues import waiting, waiting_hosts
 from shoal.frontier.hosts import Host
+from shoal.frontier.inspect import waiting, waiting_hosts
 from shoal.model.crawl import State
 
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from shoal.api import crawls, fleet, hosts, records
 from shoal.api.access import Role
 from shoal.api.context import MOST_A_PAGE, MOST_CURSOR, MOST_TEXT, Asked, Server
-from shoal.control.describe import Description
-from shoal.control.request import CrawlRequest, Submitted
+from shoal.operations.describe import Description
+from shoal.operations.submit import CrawlRequest, Submitted
 
 Handler = Callable[[Asked], Awaitable[Response]]
 _LIMIT = ("limit", "integer", "How many at most.", MOST_A_PAGE)

@@ -15,10 +15,10 @@ import uvicorn
 from shoal.api.access import Tokens, is_loopback
 from shoal.api.app import application
 from shoal.api.context import Server
-from shoal.control.lifecycle import Tender
-from shoal.control.telling import Tell
 from shoal.errors import SettingsError
 from shoal.frontier import Frontier
+from shoal.operations.events import Tell
+from shoal.operations.maintenance import Tender
 from shoal.settings import ApiSettings, Settings
 
 # Whoever asks waits: a store that is away for longer is away.

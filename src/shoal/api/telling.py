@@ -19,9 +19,9 @@ from shoal.api.context import Asked, Server
 from shoal.api.guarding import Rates, now
 from shoal.api.problems import TYPE, Problem
 from shoal.api.routes import Route
-from shoal.control.actions import Action, cluster_name
-from shoal.control.telling import Tell, tell_action
 from shoal.model.crawl import Crawl
+from shoal.operations.events import Tell, tell_action
+from shoal.operations.scrapy_cluster import Action, cluster_name
 
 # Whoever is refused all the time must not fill the disk of the log.
 _REFUSALS_A_SECOND = 10.0

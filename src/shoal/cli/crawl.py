@@ -99,8 +99,8 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     # What loads the store comes late, so that `shoal crawl --help` does without it.
     from shoal.cli.running import Job, run
     from shoal.cli.spiders import choose
-    from shoal.control import check, seed_url
-    from shoal.control.seeds import FIRST, Seeds
+    from shoal.operations import check, seed_url
+    from shoal.operations.seeds import FIRST, Seeds
 
     seeds = [seed_url(url) for url in typed["urls"]]
     rest = None

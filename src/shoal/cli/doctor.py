@@ -21,7 +21,7 @@ def command(as_json: bool, store: str | None, folder: str | None) -> int:
 
     from shoal.cli.program import FAILED, FINISHED
     from shoal.cli.terminal import visible
-    from shoal.control.health import FAIL, examine_machine, examine_store
+    from shoal.operations.doctor import FAIL, examine_machine, examine_store
 
     settings = settings_of(store_flags(store, folder))
     found = [*asyncio.run(examine_store(settings)), *examine_machine(settings)]

@@ -32,8 +32,8 @@ def command(file: str, force: bool, store: str | None, folder: str | None) -> No
 
 async def _dump(settings: Settings, name: str, force: bool) -> None:
     from shoal.cli.terminal import say, warn
-    from shoal.control.whole_file import whole_file
     from shoal.frontier import Frontier, dump
+    from shoal.operations.atomic_file import whole_file
 
     crawls = lines = 0
     stdout = contextlib.nullcontext(sys.stdout.buffer)

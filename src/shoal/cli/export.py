@@ -33,9 +33,9 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
     a spreadsheet would take for a formula get an apostrophe before them.
     """
     from shoal.cli.terminal import say, warn
-    from shoal.control.export import into_lines, into_output
-    from shoal.control.whole_file import whole_file
     from shoal.errors import SinkRefused
+    from shoal.operations.atomic_file import whole_file
+    from shoal.operations.export import into_lines, into_output
     from shoal.sinks import check_output
 
     kind, name = _target(_named(target))

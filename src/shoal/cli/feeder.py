@@ -7,12 +7,12 @@ import shlex
 from collections.abc import AsyncGenerator, Mapping
 
 from shoal.cli.terminal import counted, say, warn
-from shoal.control import feeding
-from shoal.control.again import revisits
-from shoal.control.seeds import FIRST, Seeds
 from shoal.frontier import Frontier
 from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
+from shoal.operations import feeding
+from shoal.operations.revisit import revisits
+from shoal.operations.seeds import FIRST, Seeds
 
 
 class Feeder:

@@ -72,7 +72,7 @@ async def _on_store(settings: Settings, name: str | None, changes: dict[str, Any
 async def _list(frontier: Frontier) -> None:
     import msgspec
 
-    from shoal.control.queues import waiting, waiting_hosts
+    from shoal.frontier.inspect import waiting, waiting_hosts
     from shoal.model.crawl import State
 
     crawls = [crawl async for crawl in frontier.crawls.all() if crawl.state.open]

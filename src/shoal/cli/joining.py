@@ -8,17 +8,17 @@ import os
 import platform
 from functools import partial
 
-from shoal import control
+from shoal import operations
 from shoal.cli.log import in_json, tell
 from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.progress import Progress
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spiders import Chosen
 from shoal.cli.terminal import counted, say, warn
-from shoal.control.lifecycle import Tender
 from shoal.errors import StoreHeld, StoreUnavailable
 from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
+from shoal.operations.maintenance import Tender
 from shoal.settings import Settings
 
 
@@ -36,7 +36,7 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
     opening = Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble"))
     try:
         async with await signals.race(opening) as frontier:
-            await control.check_joining(frontier, platform.node())
+            await operations.check_joining(frontier, platform.node())
             await take_back(frontier, place.folder)
             await supervisor.start(frontier)
             where = frontier.shards.store.shown

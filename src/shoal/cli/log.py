@@ -71,7 +71,7 @@ _chosen = ""
 
 
 def tell(text: str, /, *, event: str, **facts: object) -> None:
-    """What parts that know no terminal tell (shoal.control.telling)."""
+    """What parts that know no terminal tell (shoal.operations.events)."""
     if (trace := facts.get("trace")) and not in_json():
         text = f"{text}\n{trace}"
     (warn if event in WARNINGS else say)(text, event=event, **facts)

@@ -13,7 +13,7 @@ from shoal.cli.options import Number, Whole, parse_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.control.planning import Plan
+    from shoal.operations.plan import Plan
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgb]?)\Z", re.IGNORECASE)
@@ -74,7 +74,7 @@ def command(
     import msgspec
 
     from shoal.cli.terminal import warn
-    from shoal.control.planning import plan
+    from shoal.operations.plan import plan
 
     for flag, seconds in (("--delay", delay), ("--response", response)):
         if seconds != seconds:  # NaN passes every range
@@ -122,7 +122,7 @@ def _rows(made: Plan) -> list[tuple[str, str]]:
 
 def _advice(made: Plan) -> Iterator[str]:
     from shoal.cli.terminal import size
-    from shoal.control.planning import NODE_BYTES, SHARDS
+    from shoal.operations.plan import NODE_BYTES, SHARDS
 
     if made.limit == "politeness":
         yield (

@@ -31,7 +31,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
     import msgspec
 
     from shoal.cli.show import tell
-    from shoal.control import Description
+    from shoal.operations import Description
 
     tell(msgspec.convert(client.crawl(name), Description), as_json)
 

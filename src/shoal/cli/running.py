@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from shoal import control
+from shoal import operations
 from shoal.cli import summary
 from shoal.cli.feeder import Feeder
 from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
@@ -118,7 +118,7 @@ class _Running:
         """Begin, wait for the end, and say how it was."""
         await self.tidy(frontier)
         begun = await self.begin(frontier)
-        if begun.how is control.How.FINISHED:
+        if begun.how is operations.How.FINISHED:
             say(
                 f"Crawl {self.name} is finished already ({begun.crawl.why or 'finished'}); choose another --name, "
                 "or add --again to visit its pages again.",
@@ -128,7 +128,7 @@ class _Running:
             await summary.show(frontier, begun.crawl, begun.policy)
             return FINISHED
         self.feeder = Feeder(frontier, self.name, begun.policy, self.job.rest, named=self.job.settings.outputs)
-        with Progress(self.supervisor, crawl=begun.crawl, resumed=begun.how is not control.How.NEW) as self.progress:
+        with Progress(self.supervisor, crawl=begun.crawl, resumed=begun.how is not operations.How.NEW) as self.progress:
             self.announce(begun)
             await self.supervisor.start(frontier)
             gone = asyncio.create_task(self.supervisor.wait())
@@ -139,26 +139,26 @@ class _Running:
                 gone.cancel()
                 await self.feeder.stop()
             await self.wind_up(frontier, begun.policy, over)
-        return await self.end(frontier, begun.policy, over, resumed=begun.how is not control.How.NEW)
+        return await self.end(frontier, begun.policy, over, resumed=begun.how is not operations.How.NEW)
 
     async def tidy(self, frontier: Frontier) -> None:
         """On a store that is ours alone: take back what dead workers hold, pause what was interrupted."""
         if not self.place.embedded:
             return
         if not living(self.place.folder) - self.supervisor.living:
-            for name in await control.pause_interrupted(frontier, but=self.name):
+            for name in await operations.pause_interrupted(frontier, but=self.name):
                 spider = spider_flag((await frontier.crawls.get(name)).limits.spider, self.job.settings)
                 again = self.command(name, spider=spider)
                 say(f"Crawl {name} was interrupted; it is paused. Go on with it by: {again}", crawl=name)
         await take_back(frontier, self.place.folder)
 
-    async def begin(self, frontier: Frontier) -> control.Begun:
+    async def begin(self, frontier: Frontier) -> operations.Begun:
         job = self.job
         # Who can use an embedded store is on its machine, whatever that is called today.
         policy = msgspec.structs.replace(job.policy, machine="" if self.place.embedded else platform.node())
         if not job.chosen:
             await self.choose_name(frontier)
-        await control.check_places(frontier, policy)
+        await operations.check_places(frontier, policy)
         if not await self.exists(frontier, self.name):
             if job.startless is not None:
                 raise job.startless
@@ -170,7 +170,7 @@ class _Running:
             # What was finished but not gathered is to be visited again, too.
             with contextlib.suppress(UnknownCrawl):
                 await self.gather(frontier)
-        return await control.begin(
+        return await operations.begin(
             frontier, name=self.name, seeds=job.seeds, limits=job.limits, policy=policy, given=job.given,
             again=job.again, visits=job.visits, named=job.settings.outputs,
         )  # fmt: skip
@@ -211,11 +211,11 @@ class _Running:
         if text:
             warn(text, event="output.trouble", crawl=self.name)
 
-    def announce(self, begun: control.Begun) -> None:
+    def announce(self, begun: operations.Begun) -> None:
         from shoal.cli.crawl import flag_of
 
-        if begun.how in (control.How.RESUMED, control.How.AGAIN):
-            how = "goes on" if begun.how is control.How.RESUMED else "is visited again"
+        if begun.how in (operations.How.RESUMED, operations.How.AGAIN):
+            how = "goes on" if begun.how is operations.How.RESUMED else "is visited again"
             say(
                 f"Crawl {self.name} {how}, with {counted(self.job.workers, 'worker')}.",
                 event="crawl.begin",
@@ -283,7 +283,7 @@ class _Running:
 
     async def tell_missing(self, frontier: Frontier) -> None:
         """Once for each spider that nobody has."""
-        for text in await control.waiting_for(frontier, await frontier.crawls.known(self.name)):
+        for text in await operations.waiting_for(frontier, await frontier.crawls.known(self.name)):
             if text not in self.troubles:
                 self.troubles.add(text)
                 say(f"Crawl {self.name} is {text}.", event="crawl.waiting", crawl=self.name)
@@ -350,7 +350,7 @@ class _Running:
         """Make visible what workers have finished."""
         live = await self.others(frontier) | self.supervisor.living
         crawl, named = await frontier.crawls.known(self.name), self.job.settings.outputs
-        for text in await control.gather_outputs(frontier, crawl, live=live, named=named):
+        for text in await operations.gather_outputs(frontier, crawl, live=live, named=named):
             if text not in self.troubles:
                 self.troubles.add(text)
                 self.output_trouble(text)
@@ -360,7 +360,9 @@ class _Running:
         until = time.monotonic() + _REST_SECONDS
         await self.gather(frontier)
         crawl, named = await frontier.crawls.known(self.name), self.job.settings.outputs
-        while await self.others(frontier) and not control.is_gathered(crawl, named=named) and time.monotonic() < until:
+        while (
+            await self.others(frontier) and not operations.is_gathered(crawl, named=named) and time.monotonic() < until
+        ):
             await asyncio.sleep(_LATER_SECONDS)
             await self.gather(frontier)
 

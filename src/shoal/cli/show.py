@@ -11,7 +11,7 @@ from shoal.cli.options import existing, on_store
 from shoal.settings import Settings
 
 if TYPE_CHECKING:
-    from shoal.control import Description
+    from shoal.operations import Description
 
 
 @click.command("show", short_help="Say how far a crawl is.")
@@ -30,8 +30,8 @@ def command(crawl: str, as_json: bool, store: str | None, folder: str | None) ->
 
 async def _show(settings: Settings, name: str, as_json: bool) -> None:
     from shoal.cli.terminal import warn
-    from shoal.control import describe
     from shoal.frontier import Frontier
+    from shoal.operations import describe
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         tell(await describe(frontier, await frontier.crawls.get(name)), as_json)

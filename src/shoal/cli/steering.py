@@ -7,8 +7,8 @@ import asyncio
 from shoal.cli.spiders import spider_flag
 from shoal.cli.summary import command
 from shoal.cli.terminal import say, warn
-from shoal.control.deleting import delete
 from shoal.frontier import Frontier
+from shoal.operations.crawls import delete
 from shoal.settings import Settings
 
 

@@ -68,9 +68,9 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
     import msgspec
 
     from shoal.cli.terminal import say, warn
-    from shoal.control import check_places
-    from shoal.control.request import CrawlRequest, parse, settle, submit, with_output
     from shoal.frontier import Frontier
+    from shoal.operations import check_places
+    from shoal.operations.submit import CrawlRequest, parse, settle, submit, with_output
 
     # Requests of Scrapy Cluster have no field for it.
     outputs = asked.pop("outputs", ()) if {"crawlid", "appid"} & asked.keys() else ()
@@ -144,8 +144,8 @@ def _read_request(source: str) -> dict[str, Any]:
 
 
 def _read_seeds(source: str) -> list[str]:
-    from shoal.control.request import MAX_SEEDS
-    from shoal.control.seeds import Seeds
+    from shoal.operations.seeds import Seeds
+    from shoal.operations.submit import MAX_SEEDS
 
     file = Seeds(source)
     found = file.first()

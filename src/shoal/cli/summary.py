@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Mapping
 
 from shoal.cli.terminal import counted, duration, say, size
-from shoal.control import describe
 from shoal.fleet.totals import causes
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl
 from shoal.model.crawl_spec import Policy
 from shoal.model.worker_report import Report
+from shoal.operations import describe
 from shoal.settings import masked
 
 _REASONS = 5

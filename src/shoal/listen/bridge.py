@@ -17,9 +17,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shoal.control.actions import Action, act
-from shoal.control.request import MAX_REQUEST_BYTES, CrawlRequest, parse, submit, with_output
-from shoal.control.telling import Tell, tell_action
 from shoal.errors import (
     InvalidInput,
     ShoalError,
@@ -32,6 +29,9 @@ from shoal.errors import (
 )
 from shoal.frontier import Frontier
 from shoal.listen.source import Away, Message, Source
+from shoal.operations.events import Tell, tell_action
+from shoal.operations.scrapy_cluster import Action, act
+from shoal.operations.submit import MAX_REQUEST_BYTES, CrawlRequest, parse, submit, with_output
 from shoal.sinks import is_name
 
 FIRST_PAUSE_SECONDS = 0.1

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
-from shoal.control.begin import seed_url
 from shoal.errors import InvalidInput, InvalidUrl
+from shoal.operations.start import seed_url
 
 # What the policy of a crawl holds, and what is added in one go while it runs.
 FIRST, BATCH = 1000, 2000

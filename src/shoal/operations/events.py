@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shoal.control.actions import Action, cluster_name
 from shoal.errors import ShoalError, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.operations.scrapy_cluster import Action, cluster_name
 
 
 class Tell(Protocol):
@@ -39,7 +39,7 @@ async def tell_action(
 
 
 async def _meant(frontier: Frontier, action: Action) -> str:
-    """Its id here, as shoal.control.actions finds it."""
+    """Its id here, as shoal.operations.scrapy_cluster finds it."""
     name = cluster_name(action.appid, action.crawlid or "")
     try:
         await frontier.crawls.get(name)

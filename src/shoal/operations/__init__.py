@@ -1,9 +1,9 @@
 """What a person does to crawls, the same from the command line and from an API."""
 
-from shoal.control.begin import Begun, How, begin, check, seed_url
-from shoal.control.describe import Description, describe, waiting_for
-from shoal.control.gathering import gather_outputs, is_gathered
-from shoal.control.places import check_joining, check_places, pause_interrupted
+from shoal.operations.describe import Description, describe, waiting_for
+from shoal.operations.locality import check_joining, check_places, pause_interrupted
+from shoal.operations.merge_outputs import gather_outputs, is_gathered
+from shoal.operations.start import Begun, How, begin, check, seed_url
 
 __all__ = [
     "Begun",

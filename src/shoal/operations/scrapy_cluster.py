@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.control.queues import hosts_of
 from shoal.errors import CrawlEnded, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import hosts_of
 from shoal.model.crawl import Crawl, State
 
 # An answer is for people and programs that read it whole.

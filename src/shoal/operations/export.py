@@ -89,7 +89,7 @@ async def records(source: str, *, crawl: str | None = None, items: bool = False)
     if kind.scheme == "warc":
         if items:
             raise InvalidInput(f"The archive {where} has answers and no items; leave --items out.")
-        archived = importlib.import_module("shoal.control.archived")
+        archived = importlib.import_module("shoal.operations.warc_import")
         async with aclosing(in_batches(archived.pages(Path(where), crawl))) as found:
             async for rows in found:
                 yield [row for _, row in rows]

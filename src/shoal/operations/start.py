@@ -12,14 +12,14 @@ from enum import StrEnum
 
 import msgspec
 
-from shoal.control.again import reopen
-from shoal.control.places import check_machine
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidUrl, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import validation
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
+from shoal.operations.locality import check_machine
+from shoal.operations.revisit import reopen
 from shoal.politeness.robots_parser import check_token
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from shoal.control import feeding
-from shoal.control.feeding import Feeding
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRefused, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import Policy
 from shoal.model.record import Record
 from shoal.model.visit import Visit
+from shoal.operations import feeding
+from shoal.operations.feeding import Feeding
 from shoal.settings import masked
 from shoal.sinks.reader import read
 
