@@ -31,7 +31,7 @@ FOLDERS = {
     "decisions": "What was decided, why, and what would change our mind",
 }
 # The folders whose code tells what happens.
-TELLING = ("cli", "control", "listen", "api")
+TELLING = ("cli", "operations", "listen", "api")
 SKIPPED = {"__pycache__", "build", "dist", "node_modules"}
 # The brackets keep each pattern from matching its own definition.
 STRAY = {
