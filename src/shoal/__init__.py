@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.client import AsyncClient, Client
-    from shoal.coordinator import Coordinator
-    from shoal.crawling import crawl
     from shoal.frontier import Done, Frontier, Host
     from shoal.model import Added, Counts, Crawl, Item, Lease, Limits, Outcome, Record, State, Visit
+    from shoal.python.coordinator import Coordinator
+    from shoal.python.crawl import crawl
     from shoal.spider import Follow, Page, Spider
     from shoal.store import Store
 
@@ -38,9 +38,10 @@ __all__ = [
 
 # The others are in shoal.model.
 _HOMES = {
-    "AsyncClient": "client", "Client": "client", "Coordinator": "coordinator", "Done": "frontier", "Follow": "spider",
+    "AsyncClient": "client", "Client": "client",
+    "Coordinator": "python.coordinator", "Done": "frontier", "Follow": "spider",
     "Frontier": "frontier", "Host": "frontier", "Page": "spider", "Spider": "spider", "Store": "store",
-    "crawl": "crawling",
+    "crawl": "python.crawl",
 }  # fmt: skip
 
 

@@ -26,7 +26,6 @@ from typing import Any
 
 import msgspec
 
-from shoal.background import Background
 from shoal.errors import InvalidInput, SettingsError
 from shoal.fleet import Trace, living, take_back
 from shoal.frontier import Frontier
@@ -35,6 +34,7 @@ from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.operations import How, begin, gather_outputs
 from shoal.operations.submit import CrawlRequest, settle
+from shoal.python.loop_thread import Background
 from shoal.settings import Settings, load
 from shoal.sinks.iterator import CHANNELS, Channel
 from shoal.spider import Spider, name_of, unique

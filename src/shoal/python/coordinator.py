@@ -23,7 +23,6 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from shoal import operations
-from shoal.background import Background
 from shoal.errors import InvalidInput, ShoalError
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
@@ -31,6 +30,7 @@ from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, State
 from shoal.operations.feeding import any_under_way
 from shoal.operations.submit import CrawlRequest, submit, with_output
+from shoal.python.loop_thread import Background
 from shoal.settings import load
 from shoal.spider import load as load_spider
 from shoal.spider import name_of, unique

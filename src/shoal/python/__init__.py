@@ -1,0 +1,1 @@
+"""Crawls from Python programs: `shoal.crawl` and `shoal.Coordinator`."""
