@@ -173,7 +173,7 @@ def log_events() -> str:
 
 def event_fields() -> dict[str, list[str]]:
     """The keywords of every `say`, `warn` and `tell`, by the event they name, and what the API tells by its table."""
-    from shoal.api.telling import facts
+    from shoal.api.audit import facts
     from shoal.cli.log import EVENTS
 
     found: dict[str, list[str]] = {}
@@ -230,7 +230,7 @@ def _keys_before(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDe
 
 def metrics_table() -> str:
     """The metrics of an empty store with one worker, as they are scraped."""
-    from shoal.api.fleet import Stats, _families
+    from shoal.api.handlers.fleet import Stats, _families
     from shoal.frontier.workers import Worker
     from shoal.model.crawl import Counts
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.api.access import Role, Tokens, make
-from shoal.api.guarding import HEADERS, Rates
+from shoal.api.auth import Role, Tokens, make
+from shoal.api.middleware import HEADERS, Rates
 from shoal.api.routes import Route, listed
 from shoal.client import Client
 from shoal.errors import SettingsError, ShoalError, UnknownCrawl

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.api.access import make
+from shoal.api.auth import make
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCrawl
 from tests.api.served import Served, served

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.api.access import make
+from shoal.api.auth import make
 from tests.api.served import Got, Served, served
 from tests.site.answers import page
 from tests.system.crawling import Crawls, crawling

@@ -24,10 +24,10 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from shoal.api.access import make
-from shoal.api.guarding import Guarding
+from shoal.api.audit import OPERATIONS, Telling
+from shoal.api.auth import make
+from shoal.api.middleware import Guarding
 from shoal.api.routes import listed
-from shoal.api.telling import OPERATIONS, Telling
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED

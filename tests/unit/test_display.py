@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.api.telling import OPERATIONS
+from shoal.api.audit import OPERATIONS
 from shoal.cli import log, terminal
 from shoal.cli.display import PLAIN_BARS, View, cells, frame, graph, painted
 from shoal.cli.pace import Pace

@@ -1,6 +1,6 @@
 """The HTTP API: crawls as jobs, for programs. `shoal serve` runs it."""
 
 from shoal.api.app import application
-from shoal.api.serving import run
+from shoal.api.server import run
 
 __all__ = ["application", "run"]

@@ -12,12 +12,12 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from shoal.api import openapi
-from shoal.api.access import OWNER, Caller, Tokens
-from shoal.api.context import Asked, Server
-from shoal.api.guarding import Guarding, Rates, now
-from shoal.api.problems import Json, Refused
+from shoal.api.audit import Heard, Telling, log
+from shoal.api.auth import OWNER, Caller, Tokens
+from shoal.api.middleware import Guarding, Rates, now
+from shoal.api.problem_details import Json, Refused
+from shoal.api.request import Asked, Server
 from shoal.api.routes import Route, routes
-from shoal.api.telling import Heard, Telling, log
 from shoal.operations.events import Tell
 
 _DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}

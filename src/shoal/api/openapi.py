@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.api.problems import Problem
+from shoal.api.problem_details import Problem
 from shoal.api.routes import Route
 
 _REFUSALS = {

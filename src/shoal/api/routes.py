@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from shoal.api import crawls, fleet, hosts, records
-from shoal.api.access import Role
-from shoal.api.context import MOST_A_PAGE, MOST_CURSOR, MOST_TEXT, Asked, Server
+from shoal.api.auth import Role
+from shoal.api.handlers import crawls, fleet, hosts, records
+from shoal.api.request import MOST_A_PAGE, MOST_CURSOR, MOST_TEXT, Asked, Server
 from shoal.operations.describe import Description
 from shoal.operations.submit import CrawlRequest, Submitted
 

@@ -31,7 +31,7 @@ def command(
     if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
         raise SettingsError(f"The API needs {', '.join(missing)}; run: pip install 'shoal[api]'.")
     if make_token is not None:
-        from shoal.api.access import make
+        from shoal.api.auth import make
 
         token, line = make(make_token)
         click.echo(token)

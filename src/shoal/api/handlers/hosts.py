@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of
-from shoal.api.problems import Json
+from shoal.api.problem_details import Json
+from shoal.api.request import MOST_A_PAGE, Asked, all_crawls, cursor_of
 from shoal.frontier.hosts import Host
 from shoal.frontier.inspect import waiting, waiting_hosts
 from shoal.model.crawl import State

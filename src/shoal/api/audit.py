@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from shoal.api.access import Caller
-from shoal.api.context import Asked, Server
-from shoal.api.guarding import Rates, now
-from shoal.api.problems import TYPE, Problem
+from shoal.api.auth import Caller
+from shoal.api.middleware import Rates, now
+from shoal.api.problem_details import TYPE, Problem
+from shoal.api.request import Asked, Server
 from shoal.api.routes import Route
 from shoal.model.crawl import Crawl
 from shoal.operations.events import Tell, tell_action

@@ -17,8 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from shoal.api.context import MOST_A_PAGE, Asked, Server, all_crawls, cursor_of
-from shoal.api.problems import Json
+from shoal.api.problem_details import Json
+from shoal.api.request import MOST_A_PAGE, Asked, Server, all_crawls, cursor_of
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.deletion import noted

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
-from shoal.api.access import Role
-from shoal.api.context import MOST_A_PAGE, Asked, all_crawls, cursor_of
-from shoal.api.problems import Json, Refused, problem
+from shoal.api.auth import Role
+from shoal.api.problem_details import Json, Refused, problem
+from shoal.api.request import MOST_A_PAGE, Asked, all_crawls, cursor_of
 from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import Place
 from shoal.model.crawl import Counts, Crawl, State

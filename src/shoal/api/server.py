@@ -12,9 +12,9 @@ from functools import partial
 import msgspec
 import uvicorn
 
-from shoal.api.access import Tokens, is_loopback
 from shoal.api.app import application
-from shoal.api.context import Server
+from shoal.api.auth import Tokens, is_loopback
+from shoal.api.request import Server
 from shoal.errors import SettingsError
 from shoal.frontier import Frontier
 from shoal.operations.events import Tell

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from shoal.api.context import MOST_A_PAGE, Asked, cursor_of
-from shoal.api.problems import Json
+from shoal.api.problem_details import Json
+from shoal.api.request import MOST_A_PAGE, Asked, cursor_of
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl
 from shoal.model.record import Item, Record

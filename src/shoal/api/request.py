@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from shoal.api.access import Caller, Role
-from shoal.api.guarding import read_body
-from shoal.api.problems import Refused
+from shoal.api.auth import Caller, Role
+from shoal.api.middleware import read_body
+from shoal.api.problem_details import Refused
 from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, State

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal.api.access import is_loopback
-from shoal.api.problems import Problem, Refused, answer, problem
+from shoal.api.auth import is_loopback
+from shoal.api.problem_details import Problem, Refused, answer, problem
 
 BODY_SECONDS = 30.0
 _BURST_SECONDS = 2.0

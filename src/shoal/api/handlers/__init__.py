@@ -1,0 +1,1 @@
+"""What each route does, a module for each kind of resource."""
