@@ -160,11 +160,11 @@ def api_tables() -> str:
 
 def log_events() -> str:
     """What a log has in it: each event with the fields that it is given."""
-    from shoal.cli.log import EVENTS
+    from shoal.cli.ui.json_log import EVENTS
 
     given = event_fields()
     for name in sorted(given.keys() - EVENTS.keys()):
-        raise Problem(f"src/shoal/cli/log.py: the event {name} is not in EVENTS")
+        raise Problem(f"src/shoal/cli/ui/json_log.py: the event {name} is not in EVENTS")
     lines = ["| event | fields | meaning |", "| --- | --- | --- |"]
     for name, meaning in EVENTS.items():
         lines.append(f"| `{name}` | {', '.join(f'`{field}`' for field in given.get(name, ()))} | {meaning} |")
@@ -174,10 +174,10 @@ def log_events() -> str:
 def event_fields() -> dict[str, list[str]]:
     """The keywords of every `say`, `warn` and `tell`, by the event they name, and what the API tells by its table."""
     from shoal.api.audit import facts
-    from shoal.cli.log import EVENTS
+    from shoal.cli.ui.json_log import EVENTS
 
     found: dict[str, list[str]] = {}
-    for path in [path for folder in TELLING for path in sorted((SOURCES / folder).glob("*.py"))]:
+    for path in [path for folder in TELLING for path in sorted((SOURCES / folder).rglob("*.py"))]:
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue

@@ -12,9 +12,9 @@ import pytest
 from tests.system.commanding import Shell
 
 # The same demo with a judge that wants more than it gets: it must not look away.
-STRICTER = "import shoal.cli.demo_site as d; d.Sites.delay = lambda self, site: 0.5; from shoal.cli import main; main()"
+STRICTER = "import shoal.cli.demo.site as d; d.Sites.delay = lambda self, site: 0.5; from shoal.cli import main; main()"
 UNRULY = (
-    "import shoal.politeness.robots_parser as r, shoal.cli.demo_site as d; d._ROBOTS['news'] = ''; "
+    "import shoal.politeness.robots_parser as r, shoal.cli.demo.site as d; d._ROBOTS['news'] = ''; "
     "from shoal.cli import main; main()"
 )
 

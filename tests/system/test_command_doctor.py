@@ -14,7 +14,7 @@ from tests.system.commanding import Ran, Shell
 
 LIMITED = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {1})); "
-    "from shoal.cli.program import run; run(['doctor'])"
+    "from shoal.cli.main import run; run(['doctor'])"
 )
 
 

@@ -203,7 +203,7 @@ def test_help_names_every_command_without_loading_the_store(shell: Shell) -> Non
     assert ran.code == 0
     for command in ("crawl", "worker", "show", "demo"):
         assert re.search(rf"^  {command} ", ran.out, re.M)
-    program = "import sys; from shoal.cli.program import program\ntry: program.main(['--help'])\nexcept SystemExit: pass\nprint('pycurl' in sys.modules, 'shoal.cli.running' in sys.modules)"  # noqa: E501
+    program = "import sys; from shoal.cli.main import program\ntry: program.main(['--help'])\nexcept SystemExit: pass\nprint('pycurl' in sys.modules, 'shoal.cli.crawl_runner' in sys.modules)"  # noqa: E501
     assert shell.start(program=("-c", program)).end().out.endswith("False False\n")
 
 

@@ -102,7 +102,7 @@ def test_a_large_output_takes_little_memory(shell: Shell) -> None:
     assert (shell.folder / "pages.db").stat().st_size > 100_000_000
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_DATA, (100_000_000, 100_000_000))\n"
-        "from shoal.cli.program import run; run(['export', '--to', 'pages.{}'])"
+        "from shoal.cli.main import run; run(['export', '--to', 'pages.{}'])"
     )
     for kind in ("csv", "jsonl"):
         ran = shell.start(program=("-c", program.format(kind))).end()

@@ -9,9 +9,9 @@ from typing import Any
 import click
 import pytest
 
-from shoal.cli.crawl import command
+from shoal.cli.commands.crawl import command
 from shoal.cli.crawl_file import _checked
-from shoal.cli.program import run
+from shoal.cli.main import run
 from tests.site.answers import page
 from tests.site.site import Site
 from tests.system.commanding import Shell

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.api.audit import OPERATIONS
-from shoal.cli import log, terminal
-from shoal.cli.display import PLAIN_BARS, View, cells, frame, graph, painted
-from shoal.cli.pace import Pace
+from shoal.cli.ui import console, json_log
+from shoal.cli.ui.frame import PLAIN_BARS, View, cells, frame, graph, painted
+from shoal.cli.ui.rates import Pace
 from shoal.fleet.totals import Totals, causes, seconds_left
 from shoal.model import Lease, Visit
 from shoal.model.crawl import Counts
@@ -232,14 +232,14 @@ def test_a_graph_of_a_long_crawl_takes_several_seconds_together() -> None:
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Any:
-    terminal.speak_through(log.speak_json)
+    console.speak_through(json_log.speak_json)
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    terminal.speak_through(None)
+    console.speak_through(None)
 
 
 def test_a_log_line_is_one_object_with_a_time_a_level_and_its_fields(said: Any) -> None:
-    terminal.say("Crawl a\n  begins    now", event="crawl.begin", crawl="a", host="", worker=None)
-    terminal.warn("Beware.")
+    console.say("Crawl a\n  begins    now", event="crawl.begin", crawl="a", host="", worker=None)
+    console.warn("Beware.")
     first, second = said()
     assert len(first.pop("time")) == len("2026-03-01T12:00:00.123Z")
     assert first == {"level": "info", "event": "crawl.begin", "crawl": "a", "message": "Crawl a begins now"}
@@ -247,13 +247,11 @@ def test_a_log_line_is_one_object_with_a_time_a_level_and_its_fields(said: Any) 
 
 
 def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.speak_through(log.speak_json)
+    console.speak_through(json_log.speak_json)
     try:
-        terminal.say(
-            "\x1b[2J\x7f\x9b1m\u202eé redis://me:top@host/0 and http://h/@somebody", trouble="x password=top y"
-        )
+        console.say("\x1b[2J\x7f\x9b1m\u202eé redis://me:top@host/0 and http://h/@somebody", trouble="x password=top y")
     finally:
-        terminal.speak_through(None)
+        console.speak_through(None)
     line = capsys.readouterr().err
     assert line.rstrip("\n").isascii()
     assert line.rstrip("\n").isprintable()
@@ -263,21 +261,21 @@ def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.Capt
 
 
 def test_one_is_singular() -> None:
-    assert [terminal.counted(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
-    assert [terminal.size(number) for number in (0, 1, 1000)] == ["0 bytes", "1 byte", "1.0 kB"]
+    assert [console.counted(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
+    assert [console.size(number) for number in (0, 1, 1000)] == ["0 bytes", "1 byte", "1.0 kB"]
 
 
 def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.say("The store redis://:top@host/0 is away.")
+    console.say("The store redis://:top@host/0 is away.")
     assert capsys.readouterr().err == "The store redis://***@host/0 is away.\n"
 
 
 def test_every_event_has_its_meaning_written_down() -> None:
-    package = Path(log.__file__).parents[1]
+    package = Path(json_log.__file__).parents[1]
     texts = [path.read_text() for path in package.rglob("*.py")]
     used = {name for text in texts for name in re.findall(r'\bevent(?:: str)? ?= ?"([^"]*)"', text)}
     used |= {operation.event for operation in OPERATIONS.values()}
     # What a supervisor tells of its processes.
     used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
-    assert used == set(log.EVENTS)
-    assert set(log.EVENTS) >= log.WARNINGS
+    assert used == set(json_log.EVENTS)
+    assert set(json_log.EVENTS) >= json_log.WARNINGS

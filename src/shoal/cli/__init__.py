@@ -9,6 +9,6 @@ from typing import NoReturn
 def main() -> NoReturn:
     # What is loaded stays: to look for garbage in it takes a fifteenth of the start.
     gc.set_threshold(50_000)
-    from shoal.cli.program import run
+    from shoal.cli.main import run
 
     run()

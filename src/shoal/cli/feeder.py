@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from collections.abc import AsyncGenerator, Mapping
 
-from shoal.cli.terminal import counted, say, warn
+from shoal.cli.ui.console import counted, say, warn
 from shoal.frontier import Frontier
 from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.completion import folders
-from shoal.cli.terminal import warn
+from shoal.cli.commands.completion import folders
+from shoal.cli.ui.console import warn
 from shoal.errors import InvalidInput, StoreRefused
 from shoal.settings import Settings, load
 
@@ -112,22 +112,3 @@ def existing(store: str | None, folder: str | None) -> Settings:
     if not settings.store.url and not (place / "store").is_dir():
         raise StoreRefused(f"There is no store in {place}; give its --folder, or its URL with --store.")
     return settings
-
-
-def steering(verb: str, short: str, text: str = "") -> click.Command:
-    """A command that changes the state of one crawl, on a store or on an API."""
-
-    @click.command(verb, short_help=short, help=text or short)
-    @click.argument("crawl", metavar="ID")
-    @on_store
-    def command(crawl: str, store: str | None, folder: str | None) -> None:
-        from shoal.cli import remote
-
-        if client := remote.client_of(store):
-            remote.steer(client, crawl, verb)
-            return
-        from shoal.cli.steering import steer
-
-        steer(existing(store, folder), crawl, verb)
-
-    return command

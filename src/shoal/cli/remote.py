@@ -7,7 +7,7 @@ import time
 
 import click
 
-from shoal.cli.terminal import counted, say, visible
+from shoal.cli.ui.console import counted, say, visible
 from shoal.client import Client, is_api
 from shoal.settings import load
 
@@ -30,7 +30,7 @@ def crawls(client: Client) -> None:
 def show(client: Client, name: str, as_json: bool) -> None:
     import msgspec
 
-    from shoal.cli.show import tell
+    from shoal.cli.commands.show import tell
     from shoal.operations import Description
 
     tell(msgspec.convert(client.crawl(name), Description), as_json)

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from shoal.cli.program import INTERRUPTED
+from shoal.cli.main import INTERRUPTED
 from shoal.fleet import Supervisor
 
 Result = TypeVar("Result")

@@ -1,8 +1,8 @@
 """How operations are told: a sentence for people, and the event's name and its facts for programs.
 
 Owns the shape of telling, which everything that stays on a store shares (the API, bridges, the Tender). The names are
-in shoal.cli.log.EVENTS, one for each operation, whoever asked for it. A fact is never a secret: no URL of a seed, no
-header, no address of an output.
+in shoal.cli.ui.json_log.EVENTS, one for each operation, whoever requests it. A fact is never a secret: no URL of a
+seed, no header, no address of an output.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from shoal.cli.display import BARS, PLAIN_BARS, Line, cells, painted
-from shoal.cli.terminal import lines_of, speak_through, write
+from shoal.cli.ui.console import lines_of, speak_through, write
+from shoal.cli.ui.frame import BARS, PLAIN_BARS, Line, cells, painted
 
 _FRAME_SECONDS = 0.25
 # Terminals that know it show all of a frame at once; others ignore it.

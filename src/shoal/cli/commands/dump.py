@@ -31,7 +31,7 @@ def command(file: str, force: bool, store: str | None, folder: str | None) -> No
 
 
 async def _dump(settings: Settings, name: str, force: bool) -> None:
-    from shoal.cli.terminal import say, warn
+    from shoal.cli.ui.console import say, warn
     from shoal.frontier import Frontier, dump
     from shoal.operations.atomic_file import whole_file
 

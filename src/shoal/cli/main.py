@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from shoal.cli.terminal import warn
+from shoal.cli.ui.console import warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
 
 FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -44,6 +44,9 @@ COMMANDS = {
     "load": "Read what `shoal dump` wrote into an empty store.",
     "completion": "Print what lets a shell complete commands and flags.",
 }
+# Where a command is, when not as `command` in a module of its name.
+_HOMES = {verb: ("commands.state", verb) for verb in ("pause", "resume", "stop", "delete")}
+_HOMES["demo"] = ("demo.command", "command")
 
 
 class Program(click.Group):
@@ -53,7 +56,8 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"shoal.cli.{cmd_name}").command
+        module, attribute = _HOMES.get(cmd_name, (f"commands.{cmd_name}", "command"))
+        command: click.Command = getattr(import_module(f"shoal.cli.{module}"), attribute)
         return command
 
     def resolve_command(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from shoal.cli.completion import files
+from shoal.cli.commands.completion import files
 from shoal.errors import InvalidInput
 
 
@@ -32,7 +32,7 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
     - is standard output, as JSON lines. A database is added to: a page that it has is overwritten. In CSV, cells that
     a spreadsheet would take for a formula get an apostrophe before them.
     """
-    from shoal.cli.terminal import say, warn
+    from shoal.cli.ui.console import say, warn
     from shoal.errors import SinkRefused
     from shoal.operations.atomic_file import whole_file
     from shoal.operations.export import into_lines, into_output

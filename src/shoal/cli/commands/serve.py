@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.log import on_service_log
 from shoal.cli.options import Whole, on_store, settings_of, store_flags
+from shoal.cli.ui.json_log import on_service_log
 
 
 @click.command("serve", short_help="Answer the HTTP API for the crawls of a store.")
@@ -24,8 +24,8 @@ def command(
     """Serve the HTTP API: crawls as jobs, hosts, workers, metrics. /openapi.json describes it."""
     from importlib.util import find_spec
 
-    from shoal.cli.log import tell
-    from shoal.cli.terminal import lines_of, write
+    from shoal.cli.ui.console import lines_of, write
+    from shoal.cli.ui.json_log import tell
     from shoal.errors import SettingsError
 
     if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:

@@ -73,7 +73,7 @@ def command(
     """
     import msgspec
 
-    from shoal.cli.terminal import warn
+    from shoal.cli.ui.console import warn
     from shoal.operations.plan import plan
 
     for flag, seconds in (("--delay", delay), ("--response", response)):
@@ -94,8 +94,8 @@ def command(
 
 
 def _rows(made: Plan) -> list[tuple[str, str]]:
-    from shoal.cli.summary import rate
-    from shoal.cli.terminal import duration, size
+    from shoal.cli.ui.console import duration, size
+    from shoal.cli.ui.summary import rate
 
     long = f"{made.days:,.1f} days" if made.days >= 1 else duration(made.seconds)
     period = made.delay_seconds + made.response_seconds
@@ -121,7 +121,7 @@ def _rows(made: Plan) -> list[tuple[str, str]]:
 
 
 def _advice(made: Plan) -> Iterator[str]:
-    from shoal.cli.terminal import size
+    from shoal.cli.ui.console import size
     from shoal.operations.plan import NODE_BYTES, SHARDS
 
     if made.limit == "politeness":

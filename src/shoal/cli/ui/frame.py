@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shoal.cli.pace import Pace, Row
-from shoal.cli.terminal import about, duration, size, visible
+from shoal.cli.ui.console import about, duration, size, visible
+from shoal.cli.ui.rates import Pace, Row
 from shoal.model.crawl import Counts
 
 # Pieces of a line: a text and how it looks.

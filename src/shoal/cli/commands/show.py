@@ -29,7 +29,7 @@ def command(crawl: str, as_json: bool, store: str | None, folder: str | None) ->
 
 
 async def _show(settings: Settings, name: str, as_json: bool) -> None:
-    from shoal.cli.terminal import warn
+    from shoal.cli.ui.console import warn
     from shoal.frontier import Frontier
     from shoal.operations import describe
 
@@ -40,7 +40,7 @@ async def _show(settings: Settings, name: str, as_json: bool) -> None:
 def tell(told: Description, as_json: bool) -> None:
     import msgspec
 
-    from shoal.cli.terminal import counted, moment, size, visible
+    from shoal.cli.ui.console import counted, moment, size, visible
 
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())

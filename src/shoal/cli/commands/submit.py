@@ -67,7 +67,7 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
 async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
     import msgspec
 
-    from shoal.cli.terminal import say, warn
+    from shoal.cli.ui.console import say, warn
     from shoal.frontier import Frontier
     from shoal.operations import check_places
     from shoal.operations.submit import CrawlRequest, parse, settle, submit, with_output

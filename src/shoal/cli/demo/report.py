@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.cli.demo_site import BUSY_SECONDS, Sites
-from shoal.cli.terminal import visible
+from shoal.cli.demo.site import BUSY_SECONDS, Sites
+from shoal.cli.ui.console import visible
 
 
 class Broken(Exception):

@@ -6,7 +6,7 @@ import shlex
 import shutil
 from collections.abc import Mapping
 
-from shoal.cli.terminal import counted, duration, say, size
+from shoal.cli.ui.console import counted, duration, say, size
 from shoal.fleet.totals import causes
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl

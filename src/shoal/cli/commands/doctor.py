@@ -19,8 +19,8 @@ def command(as_json: bool, store: str | None, folder: str | None) -> int:
     """
     import msgspec
 
-    from shoal.cli.program import FAILED, FINISHED
-    from shoal.cli.terminal import visible
+    from shoal.cli.main import FAILED, FINISHED
+    from shoal.cli.ui.console import visible
     from shoal.operations.doctor import FAIL, examine_machine, examine_store
 
     settings = settings_of(store_flags(store, folder))

@@ -54,7 +54,7 @@ def command(
 async def _on_store(settings: Settings, name: str | None, changes: dict[str, Any]) -> None:
     import msgspec
 
-    from shoal.cli.terminal import warn
+    from shoal.cli.ui.console import warn
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
@@ -86,7 +86,7 @@ async def _list(frontier: Frontier) -> None:
 
 
 def _line(name: str, waiting: int, host: dict[str, Any]) -> None:
-    from shoal.cli.terminal import visible
+    from shoal.cli.ui.console import visible
 
     seconds = max(host["delay_seconds"] or 0.0, host["crawl_delay_seconds"], host["adaptive_delay_seconds"])
     rests = host["backoff_until"] > time.time()
@@ -96,7 +96,7 @@ def _line(name: str, waiting: int, host: dict[str, Any]) -> None:
 
 def tell(host: dict[str, Any]) -> None:
     """Of a host that nobody has asked or set anything for, that first."""
-    from shoal.cli.terminal import moment, say, visible
+    from shoal.cli.ui.console import moment, say, visible
 
     if not any(host.get(field) for field in _KNOWN) and host.get("delay_seconds") is None:
         say(f"The store knows nothing of host {host['name']} yet; write its port, too, unless that is 80 or 443.")

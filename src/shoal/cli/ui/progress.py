@@ -8,16 +8,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
-from shoal.cli import log
-from shoal.cli.pace import Pace
-from shoal.cli.summary import rate
-from shoal.cli.terminal import counted, duration, say, size
+from shoal.cli.ui import json_log
+from shoal.cli.ui.console import counted, duration, say, size
+from shoal.cli.ui.rates import Pace
+from shoal.cli.ui.summary import rate
 from shoal.fleet import Supervisor
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl
 
 if TYPE_CHECKING:
-    from shoal.cli.display import Line
+    from shoal.cli.ui.frame import Line
 
 _LOOK_SECONDS = 1.0
 _SAY_SECONDS = 5.0
@@ -41,9 +41,9 @@ class Progress:
         self._pace = Pace(crawl.id if crawl else "", crawl.limits.max_pages if crawl else 0)
         self._troubles: dict[str, str] = {}
         self._region = None
-        if log.may_draw():
+        if json_log.may_draw():
             # Loaded where somebody looks, and nowhere else.
-            from shoal.cli.region import Region
+            from shoal.cli.ui.live import Region
 
             self._region = Region(self._frame)
         self.state = "running"
@@ -68,17 +68,17 @@ class Progress:
         self._pace.note(
             time.monotonic(), self._supervisor.total(), self._supervisor.reports, counts, hosts
         )  # fmt: skip
-        if self._region is not None or log.in_json():
+        if self._region is not None or json_log.in_json():
             self._tell_troubles()
         if self._region is None and now - self._said_mono >= _SAY_SECONDS:
-            if log.in_json():
+            if json_log.in_json():
                 self._tell_numbers(now)
             elif counts is not None:
                 say(self._line(counts, now))
             self._said_mono = now
 
     def _frame(self, columns: int, rows: int, bars: str) -> list[Line]:
-        from shoal.cli.display import View, frame
+        from shoal.cli.ui.frame import View, frame
 
         now = time.monotonic()
         view = View(

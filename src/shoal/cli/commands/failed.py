@@ -30,9 +30,9 @@ def command(crawl: str, retry: bool, most: int | None, store: str | None, folder
 
 
 async def _failed(settings: Settings, name: str, retry: bool, most: int | None, flags: dict[str, str]) -> None:
-    from shoal.cli.spiders import spider_flag
-    from shoal.cli.summary import command as again
-    from shoal.cli.terminal import counted, say, visible, warn
+    from shoal.cli.spider_choice import spider_flag
+    from shoal.cli.ui.console import counted, say, visible, warn
+    from shoal.cli.ui.summary import command as again
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:

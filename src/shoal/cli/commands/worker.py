@@ -1,4 +1,7 @@
-"""A machine's workers on somebody's store, while `shoal worker` runs."""
+"""`shoal worker`: worker processes for the crawls of a store, until a signal.
+
+A machine's workers on somebody's store, while `shoal worker` runs.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,50 @@ import os
 import platform
 from functools import partial
 
+import click
+
 from shoal import operations
-from shoal.cli.log import in_json, tell
-from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
-from shoal.cli.progress import Progress
+from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
+from shoal.cli.options import Whole, on_store, settings_of, store_flags
 from shoal.cli.signals import Interrupted, Signals
-from shoal.cli.spiders import Chosen
-from shoal.cli.terminal import counted, say, warn
+from shoal.cli.spider_choice import Chosen
+from shoal.cli.ui.console import counted, say, warn
+from shoal.cli.ui.json_log import in_json, on_service_log, tell
+from shoal.cli.ui.progress import Progress
 from shoal.errors import StoreHeld, StoreUnavailable
 from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
 from shoal.operations.maintenance import Tender
 from shoal.settings import Settings
+from shoal.settings.networks import networks_of
 
 
-def run(settings: Settings, workers: int, spiders: Chosen) -> int:
+@click.command("worker", short_help="Work for the crawls of a store until a signal.")
+@on_store
+@click.option(
+    "--spider", metavar="FILE.py:CLASS", multiple=True,
+    help="Serve crawls of this spider, and no others but of those given.  [default: all that are registered]",
+)  # fmt: skip
+@click.option("--workers", metavar="N", type=Whole(1, 1000), help="Worker processes.  [default: cores]")
+@click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be asked.")
+@click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
+@on_service_log
+def command(
+    store: str | None, folder: str | None, spider: tuple[str, ...], workers: int | None,
+    allow_network: tuple[str, ...], proxy: str | None,
+) -> int:  # fmt: skip
+    """Join a store and work for all of its crawls. Ctrl-C or SIGTERM ends it when open requests have ended."""
+    from shoal.cli.commands.crawl import cores
+    from shoal.cli.spider_choice import choose
+
+    flags = store_flags(store, folder) | {"fetch.allow_networks": ",".join(allow_network) or None, "fetch.proxy": proxy}
+    settings = settings_of(flags)
+    # What every worker would refuse is refused at once.
+    networks_of(settings.fetch.allow_networks)
+    return _run_until_signal(settings, workers or cores(), choose(spider, settings))
+
+
+def _run_until_signal(settings: Settings, workers: int, spiders: Chosen) -> int:
     return asyncio.run(_run(settings, workers, spiders))
 
 

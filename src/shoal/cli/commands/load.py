@@ -77,7 +77,7 @@ def _begun(lines: IO[str]) -> Iterator[str]:
 
 
 async def _load_lines(settings: Settings, lines: Iterator[str], shards: int | None) -> None:
-    from shoal.cli.terminal import say, warn
+    from shoal.cli.ui.console import say, warn
     from shoal.frontier import Frontier, load
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:

@@ -24,7 +24,7 @@ def command(store: str | None, folder: str | None) -> None:
 
 
 async def _list(settings: Settings) -> None:
-    from shoal.cli.terminal import warn
+    from shoal.cli.ui.console import warn
     from shoal.frontier import Frontier
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:

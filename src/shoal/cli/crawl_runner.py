@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from shoal import operations
-from shoal.cli import summary
 from shoal.cli.feeder import Feeder
-from shoal.cli.program import FAILED, FINISHED, INTERRUPTED
-from shoal.cli.progress import Progress
+from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.signals import Interrupted, Signals
-from shoal.cli.spiders import Chosen, spider_flag
-from shoal.cli.terminal import counted, say, warn
+from shoal.cli.spider_choice import Chosen, spider_flag
+from shoal.cli.ui import summary
+from shoal.cli.ui.console import counted, say, warn
+from shoal.cli.ui.progress import Progress
 from shoal.errors import InvalidInput, ShoalError, UnknownCrawl
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
@@ -212,7 +212,7 @@ class _Running:
             warn(text, event="output.trouble", crawl=self.name)
 
     def announce(self, begun: operations.Begun) -> None:
-        from shoal.cli.crawl import flag_of
+        from shoal.cli.commands.crawl import flag_of
 
         if begun.how in (operations.How.RESUMED, operations.How.AGAIN):
             how = "goes on" if begun.how is operations.How.RESUMED else "is visited again"

@@ -12,9 +12,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from shoal.cli.completion import files
+from shoal.cli.commands.completion import files
 from shoal.cli.crawl_file import from_file
-from shoal.cli.log import on_log
 from shoal.cli.options import (
     Number,
     Whole,
@@ -26,6 +25,7 @@ from shoal.cli.options import (
     settings_of,
     store_flags,
 )
+from shoal.cli.ui.json_log import on_log
 from shoal.errors import InvalidInput, InvalidLimit, SinkRefused
 from shoal.model.crawl import Limits
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT, Policy
@@ -97,8 +97,8 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     --name goes on with it. With --again the pages of a finished crawl are visited again, and what is new.
     """
     # What loads the store comes late, so that `shoal crawl --help` does without it.
-    from shoal.cli.running import Job, run
-    from shoal.cli.spiders import choose
+    from shoal.cli.crawl_runner import Job, run
+    from shoal.cli.spider_choice import choose
     from shoal.operations import check, seed_url
     from shoal.operations.seeds import FIRST, Seeds
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.options import settings_of
-from shoal.cli.terminal import say, warn
+from shoal.cli.ui.console import say, warn
 from shoal.errors import SinkRefused
 
 if TYPE_CHECKING:
-    from shoal.cli.demo_site import Sites
+    from shoal.cli.demo.site import Sites
 
 _FOLDER = "shoal-demo"
 _WORKERS = 2
@@ -28,9 +28,9 @@ def command() -> int:
 
     The pages go to the folder shoal-demo; everything else is temporary.
     """
-    from shoal.cli.demo_site import DELAY_SECONDS, Sites
-    from shoal.cli.program import FINISHED, INTERRUPTED
-    from shoal.cli.running import Job, run
+    from shoal.cli.crawl_runner import Job, run
+    from shoal.cli.demo.site import DELAY_SECONDS, Sites
+    from shoal.cli.main import FINISHED, INTERRUPTED
     from shoal.model.crawl import Limits
     from shoal.model.crawl_spec import Policy
     from shoal.sinks import check_output
@@ -66,9 +66,9 @@ def command() -> int:
 
 
 def _show(sites: Sites, results: tuple[Path, Path]) -> int:
-    from shoal.cli.demo_report import Broken, report
-    from shoal.cli.program import FAILED, FINISHED
-    from shoal.cli.summary import look
+    from shoal.cli.demo.report import Broken, report
+    from shoal.cli.main import FAILED, FINISHED
+    from shoal.cli.ui.summary import look
 
     try:
         click.echo("\n" + "\n".join(report(sites, results[1])))

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.terminal import hidden, say, speak_through, speaks_plainly, warn, write
+from shoal.cli.ui.console import hidden, say, speak_through, speaks_plainly, warn, write
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EVENTS = {

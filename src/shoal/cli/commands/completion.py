@@ -20,7 +20,7 @@ def command(shell: str | None) -> None:
     """
     if shell is None:
         raise click.UsageError("Say for which shell: `shoal completion bash`, zsh or fish.")
-    from shoal.cli.program import program
+    from shoal.cli.main import program
 
     made = get_completion_class(shell)
     if made is None:
