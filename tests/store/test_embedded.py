@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -227,6 +229,49 @@ async def test_any_folder_name_works(name: str, tmp_path: Path, monkeypatch: pyt
             assert other.embedded_pid() == store.embedded_pid()
         os.kill(store.embedded_pid() or 0, signal.SIGKILL)
         assert await store.call(ADD, "k", [1]) == 0
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path leaves room for a socket, however long pytest's own paths are."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+async def test_the_private_directory_of_a_socket_goes_with_the_server(
+    tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, first, second = tmp_path / ("long" * 40), short / "first", short / "second"
+    for place in (first, second):
+        place.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(first))
+    store = await Store.open(folder=folder)
+    keeper = keeper_pid(folder)
+    assert len(list(first.iterdir())) == 1
+    # Another keeper, in another environment, removes the directory of the first one's server too.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(second))
+    os.kill(keeper, signal.SIGKILL)
+    await asyncio.to_thread(wait_until, lambda: keeper_pid(folder) not in (0, keeper), "another keeper is there")
+    assert len(list(second.iterdir())) == 1
+    await store.close()
+    wait_until(lambda: not list(first.iterdir()) and not list(second.iterdir()), "both directories are gone")
+
+
+async def test_the_server_of_a_copied_folder_leaves_the_original_its_socket(
+    tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
+    original, copy = tmp_path / ("long" * 40), tmp_path / ("copy" * 40)
+    async with await Store.open(folder=original) as store:
+        shutil.copytree(original / "store", copy / "store", symlinks=True)
+        embedded = Embedded(copy)
+        await embedded.join(5)
+        await embedded._see_to_keeper()
+        await asyncio.to_thread(wait_until, lambda: len(list(short.iterdir())) == 2, "the copy has a server")
+        await embedded.leave()
+        await asyncio.to_thread(wait_until, lambda: len(list(short.iterdir())) == 1, "the server of the copy is gone")
+        async with await Store.open(folder=original) as again:
+            assert again.embedded_pid() == store.embedded_pid()
 
 
 async def test_a_relative_folder_survives_a_change_of_directory(

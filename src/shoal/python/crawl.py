@@ -16,7 +16,6 @@ import contextlib
 import difflib
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -38,6 +37,7 @@ from shoal.python.loop_thread import Background
 from shoal.settings import Settings, load
 from shoal.sinks.iterator import CHANNELS, Channel
 from shoal.spider import Spider, name_of, unique
+from shoal.store.embedded import remove_folder
 from shoal.worker.crawl_context import CALLER, lane_of
 from shoal.worker.spider_runner import Spiders, first_visits
 from shoal.worker.worker import Worker
@@ -104,7 +104,7 @@ class Crawling:
         finally:
             background.close()
             if self._temporary:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+                remove_folder(Path(self._temporary))
 
     def _start(self) -> None:
         if self._started:

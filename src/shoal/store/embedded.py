@@ -232,6 +232,22 @@ class Embedded:
             return 0.0, "", False
 
 
+def remove_folder(folder: Path) -> None:
+    """Delete a temporary store's folder as soon as its keeper has stopped the server and removed the socket."""
+    import shutil
+
+    give_up_mono = time.monotonic() + embedded_supervisor.STOP_SECONDS
+    with contextlib.suppress(OSError), (folder / "store/keeper.lock").open("rb") as lock:
+        while time.monotonic() < give_up_mono:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOOK_SECONDS)
+            else:
+                break
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def find_server(wanted: str = "") -> str:
     """The server program: the one asked for, else the bundled one, else one on PATH."""
     # Loads modules of compression; workers, which find their server running, do without.

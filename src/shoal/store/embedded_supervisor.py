@@ -28,7 +28,7 @@ from pathlib import Path
 # A server that lived this long was well; a shorter life makes the next start wait.
 _WELL_SECONDS = 10.0
 _SLOWEST_SECONDS = 10.0
-_STOP_SECONDS = 20.0
+STOP_SECONDS = 20.0
 _LOG_LIMIT = 1_000_000
 # Warnings every start prints; never the reason of its end.
 _USUAL = ("WARNING", "overcommit", "Transparent Huge", "oO0OoO0OoO0Oo", "version=", "User requested shutdown")
@@ -54,9 +54,11 @@ class Keeper:
             with self.guard:
                 self.stopping.set()
             self.stop()
-            serving.join(_STOP_SECONDS)
-            for name in ("server.failure", "socket"):
-                (self.folder / name).unlink(missing_ok=True)
+            serving.join(STOP_SECONDS)
+            (self.folder / "server.failure").unlink(missing_ok=True)
+            for path in {self.linked_socket(), self.socket_path}:
+                self.remove_socket(path)
+            (self.folder / "socket").unlink(missing_ok=True)
             # In this order: who gets clients.lock next must find keeper.lock free.
             os.close(lock_fd)
 
@@ -96,6 +98,8 @@ class Keeper:
         inside = self.socket_path.parent == self.folder
         if not inside:
             link = self.folder / "socket"
+            if (previous := self.linked_socket()) != self.socket_path:
+                self.remove_socket(previous)
             link.unlink(missing_ok=True)
             link.symlink_to(self.socket_path)
         options = {
@@ -133,15 +137,31 @@ class Keeper:
             child = self.child
         if child is not None:
             child.terminate()
-            threading.Timer(_STOP_SECONDS / 2, child.kill).start()
+            threading.Timer(STOP_SECONDS / 2, child.kill).start()
             return
         # A server of a keeper that was killed: it is no child of ours, so ask it by its socket.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(_STOP_SECONDS / 2)
-            link = self.folder / "socket"
-            asking.connect(str(link.readlink() if link.is_symlink() else link))
+            asking.settimeout(STOP_SECONDS / 2)
+            asking.connect(str(self.linked_socket()))
             asking.sendall(b"SHUTDOWN\r\n")
             asking.recv(1)
+
+    def linked_socket(self) -> Path:
+        """Where clients look for the server: a keeper in another environment may have chosen the place."""
+        link = self.folder / "socket"
+        return link.readlink() if link.is_symlink() else link
+
+    def remove_socket(self, path: Path) -> None:
+        """Remove a socket, and its private directory if it lies outside the folder.
+
+        The directory's name is derived from the folder's path. The link of a copied folder names the directory of
+        the original, which may have a running server.
+        """
+        if path.parent.name == self.socket_path.parent.name:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+                if path.parent != self.folder:
+                    path.parent.rmdir()
 
     def forgive(self, child: subprocess.Popen[bytes]) -> None:
         """Forget why the last server ended once this one has lived for a while."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +31,7 @@ def command() -> int:
     from shoal.model.crawl import Limits
     from shoal.model.crawl_spec import Policy
     from shoal.sinks import check_output
+    from shoal.store.embedded import remove_folder
 
     results = _results()
     sites = Sites()
@@ -62,7 +60,7 @@ def command() -> int:
                 return code
         return _show(sites, results)
     finally:
-        _remove(store)
+        remove_folder(Path(store))
 
 
 def _show(sites: Sites, results: tuple[Path, Path]) -> int:
@@ -92,18 +90,3 @@ def _results() -> tuple[Path, Path]:
             f"The folder {folder} cannot be written here ({error.strerror}); run the demo in another folder."
         ) from None
     return paths
-
-
-def _remove(store: str) -> None:
-    """The store stops when nobody uses it any more; its folder goes only then."""
-    lock = Path(store) / "store" / "server.lock"
-    for _ in range(500):
-        try:
-            with lock.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            time.sleep(0.01)
-        except OSError:
-            break
-    shutil.rmtree(store, ignore_errors=True)
