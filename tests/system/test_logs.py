@@ -90,6 +90,23 @@ def test_a_service_writes_json_where_nobody_looks_and_text_when_asked(kind: str,
     assert plain.end(signal.SIGTERM).err.startswith(BEGINS[kind])
 
 
+STOPPED_AT_ONCE = """
+import asyncio, os, signal, sys
+from shoal.api import run
+from shoal.settings import load
+def tell(text, /, *, event, **facts):
+    print(event, flush=True)
+    if event == "serve.begin":
+        os.kill(os.getpid(), signal.SIGTERM)
+asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, tell=tell))
+"""
+
+
+def test_a_server_may_be_stopped_as_soon_as_it_reports_that_it_serves(store: Server, shell: Shell) -> None:
+    ran = shell.start(store.url, program=("-c", STOPPED_AT_ONCE)).end()
+    assert (ran.code, ran.out.split()) == (0, ["serve.begin", "serve.open", "serve.end"]), ran.err
+
+
 @pytest.mark.parametrize("kind", BEGINS)
 @pytest.mark.parametrize("chosen", ["", "json"])
 def test_a_service_writes_text_on_a_terminal_unless_the_variable_says_otherwise(

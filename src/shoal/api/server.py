@@ -36,7 +36,12 @@ class _Uvicorn(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's own, but without raising the signal again at the end: that it came is no failure."""
+        """Leave the signals to `stopped_by_signals`, which covers more than `serve`."""
+        yield
+
+    @contextlib.contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
+        """Handle SIGINT and SIGTERM, also before `serve`. Unlike uvicorn, do not raise the signal again at the end."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -70,14 +75,17 @@ async def run(settings: Settings, *, tell: Tell) -> None:
             )  # fmt: skip
             server.tender = Tender(frontier, settings, tell=tell)
             tending = asyncio.create_task(server.tender.run())
+            uvicorn_server = _Uvicorn(config, server.stopping)
             try:
                 host, port = door.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
                 store, url = frontier.shards.store.shown, f"http://{shown}:{port}"
-                tell(f"Serving {store} at {url}. Ctrl-C ends it.", event="serve.begin", store=store, url=url)
-                if not tokens:
-                    tell("There are no tokens: whoever uses this machine may do everything.", event="serve.open")
-                await _Uvicorn(config, server.stopping).serve(sockets=[door])
+                # A supervisor that reads the first line may stop the server at once: handle signals before it.
+                with uvicorn_server.stopped_by_signals():
+                    tell(f"Serving {store} at {url}. Ctrl-C ends it.", event="serve.begin", store=store, url=url)
+                    if not tokens:
+                        tell("There are no tokens: whoever uses this machine may do everything.", event="serve.open")
+                    await uvicorn_server.serve(sockets=[door])
                 tell("The server has ended.", event="serve.end")
             finally:
                 tending.cancel()
