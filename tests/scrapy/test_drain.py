@@ -11,7 +11,7 @@ import pytest
 import scrapy
 
 from shoal.errors import InvalidInput
-from shoal.scrapy.drain import read_request
+from shoal.scrapy.import_scrapy_redis import read_request
 from tests.scrapy.processes import needs_scrapy_redis, project
 from tests.servers import server
 from tests.site.site import serving

@@ -11,9 +11,9 @@ from scrapy.settings import Settings
 
 import shoal.scrapy
 from shoal.errors import SettingsError
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.arguments import digest, of_command_line
-from shoal.scrapy.crawl import name_of
+from shoal.scrapy.crawl_join import name_of
 from shoal.store.address import parse_address
 from tests.scrapy.processes import needs_scrapy_redis
 
@@ -43,17 +43,17 @@ def test_every_setting_that_scrapy_redis_reads_is_in_the_table(source: dict[str,
         read |= set(re.findall(r'["\'](?:\w+)["\']: ["\'](SCHEDULER_\w+|DUPEFILTER_\w+)["\']', text))
         read |= set(re.findall(r'["\'](REDIS_[A-Z_]+)["\']\]? ?[:=] ["\']\w+["\']', text))
     assert read, "the pattern finds nothing any more"
-    assert read <= names.NAMES.keys()
+    assert read <= scrapy_redis_settings.NAMES.keys()
     # And what its documentation names besides.
     documented = {"REDIS_START_URLS_BATCH_SIZE", "SCHEDULER_DUPEFILTER_KEY"}
-    assert names.NAMES.keys() - read <= documented | _SCRAPYS
+    assert scrapy_redis_settings.NAMES.keys() - read <= documented | _SCRAPYS
 
 
 def test_defaults_are_scrapy_redis_own(source: dict[str, str]) -> None:
     namespace: dict[str, Any] = {}
     text = source["defaults"].replace("import redis", "").replace("redis.StrictRedis", "None")
     exec(text, namespace)  # noqa: S102 - scrapy-redis' own constants
-    for name, (default, _) in names.NAMES.items():
+    for name, (default, _) in scrapy_redis_settings.NAMES.items():
         theirs = namespace.get(_DEFAULTS.get(name, name))
         if name not in ("REDIS_PARAMS",):
             assert default == theirs or (not default and not theirs), name
@@ -61,7 +61,7 @@ def test_defaults_are_scrapy_redis_own(source: dict[str, str]) -> None:
 
 def test_the_guide_has_every_setting() -> None:
     guide = (ROOT / "docs" / "guides" / "scrapy.md").read_text()
-    for name in names.NAMES:
+    for name in scrapy_redis_settings.NAMES:
         assert f"`{name}`" in guide, name
 
 
@@ -85,7 +85,7 @@ _STORES: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize(("settings", "url"), _STORES)
 def test_the_store_is_found_by_scrapy_redis_precedence(settings: dict[str, Any], url: str | None) -> None:
-    found = names.store_url(Settings(settings), reads_start_urls=False)
+    found = scrapy_redis_settings.store_url(Settings(settings), reads_start_urls=False)
     assert found == url
     if found is not None:
         parse_address(found)
@@ -104,7 +104,7 @@ def test_scrapy_redis_own_code_finds_the_same_store(settings: dict[str, Any]) ->
         defaults = {"host": "localhost", "port": 6379, "db": 0, "username": None, "password": None}
         return tuple(told.get(name) or default for name, default in defaults.items())
 
-    ours = names.store_url(Settings(settings), reads_start_urls=True)
+    ours = scrapy_redis_settings.store_url(Settings(settings), reads_start_urls=True)
     assert ours is not None
     assert where(Redis.from_url(ours)) == where(get_redis_from_settings(Settings(settings)))
 
@@ -135,7 +135,7 @@ def test_spiders_go_before_settings_and_settings_before_defaults_as_in_scrapy_re
 
 
 def test_a_spider_that_reads_start_urls_means_localhost_when_nothing_is_named() -> None:
-    assert names.store_url(Settings(), reads_start_urls=True) == "redis://localhost:6379/0"
+    assert scrapy_redis_settings.store_url(Settings(), reads_start_urls=True) == "redis://localhost:6379/0"
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ def test_a_spider_that_reads_start_urls_means_localhost_when_nothing_is_named() 
     ],
 )
 def test_queue_classes_are_orders(name: str, expected: tuple[str, bool]) -> None:
-    assert names.order(Settings({"SCHEDULER_QUEUE_CLASS": name})) == expected
+    assert scrapy_redis_settings.order(Settings({"SCHEDULER_QUEUE_CLASS": name})) == expected
 
 
 def test_another_queue_class_is_refused_with_what_there_is() -> None:
     with pytest.raises(SettingsError, match=r"'my\.Queue': the frontier has the orders of FifoQueue"):
-        names.order(Settings({"SCHEDULER_QUEUE_CLASS": "my.Queue"}))
+        scrapy_redis_settings.order(Settings({"SCHEDULER_QUEUE_CLASS": "my.Queue"}))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_another_queue_class_is_refused_with_what_there_is() -> None:
 )
 def test_delay_and_places_come_from_scrapys_settings(settings: dict[str, Any], expected: tuple[float, int]) -> None:
     spider: Any = _Spider()
-    limits = names.limits(Settings(settings), spider, tag="scrapy:x")
+    limits = scrapy_redis_settings.limits(Settings(settings), spider, tag="scrapy:x")
     assert (limits.delay_seconds, limits.places) == expected
     limits.check()
 

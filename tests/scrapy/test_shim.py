@@ -88,7 +88,7 @@ def test_imports_from_scrapy_redis_are_served_by_shoal() -> None:
 
 
 def test_what_can_unpickle_is_loaded_only_where_a_drain_is_asked_for() -> None:
-    program = "import sys, shoal.scrapy; print('shoal.scrapy.drain' in sys.modules)"
+    program = "import sys, shoal.scrapy; print('shoal.scrapy.import_scrapy_redis' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     run = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False

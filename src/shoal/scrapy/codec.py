@@ -23,7 +23,7 @@ from scrapy import Request, Spider
 from scrapy.http.request import NO_CALLBACK
 
 from shoal.errors import InvalidVisit, StoreCorrupt
-from shoal.scrapy.place import SLOT
+from shoal.scrapy.leased_slot import SLOT
 
 _OF_ONE_DOWNLOAD = frozenset(("download_latency", "autothrottle_dont_adjust_delay"))
 _PLAIN = (str, bytes, bool, float, type(None))

@@ -12,7 +12,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from shoal.errors import SettingsError
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.session import settings_of
 from shoal.settings import masked
 
@@ -25,13 +25,16 @@ _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": 
 def server_of(crawler: Crawler) -> Any:
     """A client of the store that this crawler is on, whose spider reads start URLs there."""
     # Not the crawler's session: that is for a spider that is made already, and this may be while it is made.
-    url = settings_of(crawler).store.url or names.store_url(crawler.settings, reads_start_urls=True)
+    url = settings_of(crawler).store.url or scrapy_redis_settings.store_url(crawler.settings, reads_start_urls=True)
     return _client(crawler.settings, url or "")
 
 
 def get_redis_from_settings(settings: BaseSettings) -> Any:
     """A client of the server that a project's settings name."""
-    return _client(settings, settings.get("SHOAL_STORE_URL") or names.store_url(settings, reads_start_urls=True) or "")
+    return _client(
+        settings,
+        settings.get("SHOAL_STORE_URL") or scrapy_redis_settings.store_url(settings, reads_start_urls=True) or "",
+    )
 
 
 def get_redis(**params: Any) -> Any:
@@ -63,8 +66,12 @@ def _client(settings: BaseSettings, url: str) -> Any:
             "client of the package redis yourself, such as redis.cluster.RedisCluster."
         )
     secure = _SCHEMES[scheme] == "rediss"
-    given = {**PARAMS, "encoding": str(names.value(settings, "REDIS_ENCODING")), **settings.getdict("REDIS_PARAMS")}
-    if names.value(settings, "REDIS_DECODE_RESPONSES"):
+    given = {
+        **PARAMS,
+        "encoding": str(scrapy_redis_settings.value(settings, "REDIS_ENCODING")),
+        **settings.getdict("REDIS_PARAMS"),
+    }
+    if scrapy_redis_settings.value(settings, "REDIS_DECODE_RESPONSES"):
         given["decode_responses"] = settings.getbool("REDIS_DECODE_RESPONSES")
     kept = {
         name: value for name, value in given.items()

@@ -15,8 +15,8 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from shoal.scrapy import names
-from shoal.scrapy.identity import is_default
+from shoal.scrapy import scrapy_redis_settings
+from shoal.scrapy.request_identity import is_default
 
 log = logging.getLogger("shoal.scrapy")
 
@@ -68,7 +68,7 @@ class Judge(NamedTuple):
 
 def judge(crawler: Crawler) -> Judge:
     own = None if is_default(crawler.request_fingerprinter) else crawler.request_fingerprinter.fingerprint
-    if names.filtered_by_frontier(crawler.settings):
+    if scrapy_redis_settings.filtered_by_frontier(crawler.settings):
         return Judge(DupeFilter(crawler), own, asked=False)
     kind: Any = load_object(crawler.settings["DUPEFILTER_CLASS"])
     root = next((one for one in _roots(kind) if issubclass(kind, one)), None)

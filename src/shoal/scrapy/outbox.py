@@ -16,7 +16,7 @@ from scrapy import Request
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError
 from shoal.frontier import Done, Frontier
 from shoal.model.visit import Outcome, Visit
-from shoal.scrapy.place import Place
+from shoal.scrapy.leased_slot import Place
 
 log = logging.getLogger("shoal.scrapy")
 # Waiting this long puts what a few pages yield into one call.

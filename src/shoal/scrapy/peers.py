@@ -14,8 +14,8 @@ from typing import Any
 
 from shoal.frontier import Frontier, mono
 from shoal.frontier.workers import Worker
-from shoal.scrapy import guests
-from shoal.scrapy.crawl import tag_of
+from shoal.scrapy import unscheduled
+from shoal.scrapy.crawl_join import tag_of
 
 _KIND = "scrapy"
 
@@ -30,7 +30,7 @@ class Peers:
         self._info: dict[str, Any] = {
             "kind": _KIND, "name": name, "since": since, "pid": os.getpid(), "machine": platform.node(),
             "boot": _boot(), "started": _started(os.getpid()), "owns": False, "version": _version(),
-            "spiders": [tag_of(name), guests.tag_of(frontier.worker)],
+            "spiders": [tag_of(name), unscheduled.tag_of(frontier.worker)],
         }  # fmt: skip
 
     async def beat(self) -> list[Worker]:
@@ -50,7 +50,7 @@ class Peers:
             if self._died(worker):
                 if worker.name not in self._reaped:
                     await self._frontier.reap(worker.name)
-                    await guests.clear(self._frontier, worker.name)
+                    await unscheduled.clear(self._frontier, worker.name)
                     self._reaped.add(worker.name)
             elif worker.info.get("name") == self._info["name"]:
                 others.append(worker)

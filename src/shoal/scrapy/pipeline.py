@@ -11,7 +11,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from shoal.frontier import Frontier
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.session import Session
 
 
@@ -25,7 +25,7 @@ class RedisPipeline:
         # By signals: coroutines as open_spider and close_spider are newer than the oldest Scrapy that is supported.
         crawler.signals.connect(self._opened, signal=signals.spider_opened)
         crawler.signals.connect(self._closed, signal=signals.spider_closed)
-        self.key = str(names.value(crawler.settings, "REDIS_ITEMS_KEY"))
+        self.key = str(scrapy_redis_settings.value(crawler.settings, "REDIS_ITEMS_KEY"))
         path = crawler.settings.get("REDIS_ITEMS_SERIALIZER")
         self.serialize: Callable[[Any], str | bytes] = load_object(path) if path else ScrapyJSONEncoder().encode
 

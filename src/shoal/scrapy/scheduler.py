@@ -30,24 +30,24 @@ from shoal.frontier import Frontier, mono
 from shoal.leases.renewer import LeaseKeeper
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
-from shoal.scrapy import arguments, crawl, names
+from shoal.scrapy import arguments, crawl_join, scrapy_redis_settings
 from shoal.scrapy.commands import is_looking
 from shoal.scrapy.cookies import Cookies
+from shoal.scrapy.download_slots import Slots
 from shoal.scrapy.dupefilter import judge
-from shoal.scrapy.feed import Feed
-from shoal.scrapy.guests import Guests
-from shoal.scrapy.identity import Identity
-from shoal.scrapy.ignored import Ignored
+from shoal.scrapy.error_responses import Ignored
+from shoal.scrapy.lease_feed import Feed
+from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
-from shoal.scrapy.place import SLOT, SLOT_SETTINGS
+from shoal.scrapy.request_identity import Identity
 from shoal.scrapy.robots import Robots
 from shoal.scrapy.session import Session
-from shoal.scrapy.slots import Slots
-from shoal.scrapy.starts import Starts
+from shoal.scrapy.start_urls import Starts
+from shoal.scrapy.unscheduled import Guests
 
 if TYPE_CHECKING:
-    from shoal.scrapy.drain import Drain
+    from shoal.scrapy.import_scrapy_redis import Drain
 
 log = logging.getLogger("shoal.scrapy")
 # How soon after it ran out of work a process looks whether the crawl is finished, and how seldom it looks at last.
@@ -66,7 +66,7 @@ class Scheduler(BaseScheduler):
     crawl_id: str
 
     def __init__(self, crawler: Crawler) -> None:
-        self._began_mono = crawl.run_began_mono()
+        self._began_mono = crawl_join.run_began_mono()
         self._crawler = crawler
         self._settings = crawler.settings
         self._session = Session.of(crawler)
@@ -107,14 +107,14 @@ class Scheduler(BaseScheduler):
     async def _begin(self, spider: Spider) -> None:
         settings, frontier = self._settings, self.frontier
         self._spider = spider
-        for name in names.unused(settings):
-            log.info("%s is set and does nothing here: %s.", name, names.NAMES[name].here)
+        for name in scrapy_redis_settings.unused(settings):
+            log.info("%s is set and does nothing here: %s.", name, scrapy_redis_settings.NAMES[name].here)
         seconds, microseconds = await frontier.shards.store.command("TIME")
-        name = crawl.name_of(spider, settings, arguments.given(self._crawler))
+        name = crawl_join.name_of(spider, settings, arguments.given(self._crawler))
         self._peers = Peers(frontier, name, int(seconds) + int(microseconds) / 1e6)
         since, first = await self._peers.oldest()
-        joined = await crawl.join(
-            frontier, name, names.limits(settings, spider, tag=crawl.tag_of(name)),
+        joined = await crawl_join.join(
+            frontier, name, scrapy_redis_settings.limits(settings, spider, tag=crawl_join.tag_of(name)),
             flush=settings.getbool("SCHEDULER_FLUSH_ON_START"), since=since, first=first, began_mono=self._began_mono,
         )  # fmt: skip
         self.crawl_id = joined.id
@@ -123,7 +123,7 @@ class Scheduler(BaseScheduler):
         if counts.open:
             log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
         self._identity = Identity(spider, self._judge.fingerprint, Cookies(self._crawler))
-        self._identity.flat = names.order(settings).flat
+        self._identity.flat = scrapy_redis_settings.order(settings).flat
         self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
         self._keeper = LeaseKeeper(
             self._session.settings, frontier.worker, partial(log.error, "Leases cannot be renewed: %s")
@@ -131,11 +131,11 @@ class Scheduler(BaseScheduler):
         self._keeper.start()
         robots = Robots.take_over(frontier, self._crawler)
         self._guests = Guests(frontier, joined.limits)
-        self._slots = Slots(frontier, joined.id, names.slots(settings, spider))
+        self._slots = Slots(frontier, joined.id, scrapy_redis_settings.slots(settings, spider))
         await self._slots.open()
         self._feed = Feed(
-            frontier, crawl.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests, self._slots,
-            self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots), wake=self.wake,
+            frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests,
+            self._slots, self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots), wake=self.wake,
         )  # fmt: skip
         self._watch_engine()
         opened = self.df.open() if self._judge.asked else None
@@ -145,7 +145,7 @@ class Scheduler(BaseScheduler):
         work = [self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._look()]
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
-            from shoal.scrapy.drain import Drain
+            from shoal.scrapy.import_scrapy_redis import Drain
 
             self._drain = Drain(spider, settings, frontier, self._outbox, self.push)
             await self._drain.open()
@@ -316,7 +316,7 @@ class Scheduler(BaseScheduler):
 
     async def _reopen(self) -> bool:
         """The crawl was finished by another process while this one had more to add."""
-        if await crawl.reopen(self.frontier, self.crawl_id):
+        if await crawl_join.reopen(self.frontier, self.crawl_id):
             return True
         self._ended = True
         return False

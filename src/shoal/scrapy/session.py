@@ -11,7 +11,7 @@ from scrapy.crawler import Crawler
 
 from shoal.errors import SettingsError
 from shoal.frontier import Frontier
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.settings import Settings, load
 
 try:
@@ -81,7 +81,7 @@ def settings_of(crawler: Crawler) -> Settings:
     if "store.url" not in flags:
         spider = crawler.spider or crawler.spidercls
         reads = getattr(spider, "redis_key", None) is not None and not settings.store.url
-        url = names.store_url(crawler.settings, reads_start_urls=reads)
+        url = scrapy_redis_settings.store_url(crawler.settings, reads_start_urls=reads)
         if url is not None:
             settings = load(flags={**flags, "store.url": url}).settings
     return settings

@@ -12,9 +12,9 @@ from scrapy.crawler import Crawler
 from scrapy.spiders import CrawlSpider, Spider
 
 from shoal.errors import SettingsError
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.connection import server_of
-from shoal.scrapy.starts import batch_size
+from shoal.scrapy.start_urls import batch_size
 
 _REQUEST = ("method", "headers", "cookies", "body", "meta", "priority", "dont_filter", "cb_kwargs", "encoding", "flags")
 
@@ -51,14 +51,14 @@ class RedisMixin:
         if crawler is None:
             raise ValueError("crawler is required")
         if self.redis_key is None:
-            self.redis_key = str(names.value(crawler.settings, "REDIS_START_URLS_KEY"))
+            self.redis_key = str(scrapy_redis_settings.value(crawler.settings, "REDIS_START_URLS_KEY"))
         if isinstance(self.redis_key, str):
             self.redis_key = self.redis_key % {"name": self.name, "spider": self.name}
         if not self.redis_key or (isinstance(self.redis_key, str) and not self.redis_key.strip()):
             raise ValueError("redis_key must not be empty")
         self.redis_batch_size = batch_size(self, crawler)
         if self.redis_encoding is None:
-            self.redis_encoding = str(names.value(crawler.settings, "REDIS_ENCODING"))
+            self.redis_encoding = str(scrapy_redis_settings.value(crawler.settings, "REDIS_ENCODING"))
         self.logger.info(
             "Reading start URLs from redis key %r (batch size: %s, encoding: %s)",
             self.redis_key, self.redis_batch_size, self.redis_encoding,

@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
 from shoal.errors import ShoalError
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.session import Session
 
 log = logging.getLogger("shoal.scrapy")
@@ -85,7 +85,10 @@ class RedisStatsCollector(StatsCollector):
         frontier = await session.join()
         try:
             spider: Any = self._crawler.spider or self._crawler.spidercls
-            key = str(names.value(self._crawler.settings, "STATS_KEY")) % {"spider": spider.name, "name": spider.name}
+            key = str(scrapy_redis_settings.value(self._crawler.settings, "STATS_KEY")) % {
+                "spider": spider.name,
+                "name": spider.name,
+            }
             changed = {name: value for name, value in self._stats.items() if self._sent.get(name) != value}
             calls = [self._call(key, name, value) for name, value in changed.items()]
             await asyncio.gather(*(frontier.shards.store.command(*call, key=key) for call in calls))

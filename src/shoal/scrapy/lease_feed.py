@@ -20,13 +20,13 @@ from shoal.frontier import Frontier, mono
 from shoal.leases.renewer import LeaseKeeper
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
-from shoal.scrapy.guests import Guests, is_guest
-from shoal.scrapy.identity import Identity
+from shoal.scrapy.download_slots import Slots
+from shoal.scrapy.leased_slot import SLOT, Place
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
-from shoal.scrapy.place import SLOT, Place
+from shoal.scrapy.request_identity import Identity
 from shoal.scrapy.robots import Robots
-from shoal.scrapy.slots import Slots
 from shoal.scrapy.transfers import Transfers
+from shoal.scrapy.unscheduled import Guests, is_guest
 from shoal.urls.canonical import canonical
 
 log = logging.getLogger("shoal.scrapy")

@@ -19,7 +19,7 @@ from scrapy.exceptions import DontCloseSpider
 
 from shoal.errors import SettingsError, ShoalError, StoreCorrupt
 from shoal.frontier import Frontier
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.outbox import Outbox
 
 log = logging.getLogger("shoal.scrapy")
@@ -93,12 +93,14 @@ class Starts:
         self._keys = [str(key) % {"name": spider.name, "spider": spider.name} for key in named]
         self._batch = batch_size(spider, crawler)
         as_set, as_zset = (
-            settings.getbool(name, bool(names.NAMES[name].default))
+            settings.getbool(name, bool(scrapy_redis_settings.NAMES[name].default))
             for name in ("REDIS_START_URLS_AS_SET", "REDIS_START_URLS_AS_ZSET")
         )
         self._kind = "set" if as_set else "zset" if as_zset else "list"
         idle = getattr(spider, "max_idle_time", None)
-        self._most_idle = int(names.value(settings, "MAX_IDLE_TIME_BEFORE_CLOSE") if idle is None else idle)
+        self._most_idle = int(
+            scrapy_redis_settings.value(settings, "MAX_IDLE_TIME_BEFORE_CLOSE") if idle is None else idle
+        )
         self._last = time.monotonic()
         self.busy = False
 
@@ -138,7 +140,7 @@ class Starts:
                 log.error("Start URLs cannot be read: %s", error)
                 await asyncio.sleep(_AGAIN_SECONDS)
             if not taken:
-                await asyncio.sleep(names.SLOW_TO_NOTICE_SECONDS)
+                await asyncio.sleep(scrapy_redis_settings.SLOW_TO_NOTICE_SECONDS)
 
     async def _take(self, key: str) -> int:
         claim = f"{key}:shoal" if "{" in key else f"{{{key}}}:shoal"
@@ -209,7 +211,7 @@ def _has_own_start(kind: type) -> bool:
 def batch_size(spider: Any, crawler: Crawler) -> int:
     size = getattr(spider, "redis_batch_size", None)
     if size is None:
-        size = crawler.settings.get("REDIS_START_URLS_BATCH_SIZE") or names.value(
+        size = crawler.settings.get("REDIS_START_URLS_BATCH_SIZE") or scrapy_redis_settings.value(
             crawler.settings, "CONCURRENT_REQUESTS"
         )
     try:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from shoal.frontier import Frontier
 from shoal.model.lease import Lease
-from shoal.scrapy.names import Slot
+from shoal.scrapy.scrapy_redis_settings import Slot
 
 log = logging.getLogger("shoal.scrapy")
 # Among the crawl's totals, so that any of its processes can take it back.

@@ -22,7 +22,7 @@ from scrapy.settings import BaseSettings
 from shoal.errors import CrawlEnded, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, Limits, State
-from shoal.scrapy import names
+from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.arguments import digest
 
 log = logging.getLogger("shoal.scrapy")
@@ -40,7 +40,7 @@ def name_of(spider: Spider, settings: BaseSettings, given: dict[str, Any]) -> st
     Processes with other arguments (-a channel_id=2) are another crawl: their callbacks would do something else. Their
     values do not show, as one may be a password.
     """
-    name = names.crawl_name(settings, spider.name)
+    name = scrapy_redis_settings.crawl_name(settings, spider.name)
     if name is None:
         name = ".".join([spider.name, *sorted(given)]) + (f"-{digest(given)}" if given else "")
     safe = re.sub(r"[^A-Za-z0-9._:-]", "-", name)

@@ -22,7 +22,7 @@ from w3lib.url import canonicalize_url
 
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
-from shoal.scrapy import codec, names
+from shoal.scrapy import codec, scrapy_redis_settings
 from shoal.scrapy.outbox import Outbox
 
 log = logging.getLogger("shoal.scrapy")
@@ -44,7 +44,7 @@ class Drain:
         self._outbox = outbox
         self._push = push
         self._queue, self._filter = (
-            str(names.value(settings, name)) % {"spider": spider.name, "name": spider.name}
+            str(scrapy_redis_settings.value(settings, name)) % {"spider": spider.name, "name": spider.name}
             for name in ("SCHEDULER_QUEUE_KEY", "SCHEDULER_DUPEFILTER_KEY")
         )
         self._seen: set[bytes] = set()
