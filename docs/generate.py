@@ -32,7 +32,8 @@ FOLDERS = {
 }
 # The folders whose code tells what happens.
 TELLING = ("cli", "operations", "listen", "api")
-SKIPPED = {"__pycache__", "build", "dist", "node_modules"}
+# `.git` is a file in a worktree, and a folder elsewhere.
+SKIPPED = {".git", "__pycache__", "build", "dist", "node_modules"}
 # The brackets keep each pattern from matching its own definition.
 STRAY = {
     "a path of one machine": re.compile(r"(?<![\w.*])/(?:wor[k]|roo[t]|home/[a-z]\w*)/"),
