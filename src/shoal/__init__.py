@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from shoal.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from shoal.client import AsyncClient, Client
     from shoal.frontier import Done, Frontier, Host

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from shoal.api.problem_details import Problem
 from shoal.api.routes import Route
+from shoal.version import __version__
 
 _REFUSALS = {
     "401": "A token is needed.", "403": "This token may not do that.", "404": "There is no such thing.",
@@ -62,7 +62,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Shoal", "version": version("shoal"), "description": _DESCRIPTION},
+        "info": {"title": "Shoal", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
         "components": {
             "schemas": components,

@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 
 from shoal.cli.ui.console import warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
+from shoal.version import __version__
 
 FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 # Of whatever stdout is.
@@ -82,9 +83,7 @@ class Program(click.Group):
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import version
-
-        click.echo(f"shoal {version('shoal')}")
+        click.echo(f"shoal {__version__}")
         ctx.exit()
 
 

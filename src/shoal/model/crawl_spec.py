@@ -8,8 +8,9 @@ import msgspec
 
 from shoal.errors import InvalidLimit
 from shoal.model.validation import WIDEST, number, whole
+from shoal.version import __version__
 
-DEFAULT_USER_AGENT = "Shoal/0.1"
+DEFAULT_USER_AGENT = "Shoal/" + __version__.rpartition(".")[0]
 LINK_KINDS = ("a", "area", "iframe", "frame", "next", "canonical", "alternate")
 # Parameters that name a visitor or a campaign, and never what is shown. A * at the end stands for any ending.
 DROPPED_PARAMETERS = (

@@ -13,8 +13,6 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
@@ -25,6 +23,7 @@ from shoal.leases.renewer import LeaseKeeper
 from shoal.model.lease import Lease
 from shoal.model.worker_report import Report
 from shoal.settings import Settings
+from shoal.version import __version__
 from shoal.worker.crash_marker import Blame
 from shoal.worker.crawl_context import Conducts
 from shoal.worker.delivery import Delivery
@@ -246,7 +245,7 @@ class Worker:
         then, pages = self._beat_before
         self._beat_before = (now, report.pages)
         return {
-            "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": _version(),
+            "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": __version__,
             "pages": report.pages, "pages_per_second": (report.pages - pages) / max(now - then, 0.1),
             "politeness_seconds": report.politeness_seconds, "sink_seconds": report.sink_seconds,
             "leases_lost": report.leases_lost, "paused": self._delivery.absent.crawls[:_MOST_NAMES],
@@ -293,11 +292,3 @@ class Worker:
 
     def _trouble(self, sentence: str) -> None:
         self.report.trouble = sentence
-
-
-@cache
-def _version() -> str:
-    try:
-        return version("shoal")
-    except PackageNotFoundError:
-        return "not installed"
