@@ -135,7 +135,8 @@ class Scheduler(BaseScheduler):
         await self._slots.open()
         self._feed = Feed(
             frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests,
-            self._slots, self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots), wake=self.wake,
+            self._slots, self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots),
+            wake=self.wake,
         )  # fmt: skip
         self._watch_engine()
         opened = self.df.open() if self._judge.asked else None
