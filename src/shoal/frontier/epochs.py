@@ -8,7 +8,7 @@ from shoal.errors import StoreError
 from shoal.frontier.keys import channel
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
-from shoal.store import Listener
+from shoal.store import Subscriber
 
 # A reading of the store's clock older than this is not compared any more: clocks drift.
 _READING_SECONDS = 60.0
@@ -21,7 +21,7 @@ class Watch:
         self._shards = shards
         self._channel = channel(shards.namespace, worker)
         self._readings: dict[int, tuple[int, float]] = {}
-        self._listener: Listener | None = None
+        self._listener: Subscriber | None = None
         self.epochs = 0
 
     def note(self, shard: int, now_ms: int, called_mono: float) -> None:

@@ -23,7 +23,7 @@ from shoal.errors import ShoalError, SinkRefused
 from shoal.listen.source import MOST, WAIT_SECONDS, Message, dead_letter, names_of, trouble
 from shoal.sinks.streams.redis import meaning, server_of
 from shoal.sinks.streams.stream import Address
-from shoal.store.connection import Link, LinkLost, ReplyError, dial, pack
+from shoal.store.connection import Connection, ConnectionLost, ReplyError, dial, pack
 
 # A bridge that is silent for so long is dead. One that only slept has its messages handled twice, which is no harm.
 DEAD_MS = 5000
@@ -42,7 +42,7 @@ class _Redis:
         self._address = address
         self._name, self._names = address.name, names_of(address)
         self._me = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._link: Link | None = None
+        self._link: Connection | None = None
         self._beating: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -76,12 +76,12 @@ class _Redis:
         """The replies; an error among them is raised."""
         try:
             if self._link is None:
-                raise LinkLost("no connection: it was closed here")
+                raise ConnectionLost("no connection: it was closed here")
             replies = await self._link.send(b"".join(pack(command) for command in commands), len(commands))
             for reply in replies:
                 if isinstance(reply, ReplyError):
                     raise reply
-        except (LinkLost, ReplyError) as error:
+        except (ConnectionLost, ReplyError) as error:
             raise self._meaning(error) from error
         return replies
 
@@ -95,7 +95,7 @@ class _Redis:
             with contextlib.suppress(Exception):  # whoever takes next says what is wrong
                 await self._alive()
 
-    async def _prepare(self, link: Link) -> None: ...
+    async def _prepare(self, link: Connection) -> None: ...
 
     async def _alive(self) -> None: ...
 
@@ -137,7 +137,7 @@ class RedisStreamSource(_Redis):
         self._group = address.options.get("group") or "shoal"
         self._held: list[bytes] = []
 
-    async def _prepare(self, link: Link) -> None:
+    async def _prepare(self, link: Connection) -> None:
         try:
             # From the beginning: requests that came before the first bridge count too.
             await link.ask("XGROUP", "CREATE", self._name, self._group, "0", "MKSTREAM")

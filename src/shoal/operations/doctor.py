@@ -24,7 +24,7 @@ from shoal.frontier.shards import DEFAULT_SHARDS
 from shoal.settings import Settings
 from shoal.store import Store
 from shoal.store.embedded import check_server, find_server
-from shoal.store.server_info import Facts, check, parse_facts
+from shoal.store.server_info import ServerInfo, check, parse_facts
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 # Somebody waits for the answer: a store that is away for longer is away.
@@ -91,9 +91,9 @@ async def _examine(store: Store, namespace: str) -> list[Finding]:
     return list(dict.fromkeys(found))
 
 
-async def _servers(store: Store, keys: list[str]) -> list[tuple[Facts, bytes]]:
+async def _servers(store: Store, keys: list[str]) -> list[tuple[ServerInfo, bytes]]:
     """Every server that holds one of the keys, with what INFO says."""
-    found: dict[str, tuple[Facts, bytes]] = {}
+    found: dict[str, tuple[ServerInfo, bytes]] = {}
     for key in keys:
         if store.run_id(key) in found:
             continue
@@ -108,7 +108,7 @@ async def _servers(store: Store, keys: list[str]) -> list[tuple[Facts, bytes]]:
     return list(found.values())
 
 
-def _persistence(facts: Facts, where: str) -> Finding:
+def _persistence(facts: ServerInfo, where: str) -> Finding:
     for warning in check(facts, where):
         return Finding("persistence", WARN, warning)
     if facts.appendfsync is None:
@@ -123,14 +123,14 @@ def _persistence(facts: Facts, where: str) -> Finding:
     )  # fmt: skip
 
 
-def _eviction(facts: Facts) -> Finding:
+def _eviction(facts: ServerInfo) -> Finding:
     # Any other policy was refused when the store was opened.
     if facts.maxmemory_policy:
         return Finding("eviction", OK, f"maxmemory-policy {facts.maxmemory_policy}")
     return Finding("eviction", WARN, "the server does not tell; see that its maxmemory-policy is noeviction.")
 
 
-def _memory(facts: Facts, info: bytes) -> Finding:
+def _memory(facts: ServerInfo, info: bytes) -> Finding:
     fields = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
     used = int(fields.get("used_memory", 0))
     most = facts.maxmemory or int(fields.get("total_system_memory", 0))

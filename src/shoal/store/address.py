@@ -55,7 +55,7 @@ class Credentials(msgspec.Struct, frozen=True):
         return ("AUTH", self.username, self.password) if self.username else ("AUTH", self.password)
 
 
-class Address(msgspec.Struct, frozen=True):
+class StoreAddress(msgspec.Struct, frozen=True):
     """A parsed store URL. `shown` is the URL with every password masked: the only form to print."""
 
     kind: str
@@ -67,12 +67,12 @@ class Address(msgspec.Struct, frozen=True):
     db: int = 0
     tls: ssl.SSLContext | None = None
 
-    def at(self, endpoint: Endpoint) -> Address:
+    def at(self, endpoint: Endpoint) -> StoreAddress:
         """The same access rights on another endpoint (a cluster node, the primary a sentinel named)."""
         return msgspec.structs.replace(self, endpoints=(endpoint,))
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> StoreAddress:
     """Parse a store URL; SettingsError says what is wrong with it, without its passwords."""
     scheme, _, rest = url.partition("://")
     shown = masked(url)
@@ -121,7 +121,7 @@ def parse_address(url: str) -> Address:
         )
     if tls_options and not encrypted:
         raise SettingsError(f"The store URL {shown!r} sets {min(tls_options)} without TLS; write the scheme as rediss.")
-    return Address(
+    return StoreAddress(
         kind=kind,
         shown=shown,
         endpoints=endpoints,

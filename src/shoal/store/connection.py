@@ -19,8 +19,8 @@ from typing import Any, cast
 
 import hiredis
 
-from shoal.store.address import Address
-from shoal.store.server_info import Facts, parse_facts
+from shoal.store.address import StoreAddress
+from shoal.store.server_info import ServerInfo, parse_facts
 
 # hiredis types the command as a tuple of one.
 pack: Callable[[tuple[bytes | str | int | float, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -33,7 +33,7 @@ _LOOK = pack(("CONFIG", "GET", "appendfsync", "min-replicas-to-write", "save")) 
 Push = Callable[[Any], None]
 
 
-class LinkLost(Exception):
+class ConnectionLost(Exception):
     """The connection is gone or silent; whether the server ran the last commands is unknown."""
 
 
@@ -51,15 +51,15 @@ class _Batch:
         self.sent_mono = sent_mono
 
 
-class Link(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """A connection in use. `facts` is what the server said of itself when the connection was made."""
 
-    facts: Facts
+    facts: ServerInfo
 
     def __init__(self, where: str, *, answer_seconds: float = ANSWER_SECONDS, push: Push | None = None) -> None:
         self.where = where
         self.known: set[str] = set()  # scripts this server has surely cached since the link began
-        self.lost: LinkLost | None = None
+        self.lost: ConnectionLost | None = None
         self.heard_mono = 0.0
         self.facts_mono = 0.0
         self.on_lost: Callable[[], None] | None = None
@@ -77,7 +77,7 @@ class Link(asyncio.Protocol):
         """Write `count` packed commands; the future gives their replies, errors among them as values."""
         whole: asyncio.Future[list[Any]] = self._loop.create_future()
         if self.lost is not None or self._transport is None:
-            whole.set_exception(self.lost or LinkLost(f"{self.where} is not connected"))
+            whole.set_exception(self.lost or ConnectionLost(f"{self.where} is not connected"))
             return whole
         now_mono = self._loop.time()
         self._batches.append(_Batch(count, whole, now_mono))
@@ -160,7 +160,7 @@ class Link(asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         if self.lost is not None:
             return
-        self.lost = LinkLost(f"{self.where}: {reason}")
+        self.lost = ConnectionLost(f"{self.where}: {reason}")
         if self._watchdog is not None:
             self._watchdog.cancel()
         if self._transport is not None:
@@ -174,7 +174,7 @@ class Link(asyncio.Protocol):
             self.on_lost()
 
 
-async def dial(address: Address, *, sentinel: bool = False, answer_seconds: float = ANSWER_SECONDS) -> Link:
+async def dial(address: StoreAddress, *, sentinel: bool = False, answer_seconds: float = ANSWER_SECONDS) -> Connection:
     """Connect to the address's only endpoint, log in and read the server's facts.
 
     Raises LinkLost when there is no connection, ReplyError when the server refuses one of the first
@@ -182,7 +182,7 @@ async def dial(address: Address, *, sentinel: bool = False, answer_seconds: floa
     """
     endpoint = address.endpoints[0]
     loop = asyncio.get_running_loop()
-    link = Link(str(endpoint), answer_seconds=answer_seconds)
+    link = Connection(str(endpoint), answer_seconds=answer_seconds)
     waiting_for = "connection"
     try:
         async with asyncio.timeout(answer_seconds):
@@ -198,17 +198,17 @@ async def dial(address: Address, *, sentinel: bool = False, answer_seconds: floa
         raise
     except TimeoutError:
         link.close()
-        raise LinkLost(f"{endpoint}: no {waiting_for} within {answer_seconds:g} s") from None
+        raise ConnectionLost(f"{endpoint}: no {waiting_for} within {answer_seconds:g} s") from None
     except OSError as error:
         link.close()
-        raise LinkLost(f"{endpoint}: {reason_of(error)}") from error
+        raise ConnectionLost(f"{endpoint}: {reason_of(error)}") from error
     except BaseException:
         link.close()
         raise
     return link
 
 
-async def _greet(link: Link, address: Address, sentinel: bool) -> None:
+async def _greet(link: Connection, address: StoreAddress, sentinel: bool) -> None:
     """Log in, choose the database and look at the server, in one round trip."""
     commands: list[tuple[str | int, ...]] = []
     login = (address.sentinel_credentials if sentinel else address.credentials).command()

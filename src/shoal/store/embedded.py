@@ -22,8 +22,8 @@ from typing import IO
 
 from shoal.errors import StoreRefused, StoreUnavailable
 from shoal.store import embedded_supervisor
-from shoal.store.address import Address, Endpoint
-from shoal.store.connection import LinkLost, reason_of
+from shoal.store.address import Endpoint, StoreAddress
+from shoal.store.connection import ConnectionLost, reason_of
 from shoal.store.server_info import OLDEST_REDIS
 
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final NUL.
@@ -66,7 +66,7 @@ class Embedded:
         self._membership = membership
         self._watch = asyncio.get_running_loop().create_task(self._keep_a_keeper())
 
-    async def ready(self) -> Address:
+    async def ready(self) -> StoreAddress:
         """The address of the server's socket, as soon as there is one."""
         began_seconds = time.time()
         give_up_mono = time.monotonic() + 5.0
@@ -74,11 +74,11 @@ class Embedded:
             await self._see_to_keeper()
             path = self._socket()
             if path.exists():
-                return Address("embedded", self.shown, (Endpoint(path=str(path)),))
+                return StoreAddress("embedded", self.shown, (Endpoint(path=str(path)),))
             if self.fatal(began_seconds):
-                raise LinkLost(self.failure())
+                raise ConnectionLost(self.failure())
             if time.monotonic() > give_up_mono:
-                raise LinkLost(self.failure() or f"{self.shown}: the embedded server has not started")
+                raise ConnectionLost(self.failure() or f"{self.shown}: the embedded server has not started")
             await asyncio.sleep(_LOOK_SECONDS)
 
     def failure(self) -> str:

@@ -34,7 +34,7 @@ _LOG_LIMIT = 1_000_000
 _USUAL = ("WARNING", "overcommit", "Transparent Huge", "oO0OoO0OoO0Oo", "version=", "User requested shutdown")
 
 
-class Keeper:
+class EmbeddedSupervisor:
     def __init__(self, folder: Path, server: str, maxmemory: str, socket_path: str) -> None:
         self.folder = folder
         self.server = server
@@ -210,7 +210,7 @@ def main(argv: list[str]) -> None:
     # The parent returns at once: nobody is left with a child to reap.
     if os.fork():
         os._exit(0)
-    Keeper(Path(folder), server, maxmemory, socket_path).run(int(lock_fd))
+    EmbeddedSupervisor(Path(folder), server, maxmemory, socket_path).run(int(lock_fd))
     os._exit(0)
 
 

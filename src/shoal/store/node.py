@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from shoal.store.connection import Link
+from shoal.store.connection import Connection
 
 # Four in any window a little longer than a second is "fewer than five a second", also on another clock.
 _ATTEMPTS = 4
@@ -55,21 +55,21 @@ def pause_seconds(failures: int) -> float:
 class Node:
     """A server and the link to it. `connect` makes a fresh link: dials, logs in, checks the server."""
 
-    def __init__(self, where: str, connect: Callable[[], Awaitable[Link]], pacer: Pacer) -> None:
+    def __init__(self, where: str, connect: Callable[[], Awaitable[Connection]], pacer: Pacer) -> None:
         self.where = where
         self.failures = 0
         self.reason = f"{where}: no connection"
-        self.current: Link | None = None
+        self.current: Connection | None = None
         self._connect = connect
         self._pacer = pacer
-        self._attempt: asyncio.Task[Link] | None = None
+        self._attempt: asyncio.Task[Connection] | None = None
         self._tried = False
 
     @property
     def alive(self) -> bool:
         return self.current is not None and self.current.lost is None
 
-    async def link(self) -> Link:
+    async def link(self) -> Connection:
         """The link, or the outcome of one attempt to make it, shared by everybody who waits for it."""
         current = self.current
         if current is not None:
@@ -94,7 +94,7 @@ class Node:
         if self.current is not None:
             self.current.close()
 
-    async def _try(self) -> Link:
+    async def _try(self) -> Connection:
         try:
             await asyncio.sleep(pause_seconds(self.failures))
             if self._tried:
@@ -115,7 +115,7 @@ class Node:
             self._attempt = None
 
 
-def _look_at(attempt: asyncio.Task[Link]) -> None:
+def _look_at(attempt: asyncio.Task[Connection]) -> None:
     """Fetch the outcome, so that an attempt nobody waits for any more leaves no warning behind."""
     if not attempt.cancelled():
         attempt.exception()

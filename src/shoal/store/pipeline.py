@@ -13,10 +13,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shoal.store.connection import Link, LinkLost, ReplyError, pack
+from shoal.store.connection import Connection, ConnectionLost, ReplyError, pack
 from shoal.store.node import Node
-from shoal.store.reply_errors import Fault, classify, translate
-from shoal.store.topology import Route
+from shoal.store.reply_errors import ReplyFault, classify, translate
+from shoal.store.topology import Topology
 
 Argument = bytes | str | int | float
 UNDONE = object()
@@ -26,14 +26,14 @@ UNDONE = object()
 _MARK = """redis.call('DEL', KEYS[1]) redis.call('SET', KEYS[1], '') redis.call('DEL', KEYS[1]) return 1"""
 
 
-class Job(NamedTuple):
+class Call(NamedTuple):
     """One command to run: a script with its key, or (script None) any command."""
 
     script: Script | None
     key: str | None
     args: Sequence[Argument]
 
-    def packed(self, link: Link, *, whole: bool) -> bytes:
+    def packed(self, link: Connection, *, whole: bool) -> bytes:
         script = self.script
         if script is None:
             return pack(tuple(self.args))
@@ -48,10 +48,10 @@ class Job(NamedTuple):
         return f"script {self.script.name}" if self.script is not None else str(self.args[0])
 
 
-class Round:
+class Pipeline:
     """What one call_many has learned so far: scripts to send whole, slots that are being moved."""
 
-    def __init__(self, route: Route, jobs: list[Job], results: list[Any], replicated: bool) -> None:
+    def __init__(self, route: Topology, jobs: list[Call], results: list[Any], replicated: bool) -> None:
         self._route = route
         self._jobs = jobs
         self._results = results
@@ -80,7 +80,7 @@ class Round:
             try:
                 async with asyncio.timeout_at(deadline_mono):
                     await self._route.settle()
-            except (LinkLost, TimeoutError) as error:
+            except (ConnectionLost, TimeoutError) as error:
                 reason = str(error) or reason
         return reason
 
@@ -122,43 +122,43 @@ class Round:
                 await self._until_replicated(link, replies[-2], replies[-1], deadline_mono)
             for index, reply in answered:
                 results[index] = reply
-        except (LinkLost, TimeoutError) as error:
+        except (ConnectionLost, TimeoutError) as error:
             for index in indexes:
                 self._asking.pop(index, None)
             return str(error) or node.reason
         node.worked()
         return reason
 
-    async def _until_replicated(self, link: Link, marked: Any, reached: Any, deadline_mono: float) -> None:
+    async def _until_replicated(self, link: Connection, marked: Any, reached: Any, deadline_mono: float) -> None:
         loop = asyncio.get_running_loop()
         for reply in (marked, reached):
             if isinstance(reply, ReplyError):
-                if classify(str(reply)) is Fault.FINAL:
+                if classify(str(reply)) is ReplyFault.FINAL:
                     raise translate(str(reply), link.where, "WAIT")
-                raise LinkLost(f"{link.where}: {reply}")
+                raise ConnectionLost(f"{link.where}: {reply}")
         while not isinstance(reached, int) or reached < 1:
             if loop.time() >= deadline_mono:
-                raise LinkLost(f"{link.where}: no replica has confirmed the write")
+                raise ConnectionLost(f"{link.where}: no replica has confirmed the write")
             reached = (await link.send(pack(("WAIT", 1, link.wait_ms)), 1))[0]
 
-    def _judge(self, index: int, message: str, node: Node, link: Link) -> str:
+    def _judge(self, index: int, message: str, node: Node, link: Connection) -> str:
         """Note what an error reply means for its job; return the reason to wait, "" to go on at once."""
         fault = classify(message)
-        if fault is Fault.NOSCRIPT:
+        if fault is ReplyFault.NOSCRIPT:
             self._whole.add(index)
             return ""
-        if fault in (Fault.MOVED, Fault.ASK):
+        if fault in (ReplyFault.MOVED, ReplyFault.ASK):
             _, slot, endpoint = message.split(" ")[:3]
             self._hops += 1
-            if fault is Fault.MOVED:
+            if fault is ReplyFault.MOVED:
                 self._route.moved(int(slot), endpoint, node)
             else:
                 self._asking[index] = self._route.at(endpoint, node)
             # A map that sends calls round in circles is read again, after a pause.
             return f"{node.where}: {message}" if self._hops > 5 * len(self._jobs) else ""
-        if fault is Fault.ELSEWHERE:
+        if fault is ReplyFault.ELSEWHERE:
             link.close(message)
-        if fault in (Fault.ELSEWHERE, Fault.WAIT):
+        if fault in (ReplyFault.ELSEWHERE, ReplyFault.WAIT):
             return f"{node.where}: {message}"
         self._results[index] = translate(message, node.where, self._jobs[index].doing)
         return ""

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from shoal.errors import StoreError
-from shoal.store.connection import Link, LinkLost
+from shoal.store.connection import Connection, ConnectionLost
 from shoal.store.node import pause_seconds
 
 RECONNECTED = b""
@@ -21,13 +21,13 @@ RECONNECTED = b""
 _KEPT = 1000
 
 
-class Listener:
+class Subscriber:
     """Use as `async with store.listener(channel) as listener: await listener.wait(10)`."""
 
-    def __init__(self, channel: str, connect: Callable[[], Awaitable[Link]]) -> None:
+    def __init__(self, channel: str, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._channel = channel
         self._connect = connect
-        self._link: Link | None = None
+        self._link: Connection | None = None
         self._messages: deque[bytes] = deque(maxlen=_KEPT)
         self._woken = asyncio.Event()
         self._failures = 0
@@ -88,7 +88,7 @@ class Listener:
         self._pinged = False
         try:
             link = self._link = await self._connect()
-        except LinkLost:
+        except ConnectionLost:
             return False
         except StoreError:
             # Refused: the caller's own calls raise that; here it is only a reason to ask less often.

@@ -22,7 +22,7 @@ _REFUSED_TEXTS = (
 )
 
 
-class Fault(Enum):
+class ReplyFault(Enum):
     WAIT = auto()
     ELSEWHERE = auto()
     MOVED = auto()
@@ -31,20 +31,20 @@ class Fault(Enum):
     FINAL = auto()
 
 
-def classify(message: str) -> Fault:
+def classify(message: str) -> ReplyFault:
     """What to do about an error reply."""
     code = message.split(" ", 1)[0]
     if code in _ELSEWHERE:
-        return Fault.ELSEWHERE
+        return ReplyFault.ELSEWHERE
     if code in _WAIT:
-        return Fault.WAIT
+        return ReplyFault.WAIT
     if code == "MOVED":
-        return Fault.MOVED
+        return ReplyFault.MOVED
     if code == "ASK":
-        return Fault.ASK
+        return ReplyFault.ASK
     if code == "NOSCRIPT":
-        return Fault.NOSCRIPT
-    return Fault.FINAL
+        return ReplyFault.NOSCRIPT
+    return ReplyFault.FINAL
 
 
 def translate(message: str, where: str, doing: str) -> StoreError:

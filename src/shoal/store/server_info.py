@@ -15,7 +15,7 @@ import msgspec
 from shoal.errors import StoreRefused
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ServerInfo(msgspec.Struct, frozen=True):
     """None means that the server does not tell (CONFIG is forbidden on many managed servers)."""
 
     run_id: str
@@ -42,7 +42,7 @@ class Facts(msgspec.Struct, frozen=True):
         return f"{self.product} {'.'.join(map(str, self.version))}"
 
 
-def parse_facts(info: Any, config: Any) -> Facts:
+def parse_facts(info: Any, config: Any) -> ServerInfo:
     """Build the facts from the replies to INFO and CONFIG GET (which may be an error)."""
     fields: dict[str, str] = {}
     if isinstance(info, bytes):
@@ -59,7 +59,7 @@ def parse_facts(info: Any, config: Any) -> Facts:
     if min_replicas is None and fields and "connected_slaves" in fields:
         # INFO counts good replicas exactly when min-replicas-to-write is set.
         min_replicas = "1" if "min_slaves_good_slaves" in fields else "0"
-    return Facts(
+    return ServerInfo(
         run_id=fields.get("run_id", ""),
         pid=_number(fields.get("process_id")),
         product="Valkey" if "valkey_version" in fields else "Redis",
@@ -83,7 +83,7 @@ def _number(text: str | None) -> int:
 OLDEST_REDIS = (7, 0)
 
 
-def check(facts: Facts, where: str) -> list[str]:
+def check(facts: ServerInfo, where: str) -> list[str]:
     """Raise StoreRefused when the server cannot keep Shoal's promises, else return warnings."""
     if facts.product == "Redis" and facts.version and facts.version < OLDEST_REDIS:
         raise StoreRefused(

@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from shoal.errors import StoreRefused, StoreUnavailable
-from shoal.store.address import Address, parse_address
-from shoal.store.connection import ANSWER_SECONDS, Link, LinkLost
+from shoal.store.address import StoreAddress, parse_address
+from shoal.store.connection import ANSWER_SECONDS, Connection, ConnectionLost
 from shoal.store.embedded import Embedded
 from shoal.store.node import Node, Pacer, pause_seconds
-from shoal.store.pipeline import UNDONE, Argument, Job, Round, Script
-from shoal.store.pubsub import Listener
-from shoal.store.topology import ClusterRoute, Route, Sentinels, SingleRoute, connect_checked
+from shoal.store.pipeline import UNDONE, Argument, Call, Pipeline, Script
+from shoal.store.pubsub import Subscriber
+from shoal.store.topology import ClusterTopology, Sentinels, SingleTopology, Topology, connect_checked
 
 # How long opening may take before somebody who watches is told why.
 _SAY_SO_SECONDS = 1.0
@@ -30,14 +30,14 @@ _SAY_SO_SECONDS = 1.0
 class Store:
     """A connected store. Build it with `await Store.open(url)`; share one per process and event loop."""
 
-    def __init__(self, address: Address | None, route: Route, pacer: Pacer, patience_seconds: float) -> None:
+    def __init__(self, address: StoreAddress | None, route: Topology, pacer: Pacer, patience_seconds: float) -> None:
         self.kind = address.kind if address is not None else "embedded"
         self.shown = address.shown if address is not None else ""
         self._route = route
         self._pacer = pacer
         self._patience_seconds = patience_seconds
         self._embedded: Embedded | None = None
-        self._dial_listener: Callable[[], Awaitable[Link]]
+        self._dial_listener: Callable[[], Awaitable[Connection]]
         self._closed = False
 
     @classmethod
@@ -69,10 +69,10 @@ class Store:
         answer_seconds = min(ANSWER_SECONDS, max(0.8 * patience_seconds, 0.1))
         connect = _connector(address, embedded, pacer, warn, answer_seconds)
         if address is not None and address.kind == "cluster":
-            route: Route = ClusterRoute(address, pacer, warn, answer_seconds)
+            route: Topology = ClusterTopology(address, pacer, warn, answer_seconds)
         else:
             shown = embedded.shown if embedded is not None else str(address and address.endpoints[0])
-            route = SingleRoute(Node(shown, connect, pacer))
+            route = SingleTopology(Node(shown, connect, pacer))
         store = cls(address, route, pacer, patience_seconds)
         store._embedded = embedded
         store.shown = store.shown or (embedded.shown if embedded is not None else "")
@@ -90,7 +90,7 @@ class Store:
         With `replicated`, a primary that has replicas has handed the effects to one of them before
         this returns; StoreUnavailable otherwise.
         """
-        return (await self._run([Job(script, key, args)], replicated))[0]
+        return (await self._run([Call(script, key, args)], replicated))[0]
 
     async def call_many(
         self, calls: Sequence[tuple[Script, str, Sequence[Argument]]], *, replicated: bool = False
@@ -99,15 +99,15 @@ class Store:
 
         Every call is tried; then the first error, if any, is raised.
         """
-        return await self._run([Job(*call) for call in calls], replicated)
+        return await self._run([Call(*call) for call in calls], replicated)
 
     async def command(self, *args: Argument, key: str | None = None) -> Any:
         """Run any command, on the server of `key` or on any one. It may run twice when a reply is lost."""
-        return (await self._run([Job(None, key, args)], False))[0]
+        return (await self._run([Call(None, key, args)], False))[0]
 
-    def listener(self, channel: str) -> Listener:
+    def listener(self, channel: str) -> Subscriber:
         """Hear what scripts publish on `channel`."""
-        return Listener(channel, self._connect_listener)
+        return Subscriber(channel, self._connect_listener)
 
     @property
     def replicas(self) -> int:
@@ -158,7 +158,7 @@ class Store:
             try:
                 async with asyncio.timeout_at(deadline_mono):
                     return await self._route.open()
-            except (LinkLost, TimeoutError) as error:
+            except (ConnectionLost, TimeoutError) as error:
                 reason = str(error) or next((node.reason for node in self._route.nodes()), reason)
                 if self._embedded is not None and (failure := self._embedded.fatal(began_seconds)):
                     raise StoreUnavailable(
@@ -177,14 +177,14 @@ class Store:
                         f"Shoal tries again for {self._patience_seconds:g} s."
                     )
 
-    async def _connect_listener(self) -> Link:
+    async def _connect_listener(self) -> Connection:
         await self._pacer.turn()
-        if isinstance(self._route, ClusterRoute):
+        if isinstance(self._route, ClusterTopology):
             # PUBLISH reaches every node of a cluster, so any one will do.
             return await self._route.dial_any()
         return await self._dial_listener()
 
-    def _links(self) -> list[Link]:
+    def _links(self) -> list[Connection]:
         return [node.current for node in self._route.nodes() if node.current is not None]
 
     def _unavailable(self, reason: str) -> StoreUnavailable:
@@ -197,13 +197,13 @@ class Store:
 
     # Running
 
-    async def _run(self, jobs: list[Job], replicated: bool) -> list[Any]:
+    async def _run(self, jobs: list[Call], replicated: bool) -> list[Any]:
         """Run the jobs to an end each: rounds of one pipeline per server until none is left."""
         loop = asyncio.get_running_loop()
         deadline_mono = loop.time() + self._patience_seconds
         results: list[Any] = [UNDONE] * len(jobs)
         todo = list(range(len(jobs)))
-        round_ = Round(self._route, jobs, results, replicated)
+        round_ = Pipeline(self._route, jobs, results, replicated)
         failures = 0
         while True:
             if self._closed:
@@ -224,16 +224,16 @@ class Store:
 
 
 def _connector(
-    address: Address | None,
+    address: StoreAddress | None,
     embedded: Embedded | None,
     pacer: Pacer,
     warn: Callable[[str], None],
     answer_seconds: float,
-) -> Callable[[], Awaitable[Link]]:
+) -> Callable[[], Awaitable[Connection]]:
     """How a link to the one server is made: where to look for it, then the same for all kinds."""
     if embedded is not None:
 
-        async def connect_embedded() -> Link:
+        async def connect_embedded() -> Connection:
             return await connect_checked(await embedded.ready(), warn, answer_seconds=answer_seconds)
 
         return connect_embedded
@@ -242,12 +242,12 @@ def _connector(
     if address.kind == "sentinel":
         sentinels = Sentinels(address, pacer, answer_seconds)
 
-        async def connect_primary() -> Link:
+        async def connect_primary() -> Connection:
             return await connect_checked(await sentinels.primary(), warn, answer_seconds=answer_seconds)
 
         return connect_primary
 
-    async def connect_there() -> Link:
+    async def connect_there() -> Connection:
         return await connect_checked(address, warn, answer_seconds=answer_seconds)
 
     return connect_there

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from shoal.errors import StoreRefused
-from shoal.store.address import Address, Endpoint
-from shoal.store.connection import ANSWER_SECONDS, Link, LinkLost, ReplyError, dial
+from shoal.store.address import Endpoint, StoreAddress
+from shoal.store.connection import ANSWER_SECONDS, Connection, ConnectionLost, ReplyError, dial
 from shoal.store.node import Node, Pacer
-from shoal.store.reply_errors import Fault, classify, translate
+from shoal.store.reply_errors import ReplyFault, classify, translate
 from shoal.store.server_info import check
 
 SLOTS = 16384
 Warn = Callable[[str], None]
 
 
-class Route(Protocol):
+class Topology(Protocol):
     async def open(self) -> None: ...
     def node(self, key: str | None) -> Node | None: ...
     def nodes(self) -> list[Node]: ...
@@ -34,8 +34,8 @@ class Route(Protocol):
 
 
 async def connect_checked(
-    address: Address, warn: Warn, *, answer_seconds: float = ANSWER_SECONDS, replica_too: bool = False
-) -> Link:
+    address: StoreAddress, warn: Warn, *, answer_seconds: float = ANSWER_SECONDS, replica_too: bool = False
+) -> Connection:
     """A link to a primary that is safe to use. LinkLost: try again; StoreRefused: do not.
 
     With `replica_too`, a replica will do, unchecked: one of a cluster can at least say where the primaries are.
@@ -50,16 +50,16 @@ async def connect_checked(
             "that the port speaks TLS."
         ) from error
     except ReplyError as error:
-        if classify(str(error)) is Fault.FINAL:
+        if classify(str(error)) is ReplyFault.FINAL:
             raise translate(str(error), where, "the connection") from error
-        raise LinkLost(f"{where}: {error}") from error
+        raise ConnectionLost(f"{where}: {error}") from error
     try:
         if link.facts.loading:
-            raise LinkLost(f"{where}: the server is loading its data")
+            raise ConnectionLost(f"{where}: the server is loading its data")
         if link.facts.role != "master":
             if replica_too:
                 return link
-            raise LinkLost(f"{where}: the server is a replica, not the primary")
+            raise ConnectionLost(f"{where}: the server is a replica, not the primary")
         for warning in check(link.facts, where):
             warn(warning)
     except BaseException:
@@ -68,7 +68,7 @@ async def connect_checked(
     return link
 
 
-class SingleRoute:
+class SingleTopology:
     """All keys on one server. `connect` finds and dials it: standalone, embedded and sentinel differ there alone."""
 
     def __init__(self, node: Node) -> None:
@@ -103,19 +103,19 @@ def _is_a_cluster(asked: Node) -> StoreRefused:
 class Sentinels:
     """Asks the sentinels which server is the primary, the last helpful one first."""
 
-    def __init__(self, address: Address, pacer: Pacer, answer_seconds: float) -> None:
+    def __init__(self, address: StoreAddress, pacer: Pacer, answer_seconds: float) -> None:
         self._address = address
         self._order = list(address.endpoints)
         self._answer_seconds = answer_seconds
         self._pacer = pacer
 
-    async def primary(self) -> Address:
+    async def primary(self) -> StoreAddress:
         reasons = []
         strangers = 0
         for sentinel in tuple(self._order):
             try:
                 found = await self._ask(sentinel)
-            except LinkLost as error:
+            except ConnectionLost as error:
                 reasons.append(str(error))
                 continue
             if found is None:
@@ -129,7 +129,7 @@ class Sentinels:
                 f"No sentinel of {self._address.shown} knows the service {self._address.service!r}; "
                 "check the name after the slash."
             )
-        raise LinkLost("no sentinel names the primary (" + "; ".join(reasons) + ")")
+        raise ConnectionLost("no sentinel names the primary (" + "; ".join(reasons) + ")")
 
     async def _ask(self, sentinel: Endpoint) -> Endpoint | None:
         await self._pacer.turn()
@@ -142,16 +142,16 @@ class Sentinels:
         except ReplyError as error:
             raise translate(str(error), str(sentinel), "the question for the primary") from error
         except ssl.SSLError as error:
-            raise LinkLost(f"{sentinel}: TLS failed ({error.reason})") from error
+            raise ConnectionLost(f"{sentinel}: TLS failed ({error.reason})") from error
         if not isinstance(reply, list) or len(reply) != 2:
             return None
         return Endpoint(reply[0].decode(), int(reply[1]))
 
 
-class ClusterRoute:
+class ClusterTopology:
     """A node per primary, and the map from slots to them, read again whenever a call lands wrongly."""
 
-    def __init__(self, address: Address, pacer: Pacer, warn: Warn, answer_seconds: float) -> None:
+    def __init__(self, address: StoreAddress, pacer: Pacer, warn: Warn, answer_seconds: float) -> None:
         self._address = address
         self._pacer = pacer
         self._warn = warn
@@ -188,14 +188,14 @@ class ClusterRoute:
             self._reading = asyncio.get_running_loop().create_task(self._read())
         await asyncio.shield(self._reading)
 
-    async def dial_any(self) -> Link:
+    async def dial_any(self) -> Connection:
         """A link of its own to any node: PUBLISH reaches all of them."""
         endpoints = sorted({*self._nodes, *self._address.endpoints}, key=lambda endpoint: not self._alive(endpoint))
         self._turn += 1
         endpoint = endpoints[0] if self._alive(endpoints[0]) else endpoints[self._turn % len(endpoints)]
         return await self._connect(self._address.at(endpoint))
 
-    async def _connect(self, address: Address) -> Link:
+    async def _connect(self, address: StoreAddress) -> Connection:
         return await connect_checked(address, self._warn, answer_seconds=self._answer_seconds, replica_too=True)
 
     def _alive(self, endpoint: Endpoint) -> bool:
@@ -216,19 +216,19 @@ class ClusterRoute:
                 try:
                     link = await node.link()
                     self._take(await link.ask("CLUSTER", "SLOTS"), node)
-                except LinkLost as error:
+                except ConnectionLost as error:
                     reasons.append(str(error))
                 except ReplyError as error:
                     if "cluster support disabled" in str(error):
                         raise StoreRefused(
                             f"The store at {node.where} is not a cluster; write its URL as redis://host:port."
                         ) from error
-                    if classify(str(error)) is Fault.FINAL:
+                    if classify(str(error)) is ReplyFault.FINAL:
                         raise translate(str(error), node.where, "CLUSTER SLOTS") from error
                     reasons.append(f"{node.where}: {error}")
                 else:
                     return
-            raise LinkLost("no node tells the cluster's slots (" + "; ".join(reasons) + ")")
+            raise ConnectionLost("no node tells the cluster's slots (" + "; ".join(reasons) + ")")
         finally:
             self._reading = None
 

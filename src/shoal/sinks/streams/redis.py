@@ -12,10 +12,10 @@ from shoal.errors import SettingsError, SinkRefused
 from shoal.settings import masked
 from shoal.sinks.retry import QUIET_SECONDS, Hindrance
 from shoal.sinks.streams.stream import Address, Message, StreamSink
-from shoal.store.address import Address as StoreAddress
+from shoal.store.address import StoreAddress as StoreAddress
 from shoal.store.address import parse_address
-from shoal.store.connection import Link, LinkLost, ReplyError, dial, pack
-from shoal.store.reply_errors import Fault, classify
+from shoal.store.connection import Connection, ConnectionLost, ReplyError, dial, pack
+from shoal.store.reply_errors import ReplyFault, classify
 
 _REFUSALS = {
     "NOAUTH": "check user and password",
@@ -42,14 +42,14 @@ def meaning(error: Exception) -> tuple[str, bool] | None:
     """What an error of a link says after the name of what it is about, and whether time heals it."""
     if isinstance(error, ssl.SSLError):
         return f"has a TLS connection that fails: {getattr(error, 'verify_message', '') or error.reason}", False
-    if isinstance(error, LinkLost):
+    if isinstance(error, ConnectionLost):
         return f"cannot be reached ({str(error).partition(': ')[2]})", True
     if isinstance(error, ReplyError):
         said = str(error).partition(". ")[0].rstrip(".")
         code = said.partition(" ")[0]
         if code in _HEALS:
             return f"{_HEALS[code]} ({said})", True
-        if classify(said) is not Fault.FINAL:
+        if classify(said) is not ReplyFault.FINAL:
             return f"is not ready ({said})", True
         # Older servers put a wrong password inside an ERR.
         advice = _REFUSALS.get(code, "check user and password" if "password" in said else "")
@@ -57,11 +57,11 @@ def meaning(error: Exception) -> tuple[str, bool] | None:
     return None
 
 
-class RedisSink(StreamSink[Link]):
-    async def _connect(self) -> Link:
+class RedisSink(StreamSink[Connection]):
+    async def _connect(self) -> Connection:
         return await dial(server_of(self._address))
 
-    async def _send(self, connection: Link, messages: list[Message]) -> None:
+    async def _send(self, connection: Connection, messages: list[Message]) -> None:
         name, options = self._address.name, self._address.options
         if "stream" in options:
             kept = ("MAXLEN", "~", options["maxlen"]) if "maxlen" in options else ()
@@ -72,10 +72,10 @@ class RedisSink(StreamSink[Link]):
             if isinstance(reply, ReplyError):
                 raise reply
 
-    async def _disconnect(self, connection: Link) -> None:
+    async def _disconnect(self, connection: Connection) -> None:
         connection.close()
 
-    def _abandon(self, connection: Link) -> None:
+    def _abandon(self, connection: Connection) -> None:
         connection.close()
 
     def _meaning(self, error: Exception, *, connected: bool) -> Exception:
@@ -83,5 +83,5 @@ class RedisSink(StreamSink[Link]):
         if found is None:
             return super()._meaning(error, connected=connected)
         sentence, heals = found
-        lost = connected and isinstance(error, LinkLost)
+        lost = connected and isinstance(error, ConnectionLost)
         return Hindrance(sentence, quiet_seconds=QUIET_SECONDS * lost) if heals else self._refused(sentence)
