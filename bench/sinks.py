@@ -24,7 +24,7 @@ from bench.figures import Figure
 from bench.plain import Run, batches
 from bench.size import Size
 from shoal.model.record import Capture, Item, Record
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.sinks import gather, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks import databases
@@ -107,7 +107,7 @@ def captures(number: int) -> list[Capture]:
     found = []
     for at in range(number):
         body = "".join(f'<p class="c{n % 7}"><a href="/page-{n}.html">{words(40)}</a>\n' for n in range(128)).encode()
-        page = Page(
+        page = Response(
             url=f"https://docs.example/{chance.getrandbits(32)}/page-{at}.html", status=200, headers=_HEADERS,
             body=body, address="192.0.2.1", http_version="1.1", bytes_received=9_000, started_at=1.7e9 + at,
         )  # fmt: skip

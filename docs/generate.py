@@ -231,15 +231,15 @@ def _keys_before(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDe
 
 def metrics_table() -> str:
     """The metrics of an empty store with one worker, as they are scraped."""
-    from shoal.api.handlers.fleet import Stats, _families
-    from shoal.frontier.workers import Worker
+    from shoal.api.handlers.fleet import FleetStats, _families
+    from shoal.frontier.workers import WorkerInfo
     from shoal.model.crawl import Counts
 
-    nothing = Stats(
+    nothing = FleetStats(
         crawls={}, counts=Counts(), workers=0, pages_per_second=0, hosts_ready=0, hosts_cooling=0, lease_age_seconds=0
     )
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    for family in _families(nothing, [Worker(name="", seen_seconds_ago=0, info={})], 0, nothing.counts):
+    for family in _families(nothing, [WorkerInfo(name="", seen_seconds_ago=0, info={})], 0, nothing.counts):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
         lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")

@@ -25,7 +25,7 @@ import msgspec
 
 from shoal.errors import InvalidInput
 from shoal.model import validation
-from shoal.model.response import Page as Answer
+from shoal.model.response import Response as Answer
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode

@@ -15,7 +15,7 @@ from shoal.errors import StoreUnavailable
 from shoal.frontier import Frontier
 from shoal.model import Limits
 from shoal.model.crawl_spec import Policy
-from shoal.operations.maintenance import Tender
+from shoal.operations.maintenance import Maintainer
 from shoal.settings import FrontierSettings, Settings
 from tests.api.served import served
 from tests.servers import server, wait_until
@@ -103,15 +103,17 @@ def test_of_many_tenders_one_tends_and_another_takes_over(crawls: Crawls) -> Non
     settings = Settings()
 
     async def lives() -> None:
-        first = Tender(crawls.frontier, settings)
+        first = Maintainer(crawls.frontier, settings)
         assert await first._chosen()
         assert await first._chosen(), "it keeps the lock"
 
     crawls.do(lives())
     other = _other(crawls)
     try:
-        assert not crawls.do(Tender(other, settings)._chosen())
-        wait_until(lambda: crawls.do(Tender(other, settings)._chosen()), "the lock of one that is gone runs out", 10)
+        assert not crawls.do(Maintainer(other, settings)._chosen())
+        wait_until(
+            lambda: crawls.do(Maintainer(other, settings)._chosen()), "the lock of one that is gone runs out", 10
+        )
     finally:
         crawls.do(other.close())
 
@@ -124,7 +126,7 @@ def test_an_ended_crawl_leaves_the_store_after_its_time_and_results_stay(crawls:
     crawl = f"crawl{next(crawls.numbers) - 1}"
 
     async def tend(keep_days: float) -> str:
-        tender = Tender(crawls.frontier, Settings(frontier=FrontierSettings(keep_days=keep_days)))
+        tender = Maintainer(crawls.frontier, Settings(frontier=FrontierSettings(keep_days=keep_days)))
         await tender.look()
         await tender.look()
         return (await crawls.frontier.crawls.get(crawl)).state.value
@@ -142,7 +144,7 @@ def test_crawls_of_others_are_not_ended_by_a_tender(crawls: Crawls) -> None:
         await make("of-scrapy", Limits(), {"scrapy": "x"})
         await make("branch", Limits(), Policy(parent="of-scrapy").spec())
         await make("seedless", Limits(), Policy().spec())
-        await Tender(crawls.frontier, Settings()).look()
+        await Maintainer(crawls.frontier, Settings()).look()
         return [(await crawls.frontier.crawls.get(name)).state.value for name in ("of-scrapy", "branch", "seedless")]
 
     assert crawls.do(states()) == ["running"] * 3

@@ -31,7 +31,7 @@ from pathlib import Path
 from shoal.frontier import Frontier
 from shoal.model import Counts, Limits, Visit
 from shoal.model.crawl_spec import Policy
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 from shoal.settings import load
 from shoal.sinks import gather
 from shoal.worker import crash_marker
@@ -137,10 +137,10 @@ class Crawling:
     def errors(self, name: str) -> str:
         return (self.folder / f"{name}.err").read_text()[-2000:]
 
-    def last_report(self, name: str) -> Report:
+    def last_report(self, name: str) -> WorkerReport:
         """What it told of itself last. A line that is being written is left out."""
         lines = (self.folder / f"{name}.out").read_bytes().split(b"\n")[:-1]
-        return Report.of(lines[-1]) if lines else Report()
+        return WorkerReport.of(lines[-1]) if lines else WorkerReport()
 
     def memory_bytes(self, name: str) -> int:
         """The most memory it has had so far."""

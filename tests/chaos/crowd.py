@@ -11,11 +11,11 @@ import uvloop
 
 from shoal.frontier import Frontier
 from shoal.settings import load
-from shoal.worker.startup import Orders
+from shoal.worker.startup import StartupConfig
 from shoal.worker.worker import Worker
 
 
-async def run(orders: Orders, count: int) -> None:
+async def run(orders: StartupConfig, count: int) -> None:
     settings = load(environ={}, flags=orders.settings).settings
     # All at once, as after a power cut.
     frontiers = await asyncio.gather(
@@ -34,5 +34,5 @@ async def run(orders: Orders, count: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(run(Orders.of(sys.stdin.buffer.readline()), int(sys.argv[1])))
+    uvloop.run(run(StartupConfig.of(sys.stdin.buffer.readline()), int(sys.argv[1])))
     os._exit(0)

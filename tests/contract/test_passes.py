@@ -9,7 +9,7 @@ from pathlib import Path
 from shoal.frontier import Frontier
 from shoal.model import Limits, Policy, Record, State, Visit
 from shoal.operations import feeding
-from shoal.operations.maintenance import Tender
+from shoal.operations.maintenance import Maintainer
 from shoal.operations.revisit import reopen, revisits
 from shoal.settings import Settings
 from shoal.sinks import check_output, open_sink
@@ -129,9 +129,9 @@ async def test_a_crawl_that_is_still_fed_is_not_over_for_whoever_tends_it(fleet:
     (lease,) = await ann.lease()
     await ann.acknowledge(lease, [visit.stored() for visit in lease.visits])
     assert await ann.crawls.finished("c")
-    await Tender(ann, Settings()).look()
+    await Maintainer(ann, Settings()).look()
     assert (await ann.crawls.get("c")).state is State.RUNNING
     await feeding.end(ann, "c", feeding.SEEDS)
-    await Tender(ann, Settings()).look()
+    await Maintainer(ann, Settings()).look()
     assert (await ann.crawls.get("c")).state is State.FINISHED
     await ann.close()

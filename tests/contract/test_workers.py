@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidInput, StoreCorrupt
-from shoal.frontier import Frontier, Worker, owned
+from shoal.frontier import Frontier, WorkerInfo, owned
 from shoal.model import Limits
 from tests.contract.fleet import Fleet, drain, paths
 from tests.servers import server
@@ -25,11 +25,11 @@ async def test_a_worker_that_beats_is_known_to_all(fleet: Fleet) -> None:
     fleet.clock.tick(2.5)
     assert await ann.workers.beat({}) == ["ann", "bob"]
     assert await ann.workers.alive() == [
-        Worker("ann", 0.0, {}),
-        Worker("bob", 2.5, {"machine": "m1", "pid": 7, "spiders": ["", "books"], "pages": {"stored": 3}}),
+        WorkerInfo("ann", 0.0, {}),
+        WorkerInfo("bob", 2.5, {"machine": "m1", "pid": 7, "spiders": ["", "books"], "pages": {"stored": 3}}),
     ]
     await bob.workers.beat({"pages": 4})
-    assert (await ann.workers.alive())[1] == Worker("bob", 0.0, {"pages": 4})
+    assert (await ann.workers.alive())[1] == WorkerInfo("bob", 0.0, {"pages": 4})
 
 
 async def test_a_silent_worker_is_dropped_after_30_seconds(fleet: Fleet) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from shoal.fetch import Fetcher, Request
-from shoal.fetch.dns import Names
+from shoal.fetch.dns import OriginCache
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 from tests.fetch.failing import failure
@@ -107,7 +107,7 @@ async def test_a_name_that_moves_inside_between_two_requests_is_refused():
 
 async def test_the_socket_is_refused_even_if_the_name_passed(monkeypatch):
     """The second gate alone: what libcurl is about to dial is judged, whoever gave it the address."""
-    monkeypatch.setattr(Names, "check", lambda self, origin: None)
+    monkeypatch.setattr(OriginCache, "check", lambda self, origin: None)
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(["127.0.0.1", "127.0.0.2"]))
     async with Hostile(HERE) as inside:
         for host in ("name.test", "127.0.0.1"):

@@ -10,7 +10,7 @@ import uvloop
 
 from shoal.errors import InvalidInput
 from shoal.fetch import Fetcher, Request
-from shoal.fetch.bandwidth import Bucket
+from shoal.fetch.bandwidth import TokenBucket
 from shoal.fetch.fetcher import PRUNE_SECONDS
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
@@ -274,7 +274,7 @@ async def test_a_password_in_a_url_is_in_no_message(fetcher):
 
 
 def test_a_bucket_in_debt_makes_the_next_request_wait():
-    bucket = Bucket(1000, now=0.0)
+    bucket = TokenBucket(1000, now=0.0)
     assert bucket.wait_seconds(0.0) == 0
     bucket.spend(3000)
     assert bucket.wait_seconds(0.0) == 2.0

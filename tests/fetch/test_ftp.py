@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.fetch import Fetcher, Guard, Request
+from shoal.fetch import AddressGuard, Fetcher, Request
 from shoal.parse.ftp_listing import links
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
@@ -182,7 +182,7 @@ async def test_addresses_are_judged_as_for_http(folder):
 
 
 def test_the_port_of_ftp_is_for_ftp_alone():
-    guard = Guard()
+    guard = AddressGuard()
     assert guard.refuses("8.8.8.8", 21) == "port"
     assert guard.refuses("8.8.8.8", 21, ftp=True) == ""
     assert guard.refuses("8.8.8.8", 22, ftp=True) == "port"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import SettingsError
-from shoal.fetch import Guard
+from shoal.fetch import AddressGuard
 
 REFUSED = {
     "unspecified": ["0.0.0.0", "0.1.2.3", "::"],
@@ -60,12 +60,12 @@ WRAPPED = [
 
 @pytest.mark.parametrize(("reason", "address"), [(reason, one) for reason, all_ in REFUSED.items() for one in all_])
 def test_an_address_inside_is_refused_by_its_kind(reason, address):
-    assert Guard().refuses(address, 80) == reason
+    assert AddressGuard().refuses(address, 80) == reason
 
 
 @pytest.mark.parametrize("address", WRAPPED)
 def test_a_private_address_wrapped_in_ipv6_is_refused_as_private(address):
-    assert Guard().refuses(address, 443) == "private"
+    assert AddressGuard().refuses(address, 443) == "private"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_private_address_wrapped_in_ipv6_is_refused_as_private(address):
     ["93.184.216.34", "8.8.8.8", "2606:2800:220:1::1", "2a00:1450:4001::1", "::ffff:8.8.8.8", "64:ff9b::808:808"],
 )
 def test_a_public_address_may_be_asked(address):
-    assert Guard().refuses(address, 443) == ""
+    assert AddressGuard().refuses(address, 443) == ""
 
 
 @given(st.ip_addresses(v=4))
@@ -82,14 +82,14 @@ def test_whatever_python_calls_not_global_is_refused_in_every_wrapping(address):
         return
     number = int(address)
     wrappings = (number | 0xFFFF << 32, number, number | 0x0064FF9B << 96, 0x2002 << 112 | number << 80)
-    assert Guard().refuses(str(address), 80)
+    assert AddressGuard().refuses(str(address), 80)
     for wrapping in wrappings:
-        assert Guard().refuses(str(ipaddress.IPv6Address(wrapping)), 80)
+        assert AddressGuard().refuses(str(ipaddress.IPv6Address(wrapping)), 80)
 
 
 @given(st.ip_addresses(v=6))
 def test_only_unicast_addresses_of_ipv6_may_be_asked(address):
-    reason = Guard().refuses(str(address), 80)
+    reason = AddressGuard().refuses(str(address), 80)
     if not reason:
         assert address in ipaddress.ip_network("2000::/3") or int(address) >> 32 in (0xFFFF, 0x0064FF9B << 64)
         assert not address.is_private or address.ipv4_mapped or address.sixtofour
@@ -97,22 +97,22 @@ def test_only_unicast_addresses_of_ipv6_may_be_asked(address):
 
 @pytest.mark.parametrize("port", [0, 22, 25, 445, 2375, 3306, 5432, 6379, 9200, 10250, 11211, 27017])
 def test_ports_of_databases_and_daemons_are_refused_in_allowed_networks_too(port):
-    assert Guard().refuses("8.8.8.8", port) == "port"
-    assert Guard("10.0.0.0/8").refuses("10.1.2.3", port) == "port"
+    assert AddressGuard().refuses("8.8.8.8", port) == "port"
+    assert AddressGuard("10.0.0.0/8").refuses("10.1.2.3", port) == "port"
 
 
 @pytest.mark.parametrize("port", [80, 443, 8000, 8080, 8443, 3000, 32768, 49152, 60999])
 def test_ports_that_web_servers_use_are_not_refused(port):
-    assert Guard().refuses("8.8.8.8", port) == ""
+    assert AddressGuard().refuses("8.8.8.8", port) == ""
 
 
 def test_no_port_that_the_system_hands_out_is_refused():
-    guard = Guard("127.0.0.0/8")
+    guard = AddressGuard("127.0.0.0/8")
     assert [port for port in range(32768, 61000) if guard.refuses("127.0.0.1", port)] == []
 
 
 def test_an_allowed_network_is_allowed_and_its_neighbours_are_not():
-    guard = Guard("10.1.0.0/16, ::1")
+    guard = AddressGuard("10.1.0.0/16, ::1")
     assert guard.refuses("10.1.2.3", 80) == ""
     assert guard.refuses("::ffff:10.1.2.3", 80) == ""
     assert guard.refuses("::1", 80) == ""
@@ -123,5 +123,5 @@ def test_an_allowed_network_is_allowed_and_its_neighbours_are_not():
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0/8;127.0.0.0/8", "1.2.3"])
 def test_a_bad_network_is_one_sentence(text):
     with pytest.raises(SettingsError, match=r"\Afetch\.allow_networks has .* is not a network .*\.\Z") as caught:
-        Guard(text)
+        AddressGuard(text)
     assert "\n" not in str(caught.value)

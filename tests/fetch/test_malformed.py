@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import FetchError
 from shoal.fetch import Request
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.politeness.backoff import Fault
 from tests.fetch.failing import failure
 from tests.site.hostile import Hostile, keep, ok
@@ -143,4 +143,4 @@ async def test_random_damage_is_a_page_or_a_fetch_error(fetcher, seed):
             outcome = (await asyncio.gather(fetched, return_exceptions=True))[0]
             fault = outcome.fault if isinstance(outcome, FetchError) else ""
             named = fault in (Fault.MALFORMED, Fault.TRUNCATED, Fault.RESET)
-            assert isinstance(outcome, Page) or named, (outcome, bytes(raw))
+            assert isinstance(outcome, Response) or named, (outcome, bytes(raw))

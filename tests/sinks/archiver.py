@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from shoal.model.record import Capture
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.sinks import open_sink
 
 
@@ -26,7 +26,7 @@ def answer(number: int, **more: Any) -> Capture:
         "http_version": "1.1",
         "started_at": 1_700_000_000.25 + number,
     } | more
-    return Capture(crawl="crawl", page=Page(url=f"https://site.example/{number}", **values))
+    return Capture(crawl="crawl", page=Response(url=f"https://site.example/{number}", **values))
 
 
 def ask(*question: Any) -> Any:

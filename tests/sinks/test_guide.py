@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from shoal.model.record import Capture
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.sinks import gather, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks.databases import Database
@@ -106,7 +106,9 @@ async def test_the_archive_is_read_as_the_guide_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = Page(url="https://site.example/1", status=200, headers=(("content-type", "text/html"),), body=b"<p>one")
+    answer = Response(
+        url="https://site.example/1", status=200, headers=(("content-type", "text/html"),), body=b"<p>one"
+    )
     await filled("warc:archive", [Capture(crawl="crawl", page=answer)])
     (program,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text().split("\n## Archives\n")[1], re.S)
     exec(compile(program, "guide", "exec"), {})  # noqa: S102 - it is what the page says

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Capture, Item, Record
-from shoal.sinks import KINDS, Kind, Place, check_output, has_parts, is_local, open_sink, takes
+from shoal.sinks import KINDS, Location, Technology, check_output, has_parts, is_local, open_sink, takes
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS
 from shoal.sinks.files.compression import ZSTD_MODULE
 from shoal.sinks.sql.sqlite import DEFINITIONS, ITEM_DEFINITIONS
@@ -167,11 +167,11 @@ def test_what_no_sink_takes_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.place is not Place.CALLER], ids=lambda kind: kind.scheme
+    "kind", [kind for kind in KINDS if kind.place is not Location.CALLER], ids=lambda kind: kind.scheme
 )
-def test_every_technology_of_the_table_can_be_opened(tmp_path: Path, kind: Kind) -> None:
-    where = tmp_path / "pages" if kind.place in (Place.FILE, Place.FOLDER) else "//127.0.0.1/0/pages"
-    if kind.place is Place.SERVER or kind.scheme == "kafka":
+def test_every_technology_of_the_table_can_be_opened(tmp_path: Path, kind: Technology) -> None:
+    where = tmp_path / "pages" if kind.place in (Location.FILE, Location.FOLDER) else "//127.0.0.1/0/pages"
+    if kind.place is Location.SERVER or kind.scheme == "kafka":
         where = "//127.0.0.1/pages"
     assert open_sink(f"{kind.scheme}:{where}", worker="worker") is not None
 

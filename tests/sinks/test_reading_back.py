@@ -15,7 +15,7 @@ import pytest
 
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Capture, Record
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.operations.export import into_output, records
 from shoal.sinks import check_output, gather, open_sink
 from shoal.sinks.columns import encodable
@@ -183,7 +183,7 @@ def answer(path: str, at: float = 1.0, **more: Any) -> Capture:
     body = more.pop("body", HTML.format(path, path).encode())
     values: dict[str, Any] = {"status": 200, "address": "127.0.0.1", "http_version": "1.1", "bytes_received": 99} | more
     return Capture(
-        crawl="crawl", page=Page(url=HOST + path, headers=(*headers.items(),), body=body, started_at=at, **values)
+        crawl="crawl", page=Response(url=HOST + path, headers=(*headers.items(),), body=body, started_at=at, **values)
     )  # fmt: skip
 
 

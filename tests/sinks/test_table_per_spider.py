@@ -15,7 +15,7 @@ import pytest
 
 from shoal.model.record import Item
 from shoal.sinks import Sink, open_sink
-from shoal.sinks.columns import MOST_COLUMNS, Kind, column_of, kind_of, spread
+from shoal.sinks.columns import MOST_COLUMNS, ColumnKind, column_of, kind_of, spread
 from shoal.sinks.contract import Stored
 from shoal.sinks.sql.server import address_of
 from tests.sinks.databases import Database
@@ -230,9 +230,17 @@ async def test_an_item_beyond_the_longest_packet_of_the_server_is_cut(mariadb_se
 
 def test_a_value_has_the_kind_that_gives_it_back() -> None:
     values = [True, "x", 1, 1.5, [1], {"a": 1}, (1,), None, float("nan"), 2**53, 2**53 + 1, Path("x")]
-    kinds = [Kind.BOOLEAN, Kind.TEXT, Kind.NUMBER, Kind.NUMBER, Kind.JSON, Kind.JSON, Kind.JSON]
-    assert [kind_of(value) for value in values] == [*kinds, None, None, Kind.NUMBER, None, None]
-    assert spread({"a": 1, "A": 2, "b": "x", "c": None}, {"a": Kind.NUMBER, "b": None}) == (
+    kinds = [
+        ColumnKind.BOOLEAN,
+        ColumnKind.TEXT,
+        ColumnKind.NUMBER,
+        ColumnKind.NUMBER,
+        ColumnKind.JSON,
+        ColumnKind.JSON,
+        ColumnKind.JSON,
+    ]
+    assert [kind_of(value) for value in values] == [*kinds, None, None, ColumnKind.NUMBER, None, None]
+    assert spread({"a": 1, "A": 2, "b": "x", "c": None}, {"a": ColumnKind.NUMBER, "b": None}) == (
         {"a": 1.0},
         {"A": 2, "b": "x"},
     )

@@ -20,7 +20,7 @@ from fastwarc.warc import ArchiveIterator
 
 from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.model.record import Capture
-from shoal.model.response import Page, Timings
+from shoal.model.response import Response, Timings
 from shoal.sinks import Sink, check_output, gather, open_sink
 from shoal.sinks.files import warc
 from shoal.sinks.files.warc_writer import records_of
@@ -113,7 +113,7 @@ def of_type(kind: str, found: list[Found]) -> list[Found]:
 
 
 async def test_an_answer_is_a_response_its_request_and_what_is_known_of_it(folder: Path) -> None:
-    page = Page(
+    page = Response(
         url="https://site.example/a/b?c=d", status=404, body=b"\0\xff body\r\n\r\n", http_version="1.1",
         headers=(("content-type", "text/css"), ("set-cookie", "a=1"), ("set-cookie", "b=2"), ("content-length", "11")),
         address="::1", bytes_received=123, started_at=1_700_000_000.123456, timings=Timings(total=0.5),
@@ -165,7 +165,7 @@ async def test_a_body_that_came_coded_is_archived_as_it_was_read(folder: Path) -
     ],
 )
 async def test_a_hostile_value_stays_in_its_header(folder: Path, value: str) -> None:
-    page = Page(
+    page = Response(
         url=f"https://site.example/{value[:99]}", status=299, body=b"body", headers=(("a", value), ("z", "last")),
         started_at=1.0,
     )  # fmt: skip
@@ -253,7 +253,7 @@ async def test_what_revisits_need_is_bounded(folder: Path, monkeypatch: pytest.M
 
 
 async def test_a_file_of_an_ftp_server_is_a_resource(folder: Path) -> None:
-    page = Page(url="ftp://site.example/a.txt", status=226, body=b"file", started_at=1.0)
+    page = Response(url="ftp://site.example/a.txt", status=226, body=b"file", started_at=1.0)
     info, resource, metadata = await archived(folder, Capture(crawl="c", page=page))
     assert (info.type, resource.type, metadata.type) == ("warcinfo", "resource", "metadata")
     assert (resource.body, resource.headers["Content-Type"]) == (b"file", "application/octet-stream")

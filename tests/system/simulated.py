@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.frontier import Done, Frontier
-from shoal.frontier.leasing import LONGEST_SLEEP_SECONDS, Given, Wanted
+from shoal.frontier.leasing import LONGEST_SLEEP_SECONDS, LeaseReply, LeaseRequest
 from shoal.frontier.shard_owners import owned
 from shoal.frontier.shards import DEFAULT_SHARDS, Shards
 from shoal.model import Lease, Limits, Visit
@@ -156,15 +156,15 @@ class SimulatedWorker:
         self._leasing, self._nap = True, -1
         alone = self._own is not None and (self._since is None or self._timeline.now < self._since + OWN_SECONDS)
         order = self._frontier._leasing._order(self._own if alone else None)
-        wanted = Wanted(min(self._free, HOSTS_A_CALL), VISITS, ("",), False)
+        wanted = LeaseRequest(min(self._free, HOSTS_A_CALL), VISITS, ("",), False)
 
-        async def call() -> Given:
+        async def call() -> LeaseReply:
             given = await self._frontier._leasing._round(order, wanted)
             self._fleet.tally.leases += len(given.leases)
             self._fleet.tally.empty += not given.leases
             return given
 
-        async def then(given: Given) -> None:
+        async def then(given: LeaseReply) -> None:
             self._leasing = False
             self._free -= len(given.leases)
             for lease in given.leases:

@@ -24,15 +24,15 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from shoal.api.audit import OPERATIONS, Telling
+from shoal.api.audit import OPERATIONS, AuditLog
 from shoal.api.auth import make
-from shoal.api.middleware import Guarding
+from shoal.api.middleware import LimitsMiddleware
 from shoal.api.routes import listed
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
 from shoal.model.crawl_spec import Policy
-from shoal.operations.maintenance import Tender
+from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
 from shoal.settings import FetchSettings, FrontierSettings, Settings
 from tests.api.served import Served, served
@@ -312,7 +312,7 @@ async def test_a_defect_is_logged_with_its_trace_and_answered_without() -> None:
         return {"type": "http.request"}
 
     log, sent = Log(), list[Message]()
-    guarding = Guarding(defective, local=False, on_problem=Telling(log.tell).problem)
+    guarding = LimitsMiddleware(defective, local=False, on_problem=AuditLog(log.tell).problem)
     scope: Scope = {"type": "http", "method": "GET", "path": "/v1/crawls", "headers": [], "client": ("127.0.0.1", 1)}
     await guarding(scope, receive, send)
     ((event, facts),) = log
@@ -358,7 +358,7 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
     async with await Frontier.open(store.url) as frontier:
         crawls = frontier.crawls
-        tender = Tender(frontier, settings, tell=log.tell)
+        tender = Maintainer(frontier, settings, tell=log.tell)
 
         async def begin(name: str, notify: str = "") -> None:
             policy = Policy(outputs=("main",), app="shop", notify=notify)
@@ -399,7 +399,7 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
             assert log[-1][1] == {**about, "tries": tries, "why": "status 500", "given_up": tries == 5}
         assert await look() == []
 
-        short = Tender(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), tell=log.tell)
+        short = Maintainer(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), tell=log.tell)
         await short.look()
         freed = [facts for event, facts in log if event == "crawl.deleted"]
         assert {(facts["crawl"], facts["why"]) for facts in freed} == {("docs", "keep_days"), ("deaf", "keep_days")}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shoal.model import Visit
-from shoal.politeness.robots_policy import Copy
+from shoal.politeness.robots_policy import RobotsCopy
 from tests.site.answers import Answer, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
@@ -30,7 +30,7 @@ def age(crawls: Crawls, host: str, seconds: float) -> None:
     kept, _ = crawls.do(crawls.frontier.robots.read(host, name))
     assert kept, f"there is no copy under the name {name!r}"
     version, packed, *rest = msgspec.msgpack.decode(kept)
-    copy = Copy.unpack(packed)
+    copy = RobotsCopy.unpack(packed)
     older = msgspec.structs.replace(copy, confirmed_at=copy.confirmed_at - seconds).pack()
     changed = msgspec.msgpack.encode([version, older, *rest])
     crawls.do(crawls.frontier.robots.write(host, name, changed, known=True))

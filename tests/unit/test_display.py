@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from shoal.api.audit import OPERATIONS
 from shoal.cli.ui import console, json_log
-from shoal.cli.ui.frame import PLAIN_BARS, View, cells, frame, graph, painted
-from shoal.cli.ui.rates import Pace
+from shoal.cli.ui.frame import PLAIN_BARS, Snapshot, cells, frame, graph, painted
+from shoal.cli.ui.rates import Rates
 from shoal.fleet.totals import Totals, causes, seconds_left
 from shoal.model import Lease, Visit
 from shoal.model.crawl import Counts
-from shoal.model.worker_report import Report
-from shoal.worker.eta import Outlook
+from shoal.model.worker_report import WorkerReport
+from shoal.worker.eta import Eta
 
 REASONS = {"failed:timed out": 40, "failed:status 404": 30, "failed:名前がない": 9, "excluded:robots.txt": 7}
 
@@ -27,13 +27,13 @@ REASONS = {"failed:timed out": 40, "failed:status 404": 30, "failed:名前がな
 def pace(
     seconds: int = 60, *, pages_a_second: int = 10, to_go: int = 500, ahead: float = 0.0, max_pages: int = 0,
     workers: int = 2, trouble: str = "",
-) -> Pace:  # fmt: skip
+) -> Rates:  # fmt: skip
     """A crawl that ran so long at a constant pace, counted once a second."""
-    made = Pace("docs", max_pages)
+    made = Rates("docs", max_pages)
     for second in range(seconds):
         stored = second * pages_a_second
         reports = [
-            Report(
+            WorkerReport(
                 worker=f"box-1-{n + 1}", pid=100 + n, pages=stored // workers, bytes=stored * 1000, open_hosts=5,
                 alive_seconds=second + 1.0, cpu_seconds=second * 0.2, politeness_seconds=second * 0.8,
                 ahead={"docs": ahead / (n + 1)}, trouble=trouble,
@@ -47,8 +47,8 @@ def pace(
     return made
 
 
-def shown(made: Pace, columns: int, rows: int, title: str = "docs", *, resumed: bool = False) -> list[str]:
-    view = View(
+def shown(made: Rates, columns: int, rows: int, title: str = "docs", *, resumed: bool = False) -> list[str]:
+    view = Snapshot(
         title=title, state="running", elapsed_seconds=61.0, pace=made, left_seconds=made.left(59.0), prefix="box-1",
         resumed=resumed,
     )  # fmt: skip
@@ -83,16 +83,16 @@ def test_a_pace_reckons_by_its_counts_its_limit_and_its_slowest_host() -> None:
     # It goes down by itself between two counts.
     assert pace(to_go=500, ahead=300).left(61.0) == pytest.approx(298)
     assert pace(to_go=500, ahead=300, max_pages=690).left(59.0) == pytest.approx(10, rel=0.01)
-    assert Pace().left(1.0) is None
+    assert Rates().left(1.0) is None
 
 
 def test_a_crawl_that_finds_more_than_it_does_takes_that_long_at_least() -> None:
-    made = Pace("docs")
+    made = Rates("docs")
     for second, to_go in enumerate((10, 500, 900)):
-        made.note(float(second), Report(), [], Counts(admitted=to_go + second, waiting=to_go, stored=second))
+        made.note(float(second), WorkerReport(), [], Counts(admitted=to_go + second, waiting=to_go, stored=second))
     assert shown(made, 80, 24)[0].endswith("at least 14 min left")
     for second, to_go in enumerate((900, 500, 10), 40):
-        made.note(float(second), Report(), [], Counts(admitted=1000, waiting=to_go, stored=1000 - to_go))
+        made.note(float(second), WorkerReport(), [], Counts(admitted=1000, waiting=to_go, stored=1000 - to_go))
     assert not made.growing
 
 
@@ -102,7 +102,7 @@ def lease(host: str, ahead_seconds: float, crawl: str = "docs") -> Lease:
 
 
 def test_a_worker_knows_its_slowest_host_until_that_is_done_or_set_aside() -> None:
-    outlook, report = Outlook(), Report()
+    outlook, report = Eta(), WorkerReport()
 
     def told(now: float) -> dict[str, float]:
         outlook.tell(report, now)
@@ -130,15 +130,17 @@ def test_a_worker_knows_its_slowest_host_until_that_is_done_or_set_aside() -> No
 
 def test_of_several_workers_the_longest_time_counts_and_a_dead_one_has_none() -> None:
     totals = Totals()
-    totals.keep(Report(pages=5, ahead={"docs": 900.0}, backing_off=3, open_hosts=4))
-    total = totals.of([Report(ahead={"docs": 5.0, "a": 1.0}, backing_off=1), Report(ahead={"docs": 7.0}, pages=1)])
+    totals.keep(WorkerReport(pages=5, ahead={"docs": 900.0}, backing_off=3, open_hosts=4))
+    total = totals.of(
+        [WorkerReport(ahead={"docs": 5.0, "a": 1.0}, backing_off=1), WorkerReport(ahead={"docs": 7.0}, pages=1)]
+    )
     assert total.ahead == {"docs": 7.0, "a": 1.0}
     assert (total.backing_off, total.open_hosts, total.pages) == (1, 0, 6)
 
 
 def test_what_limits_the_speed_is_that_of_the_last_time_alone() -> None:
-    before = Report(alive_seconds=100, cpu_seconds=90, politeness_seconds=10)
-    now = Report(alive_seconds=110, cpu_seconds=91, politeness_seconds=19)
+    before = WorkerReport(alive_seconds=100, cpu_seconds=90, politeness_seconds=10)
+    now = WorkerReport(alive_seconds=110, cpu_seconds=91, politeness_seconds=19)
     assert causes(now, since=before) == [("politeness", 0.9), ("CPU", 0.1)]
 
 
@@ -171,8 +173,8 @@ def test_what_is_only_of_this_run_is_called_so_when_there_were_others() -> None:
 
 
 def test_a_host_whose_visits_are_leased_is_open_before_its_worker_says_so() -> None:
-    made = Pace("docs")
-    made.note(0.0, Report(), [Report(worker="a")], Counts(admitted=7, waiting=5, leased=2), (0, 0))
+    made = Rates("docs")
+    made.note(0.0, WorkerReport(), [WorkerReport(worker="a")], Counts(admitted=7, waiting=5, leased=2), (0, 0))
     text = "\n".join(shown(made, 80, 24))
     assert "hosts     1 open      0 ready, 0 cooling down" in text
     assert "to go     7           5 waiting, 2 with workers" in text
@@ -209,8 +211,8 @@ def test_whatever_there_is_to_show_fits_and_steers_nothing(
 
 
 def test_nothing_is_known_yet_at_the_start() -> None:
-    assert shown(Pace("docs"), 80, 24)[0] == "docs  running  61 s"
-    assert shown(Pace(), 80, 24)[-1] == "limit     not known yet"
+    assert shown(Rates("docs"), 80, 24)[0] == "docs  running  61 s"
+    assert shown(Rates(), 80, 24)[-1] == "limit     not known yet"
 
 
 def test_a_graph_has_its_largest_value_at_the_top_and_shows_the_smallest() -> None:

@@ -19,9 +19,9 @@ from shoal import sinks
 from shoal.frontier import keys, scripts
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.hosts import Hosts
-from shoal.frontier.robots_cache import Robots
+from shoal.frontier.robots_cache import RobotsCache
 from shoal.frontier.validators import Validators
-from shoal.frontier.workers import Worker, Workers
+from shoal.frontier.workers import WorkerInfo, Workers
 from shoal.model.crawl_spec import DROPPED_PARAMETERS
 from shoal.operations.submit import CrawlRequest
 from shoal.sinks.streams.stream import OPTIONS
@@ -31,10 +31,10 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LUA = ROOT / "src/shoal/frontier/lua"
 SERVICES = {
-    "Frontier": shoal.Frontier, "Crawls": Crawls, "Hosts": Hosts, "Robots": Robots, "Validators": Validators,
+    "Frontier": shoal.Frontier, "Crawls": Crawls, "Hosts": Hosts, "Robots": RobotsCache, "Validators": Validators,
     "Workers": Workers, "Store": shoal.Store,
 }  # fmt: skip
-VALUES = {name: getattr(shoal, name) for name in shoal.__all__ if name not in SERVICES} | {"Worker": Worker}
+VALUES = {name: getattr(shoal, name) for name in shoal.__all__ if name not in SERVICES} | {"Worker": WorkerInfo}
 FUNCTIONS = [name for name in shoal.frontier.__all__ if not inspect.isclass(getattr(shoal.frontier, name))]
 TESTS = {
     name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
@@ -142,7 +142,7 @@ def test_the_guide_has_the_whole_example() -> None:
 def test_every_kind_of_output_is_in_the_reference() -> None:
     text = (DOCS / "reference/results.md").read_text()
     for kind in sinks.KINDS:
-        if kind.place is not sinks.Place.CALLER:
+        if kind.place is not sinks.Location.CALLER:
             for spelled in (kind.scheme, *filter(None, (kind.alias,))):
                 assert re.search(rf"`{spelled}:", text), spelled
             assert not kind.extra or f"[{kind.extra}]" in text

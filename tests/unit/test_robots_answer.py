@@ -19,8 +19,8 @@ from shoal.politeness.robots_parser import (
 from shoal.politeness.robots_policy import (
     FRESH_SECONDS,
     UNREACHABLE_SECONDS,
-    Copy,
     Meaning,
+    RobotsCopy,
     settle,
     standing,
     verdict,
@@ -38,8 +38,8 @@ def test_rules_and_copies_come_back_from_the_store_as_they_were() -> None:
     assert (again.token, again.crawl_delay_seconds, again.sitemaps) == ("Shoal", 300, ("http://a/ツ",))
     assert again.notes == rules.notes != ()
     assert [again.allows("/é"), again.allows("/éa")] == [True, False]
-    copy = Copy(rules, 12.5, '"tag"', "Sun, 06 Nov 1994 08:49:37 GMT")
-    assert Copy.unpack(copy.pack()) == copy
+    copy = RobotsCopy(rules, 12.5, '"tag"', "Sun, 06 Nov 1994 08:49:37 GMT")
+    assert RobotsCopy.unpack(copy.pack()) == copy
 
 
 def test_only_the_group_that_holds_is_kept() -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_the_kept_form_is_corrupt(data: bytes) -> None:
     with pytest.raises(StoreCorrupt, match="again"):
         Rules.unpack(data)
     with pytest.raises(StoreCorrupt):
-        Copy.unpack(msgspec.msgpack.encode([1, 1.0, "", "", data]))
+        RobotsCopy.unpack(msgspec.msgpack.encode([1, 1.0, "", "", data]))
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_what_is_not_the_kept_form_is_corrupt(data: bytes) -> None:
 )
 def test_a_copy_that_no_worker_wrote_is_corrupt(fields: tuple[Any, ...]) -> None:
     with pytest.raises(StoreCorrupt):
-        Copy.unpack(msgspec.msgpack.encode([*fields, ALLOW_ALL.pack()]))
+        RobotsCopy.unpack(msgspec.msgpack.encode([*fields, ALLOW_ALL.pack()]))
 
 
 @given(st.binary(max_size=200))
 def test_any_other_bytes_are_corrupt_or_rules(data: bytes) -> None:
-    for read in (Rules.unpack, Copy.unpack):
+    for read in (Rules.unpack, RobotsCopy.unpack):
         try:
             read(data)
         except StoreCorrupt:
@@ -122,18 +122,18 @@ def test_five_redirects_are_followed_and_more_mean_that_there_is_no_file(status:
 
 
 def test_an_unchanged_file_is_confirmed_only_where_there_is_a_copy() -> None:
-    copy = Copy(rules_of("User-agent: *\nDisallow: /x\n"), 100.0, '"1"')
+    copy = RobotsCopy(rules_of("User-agent: *\nDisallow: /x\n"), 100.0, '"1"')
     assert verdict(304, has_copy=True) is Meaning.UNCHANGED
-    assert settle(Meaning.UNCHANGED, now=500.0, copy=copy) == Copy(copy.rules, 500.0, '"1"')
+    assert settle(Meaning.UNCHANGED, now=500.0, copy=copy) == RobotsCopy(copy.rules, 500.0, '"1"')
     assert settle(Meaning.UNCHANGED, now=500.0) is None
 
 
 def test_an_answer_becomes_the_copy_to_keep() -> None:
     body = b"User-agent: *\nDisallow: /x\n"
-    old = Copy(DISALLOW_ALL, 1.0)
+    old = RobotsCopy(DISALLOW_ALL, 1.0)
     new = settle(Meaning.RULES, now=2.0, copy=old, body=body, token="Shoal", etag='"2"', last_modified="x\r\nCookie: y")
-    assert new == Copy(parse(body, "Shoal"), 2.0, '"2"', "")
-    assert settle(Meaning.UNAVAILABLE, now=2.0, copy=old) == Copy(ALLOW_ALL, 2.0)
+    assert new == RobotsCopy(parse(body, "Shoal"), 2.0, '"2"', "")
+    assert settle(Meaning.UNAVAILABLE, now=2.0, copy=old) == RobotsCopy(ALLOW_ALL, 2.0)
     assert settle(Meaning.UNREACHABLE, now=2.0, copy=old) is old
     assert settle(Meaning.UNREACHABLE, now=2.0) is None
 
@@ -145,7 +145,7 @@ def test_before_the_first_answer_nothing_but_robots_txt_is_asked() -> None:
 
 
 def test_a_copy_is_used_for_a_day_and_then_fetched_again() -> None:
-    copy = Copy(rules_of("User-agent: *\nDisallow: /x\n"), 1000.0)
+    copy = RobotsCopy(rules_of("User-agent: *\nDisallow: /x\n"), 1000.0)
     for unreachable in (False, True):
         last = 1000.0 + FRESH_SECONDS - 1
         assert standing(copy, token="Shoal", now=last, unreachable=unreachable) == (copy.rules, False)
@@ -153,7 +153,7 @@ def test_a_copy_is_used_for_a_day_and_then_fetched_again() -> None:
 
 
 def test_while_unreachable_a_copy_stays_in_use_for_30_days() -> None:
-    copy = Copy(rules_of("User-agent: *\nDisallow: /x\n"), 1000.0)
+    copy = RobotsCopy(rules_of("User-agent: *\nDisallow: /x\n"), 1000.0)
     end = 1000.0 + UNREACHABLE_SECONDS
     assert UNREACHABLE_SECONDS == 30 * 24 * 3600
     assert standing(copy, token="Shoal", now=1000.0 + FRESH_SECONDS, unreachable=True) == (copy.rules, True)
@@ -162,11 +162,11 @@ def test_while_unreachable_a_copy_stays_in_use_for_30_days() -> None:
 
 
 def test_a_copy_from_the_future_is_fetched_again() -> None:
-    copy = Copy(ALLOW_ALL, 1000.0)
+    copy = RobotsCopy(ALLOW_ALL, 1000.0)
     assert standing(copy, token="Shoal", now=999.0) == (None, True)
 
 
 def test_rules_for_another_token_are_never_applied() -> None:
-    copy = Copy(rules_of("User-agent: *\nDisallow: /x\n", "Other"), 0.0)
+    copy = RobotsCopy(rules_of("User-agent: *\nDisallow: /x\n", "Other"), 0.0)
     assert standing(copy, token="Shoal", now=1.0) == (None, True)
     assert standing(copy, token="Other", now=1.0) == (copy.rules, False)

@@ -16,14 +16,14 @@ import pytest
 
 from shoal import Follow, Page, Spider
 from shoal.errors import InvalidInput
-from shoal.model.response import Page as Answer
+from shoal.model.response import Response as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of
 from shoal.worker import outputs, spider_runner
-from shoal.worker.crash_marker import Blame, Blamed, read
+from shoal.worker.crash_marker import CrashMarker, Marked, read
 from shoal.worker.outputs import Outputs
-from shoal.worker.spider_runner import SpiderFailed, Spiders, Yielded, first_visits
+from shoal.worker.spider_runner import SpiderFailed, SpiderRunner, Yielded, first_visits
 
 URL = "http://books.example/shelf/1?a=b"
 HTML = b"""<html lang=en><title>Shelf</title><base href="/other/"><h3>One</h3><h3>Two</h3>
@@ -216,7 +216,7 @@ async def _plainly(work: Coroutine[Any, Any, Yielded]) -> Yielded:
 async def _call(callback: str) -> Yielded:
     answer = Answer(url=URL, status=200, headers=(("content-type", "text/html"),), body=HTML, started_at=5.0)
     visit = Visit(url=URL, meta={"callback": callback})
-    return await Spiders({"E": Everything}).read("E", "crawl", answer, parse(HTML, url=URL), visit, _plainly)
+    return await SpiderRunner({"E": Everything}).read("E", "crawl", answer, parse(HTML, url=URL), visit, _plainly)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch
             return None
 
     monkeypatch.setattr(spider_runner, "_MOST_MADE", 2)
-    known = Spiders({"E": Counted})
+    known = SpiderRunner({"E": Counted})
     answer = Answer(url=URL, status=200, body=HTML)
     for crawl in ("a", "b", "a", "c", "a", "b"):
         await known.read("E", crawl, answer, Parsed(), Visit(url=URL), _plainly)
@@ -331,7 +331,7 @@ def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: 
 
 
 async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture[str]) -> None:
-    spider_runner = Spiders({"E": Everything})
+    spider_runner = SpiderRunner({"E": Everything})
     answer = Answer(url=URL, status=200, body=HTML)
     for _ in range(3):
         with pytest.raises(SpiderFailed):
@@ -341,7 +341,7 @@ async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture
 
 async def test_a_page_is_to_blame_while_its_spider_runs_and_not_while_it_waits(tmp_path: Path) -> None:
     path = tmp_path / "note"
-    blame = Blame(str(path), 0.0)
+    blame = CrashMarker(str(path), 0.0)
     seen: list[tuple[str, int]] = []
     waiting, go_on = asyncio.Event(), asyncio.Event()
 
@@ -357,7 +357,7 @@ async def test_a_page_is_to_blame_while_its_spider_runs_and_not_while_it_waits(t
         return "done"
 
     async def run() -> str:
-        return await Blamed(work(), blame, "token", 7)
+        return await Marked(work(), blame, "token", 7)
 
     task = asyncio.create_task(run())
     await waiting.wait()

@@ -15,7 +15,7 @@ import pytest
 from shoal import Frontier, Limits
 from shoal.fleet import Event, Supervisor, living, supervisor, take_back
 from shoal.fleet.totals import Totals, causes
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 from tests.servers import alive, wait_until
 
 # Leases as a worker does, notes which visit it is reading, and then ends as it is told.
@@ -244,13 +244,17 @@ async def test_processes_that_got_no_orders_are_ended_too(fleet: Fleet) -> None:
 
 def test_totals_add_counts_and_keep_what_is_open_now() -> None:
     totals = Totals()
-    totals.keep(Report(pages=2, failed={"x": 1}, open_hosts=5, trouble="old", alive_seconds=4, politeness_seconds=3))
+    totals.keep(
+        WorkerReport(pages=2, failed={"x": 1}, open_hosts=5, trouble="old", alive_seconds=4, politeness_seconds=3)
+    )
     totals.keep(None)
-    living = [Report(pages=1, failed={"x": 2, "y": 1}, open_hosts=2, trouble="now", alive_seconds=4, cpu_seconds=4)]
+    living = [
+        WorkerReport(pages=1, failed={"x": 2, "y": 1}, open_hosts=2, trouble="now", alive_seconds=4, cpu_seconds=4)
+    ]
     total = totals.of(living)
     assert (total.pages, total.failed, total.open_hosts, total.trouble) == (3, {"x": 3, "y": 1}, 2, "now")
     assert causes(total) == [("CPU", 0.5), ("politeness", 0.375)]
-    assert causes(Report()) == []
+    assert causes(WorkerReport()) == []
 
 
 @pytest.mark.parametrize("name", ["", "pod-7", "x" * 64])

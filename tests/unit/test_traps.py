@@ -20,7 +20,7 @@ from shoal.urls.traps import (
     PERMUTATION,
     REPETITION,
     SUBDOMAINS,
-    Hosts,
+    DomainHosts,
     Permutations,
     Traps,
 )  # fmt: skip
@@ -178,7 +178,7 @@ def test_permutations_are_remembered_in_bounded_memory():
 
 
 def test_a_domain_has_so_many_hosts_and_no_more():
-    hosts = Hosts(most=3)
+    hosts = DomainHosts(most=3)
     names = [f"h{n}.example.co.uk" for n in range(5)]
     assert [hosts.verdict(name) for name in names] == ["", "", "", SUBDOMAINS, SUBDOMAINS]
     assert [hosts.verdict(name) for name in names] == ["", "", "", SUBDOMAINS, SUBDOMAINS]
@@ -188,7 +188,7 @@ def test_a_domain_has_so_many_hosts_and_no_more():
 
 
 def test_hosts_are_remembered_in_bounded_memory():
-    hosts = Hosts()
+    hosts = DomainHosts()
     for number in range(100_010):
         assert hosts.verdict(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") == ""
     assert len(hosts._known) <= 100_000

@@ -12,24 +12,24 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from shoal.api import openapi
-from shoal.api.audit import Heard, Telling, log
+from shoal.api.audit import AuditedRequest, AuditLog, log
 from shoal.api.auth import OWNER, Caller, Tokens
-from shoal.api.middleware import Guarding, Rates, now
-from shoal.api.problem_details import Json, Refused
-from shoal.api.request import Asked, Server
+from shoal.api.middleware import LimitsMiddleware, Rates, now
+from shoal.api.problem_details import Json, RequestRefused
+from shoal.api.request import ApiServer, RequestContext
 from shoal.api.routes import Route, routes
-from shoal.operations.events import Tell
+from shoal.operations.events import Emit
 
 _DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}
 
 
-def application(server: Server, *, tell: Tell = log) -> ASGIApp:
+def application(server: ApiServer, *, tell: Emit = log) -> ASGIApp:
     tokens = Tokens(server.settings.tokens)
     rates = Rates(server.settings.api.rate)
-    telling = Telling(tell)
+    telling = AuditLog(tell)
     described: dict[str, object] = {}
 
-    async def describe(asked: Asked) -> Response:
+    async def describe(asked: RequestContext) -> Response:
         return Json(described)
 
     table = routes(server, describe)
@@ -38,23 +38,25 @@ def application(server: Server, *, tell: Tell = log) -> ASGIApp:
     paths = [
         Path(route.path, _endpoint(route, server, tokens, rates, telling), methods=[route.method]) for route in table
     ]
-    return Guarding(Router(paths), local=not tokens, on_problem=telling.problem)
+    return LimitsMiddleware(Router(paths), local=not tokens, on_problem=telling.problem)
 
 
 def _endpoint(
-    route: Route, server: Server, tokens: Tokens, rates: Rates, telling: Telling
+    route: Route, server: ApiServer, tokens: Tokens, rates: Rates, telling: AuditLog
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         telling.note(request, route)
         if route.role is None:
-            return await route.handler(Asked(request, server, OWNER))
-        asked = Heard(request, server, _caller(request, tokens, rates))
+            return await route.handler(RequestContext(request, server, OWNER))
+        asked = AuditedRequest(request, server, _caller(request, tokens, rates))
         caller = asked.caller
         if caller.role < route.role:
             has, needed = caller.role.name.lower(), route.role.name.lower()
-            raise Refused(403, f"{request.method} {route.path} needs the role {needed}; this token has {has}.")
+            raise RequestRefused(403, f"{request.method} {route.path} needs the role {needed}; this token has {has}.")
         if route.whole and caller.app:
-            raise Refused(403, f"This token is bound to the application {caller.app!r}; this is about the fleet.")
+            raise RequestRefused(
+                403, f"This token is bound to the application {caller.app!r}; this is about the fleet."
+            )
         response = await route.handler(asked)
         await telling.done(asked, route, response)
         return response
@@ -68,7 +70,7 @@ def _caller(request: Request, tokens: Tokens, rates: Rates) -> Caller:
     caller = tokens.caller(request.headers.get("authorization", "")) if tokens else OWNER
     seconds = rates.wait_seconds(f"token {caller.name}" if caller else f"address {address}", now())
     if seconds:
-        raise Refused(429, "Too many requests; wait a little.", headers={"Retry-After": str(math.ceil(seconds))})
+        raise RequestRefused(429, "Too many requests; wait a little.", headers={"Retry-After": str(math.ceil(seconds))})
     if caller is None:
-        raise Refused(401, "Send a token as `Authorization: Bearer ...`; this one is none.", headers=_DENIED)
+        raise RequestRefused(401, "Send a token as `Authorization: Bearer ...`; this one is none.", headers=_DENIED)
     return caller

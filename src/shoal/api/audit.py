@@ -17,10 +17,10 @@ from starlette.types import Scope
 from shoal.api.auth import Caller
 from shoal.api.middleware import Rates, now
 from shoal.api.problem_details import TYPE, Problem
-from shoal.api.request import Asked, Server
+from shoal.api.request import ApiServer, RequestContext
 from shoal.api.routes import Route
 from shoal.model.crawl import Crawl
-from shoal.operations.events import Tell, tell_action
+from shoal.operations.events import Emit, tell_action
 from shoal.operations.scrapy_cluster import Action, cluster_name
 
 # Whoever is refused all the time must not fill the disk of the log.
@@ -69,7 +69,7 @@ def facts() -> dict[str, list[str]]:
     return found
 
 
-class Noted:
+class AuditEntry:
     """What became known of a request on its way to the handler."""
 
     def __init__(self, route: Route) -> None:
@@ -79,12 +79,12 @@ class Noted:
         self.body = b""
 
 
-class Heard(Asked):
+class AuditedRequest(RequestContext):
     """A request whose body and crawl are remembered for the log."""
 
-    def __init__(self, request: Request, server: Server, caller: Caller) -> None:
+    def __init__(self, request: Request, server: ApiServer, caller: Caller) -> None:
         super().__init__(request, server, caller)
-        self._noted: Noted = request.scope[_NOTED]
+        self._noted: AuditEntry = request.scope[_NOTED]
         self._noted.caller = caller
 
     async def body(self, most: int) -> bytes:
@@ -108,21 +108,21 @@ class _Given(msgspec.Struct):
     seeds: list[msgspec.Raw] = []
 
 
-class Telling:
-    def __init__(self, tell: Tell) -> None:
+class AuditLog:
+    def __init__(self, tell: Emit) -> None:
         self._tell = tell
         self._rates = Rates(_REFUSALS_A_SECOND)
         self._left_out = 0
 
     def note(self, request: Request, route: Route) -> None:
-        request.scope[_NOTED] = Noted(route)
+        request.scope[_NOTED] = AuditEntry(route)
 
-    async def done(self, asked: Asked, route: Route, response: Response) -> None:
+    async def done(self, asked: RequestContext, route: Route, response: Response) -> None:
         """A request that was granted."""
         operation = OPERATIONS.get(route.name)
         if operation is None:
             return
-        noted: Noted = asked.request.scope[_NOTED]
+        noted: AuditEntry = asked.request.scope[_NOTED]
         given = _decoded(noted.body, _Given) or _Given()
         answer: dict[str, Any] = _decoded(bytes(response.body), dict[str, Any]) or {}
         who = _who(asked.caller)
@@ -178,7 +178,7 @@ class Telling:
 def _about(scope: Scope) -> dict[str, object]:
     """Who asked, for what. Of a path that is none of ours nothing is repeated."""
     facts: dict[str, object] = {"method": scope["method"]}
-    noted: Noted | None = scope.get(_NOTED)
+    noted: AuditEntry | None = scope.get(_NOTED)
     if noted is not None:
         facts["route"] = noted.route.path
         given = _decoded(noted.body, _Given) or _Given()

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.api.auth import is_loopback
-from shoal.api.problem_details import Problem, Refused, answer, problem
+from shoal.api.problem_details import Problem, RequestRefused, answer, problem
 
 BODY_SECONDS = 30.0
 _BURST_SECONDS = 2.0
@@ -52,7 +52,7 @@ class Rates:
         return 0.0
 
 
-class Guarding:
+class LimitsMiddleware:
     """ASGI middleware. `local`: there are no tokens, so only this machine is answered.
 
     `on_problem` gets what was refused or failed, the error, and for a defect its trace.
@@ -101,20 +101,22 @@ class Guarding:
         host = request.headers.get("host", "")
         name = urlsplit(f"//{host}").hostname or ""
         if self._local and not is_loopback(name):
-            raise Refused(403, "Without tokens only this machine is answered, by the name localhost or its address.")
+            raise RequestRefused(
+                403, "Without tokens only this machine is answered, by the name localhost or its address."
+            )
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            raise Refused(403, "The request comes from a page of another site.")
+            raise RequestRefused(403, "The request comes from a page of another site.")
 
 
 async def read_body(request: Request, most: int) -> bytes:
     """The body, as JSON is sent: bounded in size and time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refused(415, "Send the body with Content-Type: application/json.")
+        raise RequestRefused(415, "Send the body with Content-Type: application/json.")
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > most:
-        raise Refused(413, f"The body has {int(length):,} bytes; it may have {most:,}.")
+        raise RequestRefused(413, f"The body has {int(length):,} bytes; it may have {most:,}.")
     parts: list[bytes] = []
     size = 0
     try:
@@ -122,10 +124,10 @@ async def read_body(request: Request, most: int) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > most:
-                    raise Refused(413, f"The body has more than {most:,} bytes.")
+                    raise RequestRefused(413, f"The body has more than {most:,} bytes.")
                 parts.append(part)
     except TimeoutError:
-        raise Refused(408, f"The body did not come within {BODY_SECONDS:g} seconds.") from None
+        raise RequestRefused(408, f"The body did not come within {BODY_SECONDS:g} seconds.") from None
     return b"".join(parts)
 
 

@@ -27,8 +27,8 @@ EXAMPLES: dict[str, Any] = {
     },
     "Submitted": {"id": "example-2026", "created": True},
     "Change": {"id": "example-2026", "state": "paused"},
-    "Seeds": {"seeds": ["https://example.org/new"]},
-    "Taken": {"new": 1, "known": 0, "refused": 0},
+    "NewSeeds": {"seeds": ["https://example.org/new"]},
+    "AddedSeeds": {"new": 1, "known": 0, "refused": 0},
     "Retried": {"retried": 3},
     "HostChange": {"delay_seconds": 5, "blocked": ""},
     "CrawlPage": {
@@ -38,7 +38,7 @@ EXAMPLES: dict[str, Any] = {
         }],
         "next": None,
     },
-    "Failures": {
+    "FailedUrlPage": {
         "failed": [{"url": "https://example.org/gone", "reason": "status 404", "depth": 1, "attempt": 1}],
         "next": None,
     },

@@ -37,7 +37,7 @@ _TITLES = {
 }  # fmt: skip
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered with a status of its own."""
 
     def __init__(self, status: int, detail: str, *, kind: str = "", headers: dict[str, str] | None = None) -> None:
@@ -61,7 +61,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 def problem(error: BaseException) -> tuple[Problem, dict[str, str]]:
     """What is told of an error, and headers that go with it."""
     headers: dict[str, str] = {}
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         status, detail, kind, headers = error.status, error.detail, error.kind, error.headers
     elif isinstance(error, HTTPException):
         # What the router itself refuses: unknown paths and methods.

@@ -15,11 +15,11 @@ from starlette.requests import Request
 
 from shoal.api.auth import Caller, Role
 from shoal.api.middleware import read_body
-from shoal.api.problem_details import Refused
+from shoal.api.problem_details import RequestRefused
 from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, State
-from shoal.operations.maintenance import Tender
+from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
 
 MOST_A_PAGE = 500
@@ -29,7 +29,7 @@ MOST_CURSOR = 12_000
 _MARK_BYTES = 6
 
 
-class Server:
+class ApiServer:
     """What all requests share."""
 
     def __init__(self, frontier: Frontier, settings: Settings) -> None:
@@ -39,13 +39,13 @@ class Server:
         self.stopping = asyncio.Event()
         self.streams = 0
         # Who tends the crawls beside this server, if somebody does.
-        self.tender: Tender | None = None
+        self.tender: Maintainer | None = None
 
 
-class Asked:
+class RequestContext:
     """One request, and who makes it."""
 
-    def __init__(self, request: Request, server: Server, caller: Caller) -> None:
+    def __init__(self, request: Request, server: ApiServer, caller: Caller) -> None:
         self.request = request
         self.server = server
         self.caller = caller
@@ -60,7 +60,7 @@ class Asked:
         try:
             return msgspec.json.decode(raw or b"{}", type=type_)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise Refused(422, f"The body cannot be used: {error}.", kind="InvalidInput") from None
+            raise RequestRefused(422, f"The body cannot be used: {error}.", kind="InvalidInput") from None
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
@@ -69,7 +69,7 @@ class Asked:
         """A query parameter, '' when it is absent."""
         value = self.request.query_params.get(name, "")
         if len(value) > MOST_TEXT or (value and allowed and value not in allowed):
-            raise Refused(422, f"{name} must be {' or '.join(allowed) or 'shorter'}.", kind="InvalidInput")
+            raise RequestRefused(422, f"{name} must be {' or '.join(allowed) or 'shorter'}.", kind="InvalidInput")
         return value
 
     def whole(self, name: str, default: int, most: int) -> int:
@@ -77,7 +77,7 @@ class Asked:
         if value is None:
             return default
         if not value.isascii() or not value.isdigit() or len(value) > 12 or not 1 <= int(value) <= most:
-            raise Refused(422, f"{name} must be a whole number from 1 to {most}.", kind="InvalidInput")
+            raise RequestRefused(422, f"{name} must be a whole number from 1 to {most}.", kind="InvalidInput")
         return int(value)
 
     def cursor(self, type_: Any, *of: str) -> Any:
@@ -91,7 +91,9 @@ class Asked:
                 return msgspec.json.decode(raw[_MARK_BYTES:], type=type_)
         except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):
             pass
-        raise Refused(422, "cursor is not one of this list: pass what `next` said, or none.", kind="InvalidInput")
+        raise RequestRefused(
+            422, "cursor is not one of this list: pass what `next` said, or none.", kind="InvalidInput"
+        )
 
     async def crawl(self) -> Crawl:
         """The crawl of the path. Those of other applications are not there for a caller who has one."""
@@ -106,7 +108,7 @@ class Asked:
 
     def must_be(self, role: Role, what: str) -> None:
         if self.caller.role < role:
-            raise Refused(403, f"{what} needs a token with the role {role.name.lower()}.")
+            raise RequestRefused(403, f"{what} needs a token with the role {role.name.lower()}.")
 
 
 async def all_crawls(frontier: Frontier, after: tuple[float, str] | None = None) -> AsyncIterator[tuple[float, Crawl]]:

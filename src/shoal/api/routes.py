@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from shoal.api.auth import Role
 from shoal.api.handlers import crawls, fleet, hosts, records
-from shoal.api.request import MOST_A_PAGE, MOST_CURSOR, MOST_TEXT, Asked, Server
+from shoal.api.request import MOST_A_PAGE, MOST_CURSOR, MOST_TEXT, ApiServer, RequestContext
 from shoal.operations.describe import Description
 from shoal.operations.submit import CrawlRequest, Submitted
 
-Handler = Callable[[Asked], Awaitable[Response]]
+Handler = Callable[[RequestContext], Awaitable[Response]]
 _LIMIT = ("limit", "integer", "How many at most.", MOST_A_PAGE)
 _CURSOR = ("cursor", "string", "Where to go on: what `next` of the page before said.", MOST_CURSOR)
 
@@ -42,7 +42,7 @@ class Route(NamedTuple):
         return "_".join([self.method.lower(), *(word.replace(".", "_") for word in words)])
 
 
-def routes(server: Server, openapi: Handler) -> list[Route]:
+def routes(server: ApiServer, openapi: Handler) -> list[Route]:
     told = fleet.Fleet(server)
     return _table(told, openapi)
 
@@ -52,7 +52,7 @@ def listed() -> list[Route]:
     return _table(fleet.Fleet.__new__(fleet.Fleet), _unanswered)
 
 
-async def _unanswered(asked: Asked) -> Response:
+async def _unanswered(asked: RequestContext) -> Response:
     raise NotImplementedError
 
 
@@ -71,14 +71,14 @@ def _table(told: fleet.Fleet, openapi: Handler) -> list[Route]:
         Route("POST", f"{one}/pause", submit, crawls.pause, "Let nothing more of it be asked.", crawls.Change),
         Route("POST", f"{one}/resume", submit, crawls.resume, "Let a paused crawl go on.", crawls.Change),
         Route("POST", f"{one}/stop", submit, crawls.stop, "End it for good.", crawls.Change),
-        Route("POST", f"{one}/seeds", submit, crawls.add_seeds, "Add URLs to an open crawl.", crawls.Taken,
-              crawls.Seeds),
+        Route("POST", f"{one}/seeds", submit, crawls.add_seeds, "Add URLs to an open crawl.", crawls.AddedSeeds,
+              crawls.NewSeeds),
         Route("GET", f"{one}/records", read, records.records, "Its records, out of an output that can be read.",
               records.RecordPage,
               query=(("kind", "string", "page or item.", MOST_TEXT),
                      ("fields", "string", "Names of fields, with commas.", MOST_TEXT), _LIMIT, _CURSOR)),
-        Route("GET", f"{one}/failed", read, crawls.failed, "URLs that failed, with their reasons.", crawls.Failures,
-              query=(("limit", "integer", "How many at most.", crawls.MOST_FAILED), _CURSOR)),
+        Route("GET", f"{one}/failed", read, crawls.failed, "URLs that failed, with their reasons.",
+              crawls.FailedUrlPage, query=(("limit", "integer", "How many at most.", crawls.MOST_FAILED), _CURSOR)),
         Route("POST", f"{one}/retry", submit, crawls.retry, "Let all failed URLs be tried again.", crawls.Retried),
         Route("GET", f"{one}/events", read, crawls.events, "Its counts whenever they change, until it ends.",
               media="text/event-stream"),
@@ -87,9 +87,9 @@ def _table(told: fleet.Fleet, openapi: Handler) -> list[Route]:
         Route("GET", "/v1/hosts/{host}", read, hosts.show, "What is known of a host.", hosts.HostView, whole=True),
         Route("PATCH", "/v1/hosts/{host}", admin, hosts.change, "Set its delay or places, block or unblock it.",
               hosts.HostView, hosts.HostChange, whole=True),
-        Route("GET", "/v1/workers", read, fleet.workers, "The workers that live.", fleet.Workers,
+        Route("GET", "/v1/workers", read, fleet.workers, "The workers that live.", fleet.WorkerPage,
               query=(_LIMIT, _CURSOR), whole=True),
-        Route("GET", "/v1/stats", read, told.stats, "Sums over all crawls.", fleet.Stats, whole=True),
+        Route("GET", "/v1/stats", read, told.stats, "Sums over all crawls.", fleet.FleetStats, whole=True),
         Route("POST", "/feed", submit, crawls.feed, "Scrapy Cluster's requests and actions, answered in its shape.",
               dict[str, Any], dict[str, Any]),
         Route("GET", "/metrics", read, told.metrics, "Metrics for Prometheus.", whole=True, media="text/plain"),

@@ -14,11 +14,11 @@ import uvicorn
 
 from shoal.api.app import application
 from shoal.api.auth import Tokens, is_loopback
-from shoal.api.request import Server
+from shoal.api.request import ApiServer
 from shoal.errors import SettingsError
 from shoal.frontier import Frontier
-from shoal.operations.events import Tell
-from shoal.operations.maintenance import Tender
+from shoal.operations.events import Emit
+from shoal.operations.maintenance import Maintainer
 from shoal.settings import ApiSettings, Settings
 
 # Whoever asks waits: a store that is away for longer is away.
@@ -56,7 +56,7 @@ class _Uvicorn(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def run(settings: Settings, *, tell: Tell) -> None:
+async def run(settings: Settings, *, tell: Emit) -> None:
     """Serve until SIGTERM or SIGINT."""
     tokens = Tokens(settings.tokens)
     door = _bound(settings.api, tokens)
@@ -67,13 +67,13 @@ async def run(settings: Settings, *, tell: Tell) -> None:
         async with await Frontier.from_settings(
             msgspec.structs.replace(settings, store=where), on_warning=partial(tell, event="store.trouble")
         ) as frontier:
-            server = Server(frontier, settings)
+            server = ApiServer(frontier, settings)
             config = uvicorn.Config(
                 application(server, tell=tell), lifespan="off", log_config=None, access_log=False,
                 server_header=False, proxy_headers=False, limit_concurrency=_MOST_CONNECTIONS,
                 timeout_keep_alive=15, timeout_graceful_shutdown=_GRACE_SECONDS, ws="none", http="h11",
             )  # fmt: skip
-            server.tender = Tender(frontier, settings, tell=tell)
+            server.tender = Maintainer(frontier, settings, tell=tell)
             tending = asyncio.create_task(server.tender.run())
             uvicorn_server = _Uvicorn(config, server.stopping)
             try:

@@ -41,7 +41,7 @@ _STATE_SECONDS = 2.0
 _REST_SECONDS = 8.0
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for. `flags` are settings that were typed; `chosen`: the name is the user's own.
 
     `nameless`: nobody who runs a site could find out from the user agent whom to write to. `rest` are seeds that are
@@ -67,12 +67,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     visits: list[Visit] = []
 
 
-def run(job: Job) -> int:
-    return asyncio.run(_Running(job).run())
+def run(job: CrawlJob) -> int:
+    return asyncio.run(CrawlRunner(job).run())
 
 
-class _Running:
-    def __init__(self, job: Job) -> None:
+class CrawlRunner:
+    def __init__(self, job: CrawlJob) -> None:
         self.job = job
         self.name = job.name
         self.began_mono = time.monotonic()
@@ -118,7 +118,7 @@ class _Running:
         """Begin, wait for the end, and say how it was."""
         await self.tidy(frontier)
         begun = await self.begin(frontier)
-        if begun.how is operations.How.FINISHED:
+        if begun.how is operations.StartMode.FINISHED:
             say(
                 f"Crawl {self.name} is finished already ({begun.crawl.why or 'finished'}); choose another --name, "
                 "or add --again to visit its pages again.",
@@ -128,7 +128,9 @@ class _Running:
             await summary.show(frontier, begun.crawl, begun.policy)
             return FINISHED
         self.feeder = Feeder(frontier, self.name, begun.policy, self.job.rest, named=self.job.settings.outputs)
-        with Progress(self.supervisor, crawl=begun.crawl, resumed=begun.how is not operations.How.NEW) as self.progress:
+        with Progress(
+            self.supervisor, crawl=begun.crawl, resumed=begun.how is not operations.StartMode.NEW
+        ) as self.progress:
             self.announce(begun)
             await self.supervisor.start(frontier)
             gone = asyncio.create_task(self.supervisor.wait())
@@ -139,7 +141,7 @@ class _Running:
                 gone.cancel()
                 await self.feeder.stop()
             await self.wind_up(frontier, begun.policy, over)
-        return await self.end(frontier, begun.policy, over, resumed=begun.how is not operations.How.NEW)
+        return await self.end(frontier, begun.policy, over, resumed=begun.how is not operations.StartMode.NEW)
 
     async def tidy(self, frontier: Frontier) -> None:
         """On a store that is ours alone: take back what dead workers hold, pause what was interrupted."""
@@ -152,7 +154,7 @@ class _Running:
                 say(f"Crawl {name} was interrupted; it is paused. Go on with it by: {again}", crawl=name)
         await take_back(frontier, self.place.folder)
 
-    async def begin(self, frontier: Frontier) -> operations.Begun:
+    async def begin(self, frontier: Frontier) -> operations.StartedCrawl:
         job = self.job
         # Who can use an embedded store is on its machine, whatever that is called today.
         policy = msgspec.structs.replace(job.policy, machine="" if self.place.embedded else platform.node())
@@ -211,11 +213,11 @@ class _Running:
         if text:
             warn(text, event="output.trouble", crawl=self.name)
 
-    def announce(self, begun: operations.Begun) -> None:
+    def announce(self, begun: operations.StartedCrawl) -> None:
         from shoal.cli.commands.crawl import flag_of
 
-        if begun.how in (operations.How.RESUMED, operations.How.AGAIN):
-            how = "goes on" if begun.how is operations.How.RESUMED else "is visited again"
+        if begun.how in (operations.StartMode.RESUMED, operations.StartMode.AGAIN):
+            how = "goes on" if begun.how is operations.StartMode.RESUMED else "is visited again"
             say(
                 f"Crawl {self.name} {how}, with {counted(self.job.workers, 'worker')}.",
                 event="crawl.begin",

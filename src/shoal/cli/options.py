@@ -21,7 +21,7 @@ _ON_AN_API = "submit, crawls, show, pause, resume, stop, delete, failed and host
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 
 
-class Whole(click.IntRange):
+class WholeNumber(click.IntRange):
     """A whole number within a range, called so when it is none."""
 
     name = "whole number"
@@ -66,9 +66,9 @@ def on_links(command: Command) -> Command:
         click.option("--no-follow", is_flag=True, help="Visit the given URLs alone."),
         click.option("--sitemaps", is_flag=True, help="Visit what the sitemaps of each host list, too."),
         click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have."),
-        click.option("--max-pages", metavar="N", type=Whole(1), help="End after this many pages."),
-        click.option("--max-pages-per-host", metavar="N", type=Whole(1), help="Pages of one host at most."),
-        click.option("--max-depth", metavar="N", type=Whole(0), help="Links away from the URLs at most."),
+        click.option("--max-pages", metavar="N", type=WholeNumber(1), help="End after this many pages."),
+        click.option("--max-pages-per-host", metavar="N", type=WholeNumber(1), help="Pages of one host at most."),
+        click.option("--max-depth", metavar="N", type=WholeNumber(0), help="Links away from the URLs at most."),
         click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb."),
     )
     # The last one first: they are shown in the order in which they are put on.

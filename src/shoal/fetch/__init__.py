@@ -1,7 +1,7 @@
 """One request, one whole answer or one named fault: HTTP through libcurl, with a guard on every address it dials."""
 
-from shoal.fetch.address_guard import Guard
+from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.dns import Resolver
 from shoal.fetch.fetcher import Fetcher, Request
 
-__all__ = ["Fetcher", "Guard", "Request", "Resolver"]
+__all__ = ["AddressGuard", "Fetcher", "Request", "Resolver"]

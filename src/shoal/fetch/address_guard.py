@@ -73,7 +73,7 @@ def wrapped(address: _Address) -> ipaddress.IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
 
 
-class Guard:
+class AddressGuard:
     """Refuses addresses inside, and ports that are not of the web.
 
     A port is refused in allowed networks too: allowing a network is about its web servers.

@@ -8,7 +8,7 @@ what is open at once. Time is an argument.
 from __future__ import annotations
 
 
-class Bucket:
+class TokenBucket:
     """At most one second's worth is saved up."""
 
     __slots__ = ("_left", "_rate", "_then")

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import ada_url
 
 from shoal.errors import FetchError
-from shoal.fetch.address_guard import Guard
+from shoal.fetch.address_guard import AddressGuard
 from shoal.politeness.backoff import Fault
 from shoal.settings import masked
 
@@ -78,10 +78,10 @@ class Origin:
             self.expires_mono = 0.0
 
 
-class Names:
+class OriginCache:
     """The origins met lately, and the lookups under way."""
 
-    def __init__(self, guard: Guard, resolver: Resolver | None) -> None:
+    def __init__(self, guard: AddressGuard, resolver: Resolver | None) -> None:
         self._guard = guard
         self._resolver = resolver or _Threads().resolve
         self._origins: OrderedDict[str, Origin] = OrderedDict()

@@ -19,13 +19,13 @@ import pycurl  # type: ignore[import-untyped]
 
 from shoal.errors import FetchError, InvalidInput
 from shoal.fetch import ftp
-from shoal.fetch.address_guard import Guard
-from shoal.fetch.bandwidth import Bucket
+from shoal.fetch.address_guard import AddressGuard
+from shoal.fetch.bandwidth import TokenBucket
 from shoal.fetch.curl_errors import fetch_error
-from shoal.fetch.dns import Names, Origin, Resolver, forbidden
+from shoal.fetch.dns import Origin, OriginCache, Resolver, forbidden
 from shoal.fetch.tls import authorities
 from shoal.fetch.transfer import CONNECT_SECONDS, FIELD, TROUBLES, Transfer
-from shoal.model.response import Page, Timings
+from shoal.model.response import Response, Timings
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings, masked
 
@@ -59,9 +59,9 @@ class Fetcher:
 
     def __init__(self, settings: FetchSettings, *, resolver: Resolver | None = None) -> None:
         self._settings = settings
-        self._guard = Guard(settings.allow_networks)
-        self._names = Names(self._guard, resolver)
-        self._bucket = Bucket(settings.bandwidth, time.monotonic()) if settings.bandwidth else None
+        self._guard = AddressGuard(settings.allow_networks)
+        self._names = OriginCache(self._guard, resolver)
+        self._bucket = TokenBucket(settings.bandwidth, time.monotonic()) if settings.bandwidth else None
         self._headers: dict[tuple[tuple[str, str], ...], list[bytes]] = {}
         self._multi = pycurl.AsyncCurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, settings.connections)
@@ -69,7 +69,7 @@ class Fetcher:
         self._idle: list[Transfer] = []
         self._closed = False
 
-    async def fetch(self, request: Request) -> Page:
+    async def fetch(self, request: Request) -> Response:
         """The whole answer, whatever its status; FetchError names why there is none."""
         url, origin = self._target(request.url, request.ftp)
         is_ftp = origin.scheme == "ftp"
@@ -248,7 +248,7 @@ def _set_method(curl: pycurl.Curl, request: Request) -> None:
 
 def _page(
     url: str, transfer: Transfer, started_at: float, looked_up: float, status: int, headers: tuple[tuple[str, str], ...]
-) -> Page:
+) -> Response:
     info = transfer.curl.getinfo
     fresh = info(pycurl.NUM_CONNECTS) > 0
     timings = Timings(
@@ -258,7 +258,7 @@ def _page(
         first_byte=looked_up + info(pycurl.STARTTRANSFER_TIME),
         total=looked_up + info(pycurl.TOTAL_TIME),
     )
-    return Page(
+    return Response(
         url=url,
         status=status,
         headers=headers,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pycurl  # type: ignore[import-untyped]
 
-from shoal.fetch.address_guard import Guard
+from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.dns import Origin
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
@@ -82,7 +82,7 @@ class Transfer:
         "whole_head",
     )
 
-    def __init__(self, settings: FetchSettings, guard: Guard, trust: tuple[str, str]) -> None:
+    def __init__(self, settings: FetchSettings, guard: AddressGuard, trust: tuple[str, str]) -> None:
         self._guard = guard
         self._proxied = bool(settings.proxy)
         self._fresh = False

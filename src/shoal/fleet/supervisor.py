@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from shoal.errors import ShoalError
 from shoal.fleet.totals import Totals
-from shoal.fleet.worker_process import CANNOT_WORK, PROGRAM, Process, ending
+from shoal.fleet.worker_process import CANNOT_WORK, PROGRAM, WorkerProcess, ending
 from shoal.frontier import Frontier
 from shoal.model import validation
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -80,8 +80,8 @@ class Supervisor:
         self._program = program
         self._numbers = 0
         self._totals = Totals()
-        self._running: dict[str, Process] = {}
-        self._warm: list[Process] = []
+        self._running: dict[str, WorkerProcess] = {}
+        self._warm: list[WorkerProcess] = []
         self._places: list[asyncio.Task[None]] = []
         self._frontier: Frontier | None = None
         self._stopping = asyncio.Event()
@@ -96,11 +96,11 @@ class Supervisor:
         return [process.pid for process in self._running.values()]
 
     @property
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerReport]:
         """The last report of each process that runs."""
         return [process.report for process in self._running.values() if process.report is not None]
 
-    def total(self) -> Report:
+    def total(self) -> WorkerReport:
         """The sum of all reports, also those of processes that have ended."""
         return self._totals.of(self.reports)
 
@@ -147,7 +147,7 @@ class Supervisor:
 
         return asyncio.create_task(end())
 
-    async def _fill(self, process: Process, frontier: Frontier) -> None:
+    async def _fill(self, process: WorkerProcess, frontier: Frontier) -> None:
         """One place: a process, and another one when that has crashed."""
         pause_seconds, false_starts = _FIRST_PAUSE_SECONDS, 0
         while True:
@@ -178,17 +178,17 @@ class Supervisor:
                 # `stop` came while it started and has not seen it.
                 process.terminate()
 
-    async def _process(self) -> Process:
+    async def _process(self) -> WorkerProcess:
         self._numbers += 1
         name = f"{self.name}-{self._numbers}"
-        process = await Process.start(
+        process = await WorkerProcess.start(
             name, self._folder, said=self._said, heard=self._heard,
             program=self._program,
         )  # fmt: skip
         self._running[name] = process
         return process
 
-    async def _over(self, process: Process, code: int, frontier: Frontier | None) -> None:
+    async def _over(self, process: WorkerProcess, code: int, frontier: Frontier | None) -> None:
         """Take back what a process held that has ended. Reaped after a clean end too: the store forgets its name."""
         del self._running[process.name]
         self._totals.keep(process.report)
@@ -205,13 +205,13 @@ class Supervisor:
             why = str(error) or "The store does not answer."
             self._tell("died", process, f"What worker {process.name} held is free when its leases run out: {why}")
 
-    def _heard(self, report: Report) -> None:
+    def _heard(self, report: WorkerReport) -> None:
         self._on_event(Event("idle" if report.idle else "report", report.worker))
 
     def _said(self, worker: str, text: str) -> None:
         self._on_event(Event("said", worker, text))
 
-    def _tell(self, kind: str, process: Process, text: str) -> None:
+    def _tell(self, kind: str, process: WorkerProcess, text: str) -> None:
         self._on_event(Event(kind, process.name, text))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 
 # What a process had when it ended is not had any more.
 _NOW = ("open_hosts", "backing_off")
@@ -22,20 +22,20 @@ class Totals:
     """Sums over processes. Counts of a process that has ended are kept; what it had open is not."""
 
     def __init__(self) -> None:
-        self._ended: list[Report] = [Report()]
+        self._ended: list[WorkerReport] = [WorkerReport()]
 
-    def keep(self, report: Report | None) -> None:
+    def keep(self, report: WorkerReport | None) -> None:
         """The last report of a process that has ended."""
         if report is not None:
             self._ended = [added([*self._ended, report], living=())]
 
-    def of(self, living: Iterable[Report]) -> Report:
+    def of(self, living: Iterable[WorkerReport]) -> WorkerReport:
         living = list(living)
         return added([*self._ended, *living], living=living)
 
 
-def added(reports: Iterable[Report], *, living: Iterable[Report]) -> Report:
-    total = Report()
+def added(reports: Iterable[WorkerReport], *, living: Iterable[WorkerReport]) -> WorkerReport:
+    total = WorkerReport()
     for report in reports:
         for name in total.__struct_fields__:
             value, so_far = getattr(report, name), getattr(total, name)
@@ -54,9 +54,9 @@ def added(reports: Iterable[Report], *, living: Iterable[Report]) -> Report:
     return total
 
 
-def causes(total: Report, since: Report | None = None) -> list[tuple[str, float]]:
+def causes(total: WorkerReport, since: WorkerReport | None = None) -> list[tuple[str, float]]:
     """What the workers' time went to, as shares of it, the largest first; of the time after the report `since`."""
-    before = since or Report()
+    before = since or WorkerReport()
     seconds = {name: getattr(total, field) - getattr(before, field) for name, field in CAUSES.items()}
     whole = max(total.alive_seconds - before.alive_seconds, sum(seconds.values()))
     return sorted(((name, part / whole) for name, part in seconds.items() if part > 0), key=lambda one: -one[1])

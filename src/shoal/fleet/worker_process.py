@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from shoal.fleet.worker_files import Trace
-from shoal.model.worker_report import Report
-from shoal.worker.startup import Orders
+from shoal.model.worker_report import WorkerReport
+from shoal.worker.startup import StartupConfig
 
 # -P: a file msgspec.py in the folder of the crawl must not be taken for the library.
 PROGRAM = (sys.executable, "-P", "-m", "shoal.worker")
@@ -28,15 +28,15 @@ CANNOT_WORK = 3
 _LONGEST_LINE = 1_000_000
 
 
-class Process:
+class WorkerProcess:
     """A worker process from its start to its end. `report` is the last thing it told of itself."""
 
     def __init__(
-        self, name: str, trace: Trace, child: asyncio.subprocess.Process, heard: Callable[[Report], None]
+        self, name: str, trace: Trace, child: asyncio.subprocess.Process, heard: Callable[[WorkerReport], None]
     ) -> None:
         self.name = name
         self.trace = trace
-        self.report: Report | None = None
+        self.report: WorkerReport | None = None
         self.started_mono = time.monotonic()
         self.killed = False
         self._child = child
@@ -49,9 +49,9 @@ class Process:
         folder: Path,
         *,
         said: Callable[[str, str], None],
-        heard: Callable[[Report], None],
+        heard: Callable[[WorkerReport], None],
         program: Sequence[str] = PROGRAM,
-    ) -> Process:
+    ) -> WorkerProcess:
         """The process loads, and works when it has its orders. `said` gets its name and each line it writes."""
         trace = Trace.begin(folder, name)
         try:
@@ -86,7 +86,7 @@ class Process:
         """What to do, as its first line of stdin."""
         stdin = self._child.stdin
         if stdin is not None and not stdin.is_closing():
-            orders = Orders(
+            orders = StartupConfig(
                 name=self.name, settings=settings, blame=str(self.trace.blame), spiders=dict(spiders), plain=plain,
                 shared=shared,
             )  # fmt: skip
@@ -119,7 +119,7 @@ class Process:
         assert self._child.stdout is not None  # noqa: S101 - it is a pipe
         async for line in _lines(self._child.stdout):
             try:
-                self.report = Report.of(line)
+                self.report = WorkerReport.of(line)
             except msgspec.MsgspecError:
                 # Something that a library printed.
                 said(self.name, line.decode("utf-8", "replace"))

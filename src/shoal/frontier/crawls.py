@@ -20,7 +20,7 @@ import msgspec
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, StoreCorrupt, UnknownCrawl
 from shoal.frontier import deletion, visit_codec
 from shoal.frontier.crawl_codec import copy_fields, crawl_of, limits_of, packed
-from shoal.frontier.failures import Place, failures
+from shoal.frontier.failures import FailureCursor, failures
 from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
@@ -249,14 +249,14 @@ class Crawls:
         return (await self.failed_page(crawl_id, most))[0]
 
     async def failed_page(
-        self, crawl_id: str, most: int, behind: Place | None = None
-    ) -> tuple[list[tuple[Visit, str]], Place | None]:
+        self, crawl_id: str, most: int, behind: FailureCursor | None = None
+    ) -> tuple[list[tuple[Visit, str]], FailureCursor | None]:
         """Failed visits behind a place, and the place behind the last of them; None when there are no more."""
         found: list[tuple[Visit, str]] = []
-        last = behind = behind or Place(crawl_id)
+        last = behind = behind or FailureCursor(crawl_id)
         # In the order of their names: one that was deleted meanwhile is passed.
         for name in [name for name in await self._family(crawl_id) if name >= behind.crawl]:
-            begin = behind if name == behind.crawl else Place(name)
+            begin = behind if name == behind.crawl else FailureCursor(name)
             async for place, visit, reason in failures(self._shards, await self.known(name), begin, most + 1):
                 if len(found) == most:
                     return found, last

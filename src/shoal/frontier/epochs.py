@@ -16,7 +16,7 @@ _STEP_MS = 1000
 _LAG_MS = 2000
 
 
-class Watch:
+class Epochs:
     def __init__(self, shards: Shards, worker: str) -> None:
         self._shards = shards
         self._channel = channel(shards.namespace, worker)

@@ -24,7 +24,7 @@ _LISTS = 100
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class FailureCursor(msgspec.Struct, frozen=True, array_like=True):
     """Behind so many visits (`index`) of a list; list 0 is the one that grows. `mark` is that of the visit before."""
 
     crawl: str
@@ -35,8 +35,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 async def failures(
-    shards: Shards, crawl: Crawl, behind: Place, at_once: int
-) -> AsyncIterator[tuple[Place, Visit, str]]:
+    shards: Shards, crawl: Crawl, behind: FailureCursor, at_once: int
+) -> AsyncIterator[tuple[FailureCursor, Visit, str]]:
     """Each with the place behind it and its reason, oldest first in each list. `at_once` are read by one command."""
     for shard in range(behind.shard, shards.count):
         first = behind.list if shard == behind.shard else 0
@@ -52,7 +52,10 @@ async def failures(
                 for line in lines:
                     index += 1
                     told = (head, line) if number else line.partition(b"\n")[::2]
-                    yield Place(crawl.id, shard, number, index, _mark(line)), *visit_codec.failed(*told, crawl=crawl.id)
+                    yield (
+                        FailureCursor(crawl.id, shard, number, index, _mark(line)),
+                        *visit_codec.failed(*told, crawl=crawl.id),
+                    )
 
 
 async def _lists(shards: Shards, shard: int, crawl: str, first: int) -> AsyncIterator[tuple[int, str, bytes]]:

@@ -27,10 +27,10 @@ import msgspec
 from shoal.errors import InvalidInput, InvalidLimit, InvalidVisit, LeaseLost
 from shoal.frontier.admission import Admission
 from shoal.frontier.crawls import Crawls
-from shoal.frontier.epochs import Watch
+from shoal.frontier.epochs import Epochs
 from shoal.frontier.hosts import Hosts
-from shoal.frontier.leasing import Leasing, Terms, Wanted
-from shoal.frontier.robots_cache import Robots
+from shoal.frontier.leasing import LeaseRequest, LeaseTerms, Leasing
+from shoal.frontier.robots_cache import RobotsCache
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
 from shoal.frontier.validators import Validators
@@ -105,17 +105,17 @@ class Frontier:
     ) -> None:  # fmt: skip
         if worker == "":
             worker = f"{socket.gethostname().split('.')[0][:32]}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._terms = Terms(worker, lease_seconds, batch_seconds, expiries, blames)
+        self._terms = LeaseTerms(worker, lease_seconds, batch_seconds, expiries, blames)
         self._terms.check()
         self.worker = worker
         self.shards = shards
         self.crawls = Crawls(shards)
         self.hosts = Hosts(shards, host_failures)
-        self.robots = Robots(shards, self.hosts)
+        self.robots = RobotsCache(shards, self.hosts)
         self.validators = Validators(shards, self.crawls)
         self.workers = Workers(shards, worker)
         self._admission = Admission(shards, self.crawls)
-        self._watch = Watch(shards, worker)
+        self._watch = Epochs(shards, worker)
         self._leasing = Leasing(shards, self.crawls, self._watch, self._terms)
         self._reporting = [asyncio.Lock() for _ in range(shards.count)]
         self._owned_store: Store | None = None
@@ -187,7 +187,7 @@ class Frontier:
         """
         if isinstance(spiders, str) or not isinstance(spiders, Sequence) or not spiders:
             raise InvalidLimit(f"spiders are {spiders!r}: pass a list of names, [''] for visits without a spider.")
-        wanted = Wanted(
+        wanted = LeaseRequest(
             validation.whole("hosts", hosts, 1, 1000), validation.whole("visits", visits, 1, 1000),
             tuple(validation.spider(name) for name in spiders), bool(wait_seconds),
         )  # fmt: skip

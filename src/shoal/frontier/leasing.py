@@ -10,8 +10,8 @@ import msgspec
 
 from shoal.errors import InvalidLimit, ShoalError, StoreCorrupt
 from shoal.frontier.crawls import Crawls
-from shoal.frontier.epochs import Watch
-from shoal.frontier.page_budget import Allowance
+from shoal.frontier.epochs import Epochs
+from shoal.frontier.page_budget import PageBudget
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
 from shoal.frontier.visit_codec import unpack
@@ -24,7 +24,7 @@ from shoal.store import Argument
 LONGEST_SLEEP_SECONDS = 10.0
 
 
-class Terms(msgspec.Struct, frozen=True):
+class LeaseTerms(msgspec.Struct, frozen=True):
     """What a worker's leases have in common."""
 
     worker: str
@@ -53,7 +53,7 @@ class Terms(msgspec.Struct, frozen=True):
         return called_mono + self.lease_seconds - min(self.lease_seconds / 10, 5.0)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class LeaseRequest(msgspec.Struct, frozen=True):
     """What one call of lease asks for."""
 
     hosts: int
@@ -62,14 +62,14 @@ class Wanted(msgspec.Struct, frozen=True):
     sleeps: bool
 
 
-class Given(msgspec.Struct):
+class LeaseReply(msgspec.Struct):
     """What shards gave: leases, ms until there may be more (-1 never), crawls that want allowance."""
 
     leases: list[Lease]
     soonest_ms: int
     dry: set[str]
 
-    def join(self, other: Given) -> None:
+    def join(self, other: LeaseReply) -> None:
         self.leases += other.leases
         self.dry |= other.dry
         known = [ms for ms in (self.soonest_ms, other.soonest_ms) if ms >= 0]
@@ -77,17 +77,17 @@ class Given(msgspec.Struct):
 
 
 class Leasing:
-    def __init__(self, shards: Shards, crawls: Crawls, watch: Watch, terms: Terms) -> None:
+    def __init__(self, shards: Shards, crawls: Crawls, watch: Epochs, terms: LeaseTerms) -> None:
         self._shards = shards
         self._crawls = crawls
-        self._allowance = Allowance(shards, crawls)
+        self._allowance = PageBudget(shards, crawls)
         self._watch = watch
         self._terms = terms
         self._locks = [asyncio.Lock() for _ in range(shards.count)]
         self.turn = 0
         self.hurry = asyncio.Event()
 
-    async def lease(self, wanted: Wanted, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
+    async def lease(self, wanted: LeaseRequest, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
         until = mono() + validation.number("wait_seconds", wait_seconds, 0, 10**9)
         order = self._order(shards)
         first = order
@@ -126,13 +126,13 @@ class Leasing:
         self.turn = (self.turn + 1) % len(order)
         return order[self.turn :] + order[: self.turn]
 
-    async def _round(self, order: list[int], wanted: Wanted) -> Given:
+    async def _round(self, order: list[int], wanted: LeaseRequest) -> LeaseReply:
         """First one shard for all hosts wanted, which is enough when much is ready; then the others together.
 
         What one shard gives is not dropped because another cannot answer.
         """
         errors: list[BaseException] = []
-        given = Given([], -1, set())
+        given = LeaseReply([], -1, set())
         try:
             given = await self._ask(order[0], wanted)
         except ShoalError as error:
@@ -159,7 +159,7 @@ class Leasing:
             return await self._round(order, wanted)
         return given
 
-    async def _ask(self, shard: int, wanted: Wanted) -> Given:
+    async def _ask(self, shard: int, wanted: LeaseRequest) -> LeaseReply:
         terms = self._terms
         async with self._locks[shard]:
             request = self._shards.request()
@@ -173,7 +173,7 @@ class Leasing:
                 if reply[0] == Status.OK:
                     break
                 if reply[0] == Status.HELD:
-                    return Given([], reply[1], set())
+                    return LeaseReply([], reply[1], set())
                 await self._watch.turn_epoch(shard, reply, terms.lease_ms)
         self._watch.note(shard, reply[1], called)
         trusted = terms.trusted_until(called)
@@ -188,7 +188,7 @@ class Leasing:
             made = await self._visits(lease, numbered)
             if made:
                 leases.append(msgspec.structs.replace(lease, visits=tuple(made)))
-        return Given(leases, reply[2], {key.decode() for key in reply[3]})
+        return LeaseReply(leases, reply[2], {key.decode() for key in reply[3]})
 
     async def renew(self, leases: Sequence[Lease], visits: int) -> list[Lease | None]:
         validation.whole("visits", visits, 0, 1000)

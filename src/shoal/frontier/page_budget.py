@@ -14,7 +14,7 @@ from shoal.frontier.shards import Shards
 from shoal.model.crawl import Crawl
 
 
-class Allowance:
+class PageBudget:
     def __init__(self, shards: Shards, crawls: Crawls) -> None:
         self._shards = shards
         self._crawls = crawls

@@ -17,7 +17,7 @@ MAX_COPY_BYTES = 3_000_000
 _NAME = re.compile(r"https?://\S+ .*\S\Z")
 
 
-class Robots:
+class RobotsCache:
     """Reached as `frontier.robots`. A copy's name is '<scheme>://<authority> <token>'."""
 
     def __init__(self, shards: Shards, hosts: Hosts) -> None:

@@ -16,7 +16,7 @@ from shoal.frontier.shards import STORE, Shards
 MAX_INFO_BYTES = 4096
 
 
-class Worker(msgspec.Struct, frozen=True):
+class WorkerInfo(msgspec.Struct, frozen=True):
     """A worker that was heard of in the last 30 seconds, and what it said of itself."""
 
     name: str
@@ -43,11 +43,11 @@ class Workers:
         await self._shards.call("beat", STORE, (self._worker, _packed(info)))
         return [worker.name for worker in await self.alive() if worker.info.get("owns", True)]
 
-    async def alive(self) -> list[Worker]:
+    async def alive(self) -> list[WorkerInfo]:
         """Every worker heard of in the last 30 seconds, by name."""
         reply = await self._shards.call("alive", STORE, ())
         workers = [
-            Worker(name.decode(errors="replace"), ago / 1000, _unpacked(packed))
+            WorkerInfo(name.decode(errors="replace"), ago / 1000, _unpacked(packed))
             for name, ago, packed in zip(reply[1::3], reply[2::3], reply[3::3], strict=True)
         ]
         return sorted(workers, key=lambda worker: worker.name)

@@ -17,7 +17,7 @@ from shoal.model.visit import Visit
 _SLACK = 1.01
 
 
-class Held:
+class HeldLease:
     __slots__ = (
         "_floor_seconds",
         "adaptive_seconds",

@@ -6,7 +6,7 @@ from __future__ import annotations
 _REMEMBERED = 100_000
 
 
-class Recent:
+class RecentUrls:
     """URLs that were added not long ago, by their hash: most links of a page are among them.
 
     One enters only when its add has succeeded. Python's hash has 64 bits and a secret key: no page can make two alike.

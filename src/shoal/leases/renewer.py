@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier, mono
-from shoal.leases.held_lease import Held
+from shoal.leases.held_lease import HeldLease
 from shoal.settings import Settings
 
 # At a third, one renewal may be lost and the next still comes in time.
@@ -21,7 +21,7 @@ _SHARE = 3
 _MOST_A_CALL = 200
 
 
-class LeaseKeeper(threading.Thread):
+class LeaseRenewer(threading.Thread):
     def __init__(self, settings: Settings, worker: str, on_trouble: Callable[[str], None]) -> None:
         super().__init__(name="lease keeper", daemon=True)
         self._settings = settings
@@ -29,12 +29,12 @@ class LeaseKeeper(threading.Thread):
         self._on_trouble = on_trouble
         self._ttl = settings.frontier.lease_seconds
         self._stopped = threading.Event()
-        self.holds: dict[str, Held] = {}
+        self.holds: dict[str, HeldLease] = {}
 
-    def keep(self, hold: Held) -> None:
+    def keep(self, hold: HeldLease) -> None:
         self.holds[hold.lease.token] = hold
 
-    def drop(self, hold: Held) -> None:
+    def drop(self, hold: HeldLease) -> None:
         self.holds.pop(hold.lease.token, None)
 
     def stop(self) -> None:
@@ -62,11 +62,11 @@ class LeaseKeeper(threading.Thread):
             with contextlib.suppress(ShoalError):
                 await frontier.close()
 
-    def _due(self) -> list[Held]:
+    def _due(self) -> list[HeldLease]:
         before = mono() - self._ttl / _SHARE
         return [hold for hold in list(self.holds.values()) if hold.renewed_mono < before and not hold.lost]
 
-    async def _renew(self, frontier: Frontier, holds: list[Held]) -> None:
+    async def _renew(self, frontier: Frontier, holds: list[HeldLease]) -> None:
         renewed = await frontier.renew([hold.lease for hold in holds])
         for hold, lease in zip(holds, renewed, strict=True):
             if lease is None:

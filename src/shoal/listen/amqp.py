@@ -14,14 +14,14 @@ from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import exceptions
 
 from shoal.errors import ShoalError, SinkRefused
-from shoal.listen.source import MOST, WAIT_SECONDS, Away, Message, dead_letter, names_of, trouble
+from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, SourceUnavailable, dead_letter, names_of, trouble
 from shoal.sinks.retry import CONNECT_SECONDS, reason
 from shoal.sinks.streams.amqp import NO_HOST, connect, meaning
-from shoal.sinks.streams.stream import Address
+from shoal.sinks.streams.stream import BrokerAddress
 
 
 class AmqpSource:
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         self.shown = address.shown
         self._address = address
         self._names = names_of(address)
@@ -43,10 +43,10 @@ class AmqpSource:
             queue = await self._channel.get_queue(self._address.name, ensure=False)
             await queue.consume(self._arrived.put)
 
-    async def take(self) -> list[Message]:
+    async def take(self) -> list[ReceivedMessage]:
         async with _translated(self._address, met=True):
             if self._connection is None or self._connection.is_closed or not self._channel or self._channel.is_closed:
-                raise Away("lost the connection")
+                raise SourceUnavailable("lost the connection")
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
                     found = [await self._arrived.get()]
@@ -55,26 +55,26 @@ class AmqpSource:
             while len(found) < MOST and not self._arrived.empty():
                 found.append(self._arrived.get_nowait())
         return [
-            Message(
+            ReceivedMessage(
                 one.body, f"{self._address.name}-{one.message_id}" if one.message_id else "", one,
                 one.reply_to or "", one.correlation_id,
             )
             for one in found
         ]  # fmt: skip
 
-    async def bury(self, message: Message, reason: str) -> None:
+    async def bury(self, message: ReceivedMessage, reason: str) -> None:
         async with _translated(self._address, met=True):
             await self._make(self._names.dead)
             await self._publish(self._names.dead, message, dead_letter(message, reason), mandatory=True)
 
-    async def answer(self, message: Message, place: str, answer: bytes) -> None:
+    async def answer(self, message: ReceivedMessage, place: str, answer: bytes) -> None:
         async with _translated(self._address, met=True):
             if not place:
                 await self._make(self._names.reply)
             # Somebody who asked and left is no reason to wait.
             await self._publish(place or self._names.reply, message, answer, mandatory=not place)
 
-    async def done(self, messages: Sequence[Message]) -> None:
+    async def done(self, messages: Sequence[ReceivedMessage]) -> None:
         async with _translated(self._address, met=True):
             for message in messages:
                 await message.token.ack()
@@ -91,7 +91,7 @@ class AmqpSource:
         if name in self._made:
             return
         if self._connection is None:
-            raise Away("lost the connection")
+            raise SourceUnavailable("lost the connection")
         # A channel of its own: the broker closes it when the queue is not there.
         try:
             async with self._connection.channel() as channel:
@@ -101,9 +101,9 @@ class AmqpSource:
                 await channel.declare_queue(name, durable=True)
         self._made.add(name)
 
-    async def _publish(self, queue: str, message: Message, body: bytes, *, mandatory: bool) -> None:
+    async def _publish(self, queue: str, message: ReceivedMessage, body: bytes, *, mandatory: bool) -> None:
         if self._channel is None:
-            raise Away("lost the connection")
+            raise SourceUnavailable("lost the connection")
         letter = aio_pika.Message(
             body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
             correlation_id=message.correlation, app_id="shoal",
@@ -112,11 +112,11 @@ class AmqpSource:
 
 
 @contextlib.asynccontextmanager
-async def _translated(address: Address, *, met: bool) -> AsyncIterator[None]:
+async def _translated(address: BrokerAddress, *, met: bool) -> AsyncIterator[None]:
     """The driver's errors as a bridge hears them."""
     try:
         yield
-    except (Away, asyncio.CancelledError):
+    except (SourceUnavailable, asyncio.CancelledError):
         raise
     except SinkRefused as error:
         raise ShoalError(str(error)) from None

@@ -28,8 +28,8 @@ from shoal.errors import (
     UnknownCrawl,
 )
 from shoal.frontier import Frontier
-from shoal.listen.source import Away, Message, Source
-from shoal.operations.events import Tell, tell_action
+from shoal.listen.source import ReceivedMessage, Source, SourceUnavailable
+from shoal.operations.events import Emit, tell_action
 from shoal.operations.scrapy_cluster import Action, act
 from shoal.operations.submit import MAX_REQUEST_BYTES, CrawlRequest, parse, submit, with_output
 from shoal.sinks import is_name
@@ -42,10 +42,10 @@ _PLACE = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
 _STORE = (StoreUnavailable, StoreHeld, StoreFull)
 
 
-class Letter(NamedTuple):
+class ParsedMessage(NamedTuple):
     """A message that was read: what it asks for, or the reason why it cannot; and where the answer should go."""
 
-    message: Message
+    message: ReceivedMessage
     asked: CrawlRequest | Action | str
     place: str
 
@@ -53,7 +53,7 @@ class Letter(NamedTuple):
 class Bridge:
     """`tell` gets what happens. `outputs` are those that the settings name."""
 
-    def __init__(self, frontier: Frontier, source: Source, tell: Tell, outputs: Collection[str] = ()) -> None:
+    def __init__(self, frontier: Frontier, source: Source, tell: Emit, outputs: Collection[str] = ()) -> None:
         self.crawls = self.answers = self.buried = 0
         self._frontier = frontier
         self._source = source
@@ -76,7 +76,7 @@ class Bridge:
                         await self._turn()
                         pause = FIRST_PAUSE_SECONDS
                         self._well()
-                except Away as away:
+                except SourceUnavailable as away:
                     self._trouble(f"source {self._source.shown} {away}; waiting")
                 except _STORE as error:
                     self._trouble(str(error))
@@ -87,7 +87,7 @@ class Bridge:
             await self._source.close()
 
     async def _turn(self) -> None:
-        handled: list[Message] = []
+        handled: list[ReceivedMessage] = []
         try:
             for run in _runs([_read(message) for message in await self._source.take()]):
                 outcomes = await asyncio.gather(*map(self._outcome, run), return_exceptions=True)
@@ -102,7 +102,7 @@ class Bridge:
             if handled:
                 await self._source.done(handled)
 
-    async def _outcome(self, letter: Letter) -> dict[str, Any] | str:
+    async def _outcome(self, letter: ParsedMessage) -> dict[str, Any] | str:
         """The answer, empty when none is due, or the reason why it cannot be used."""
         try:
             if isinstance(letter.asked, str):
@@ -118,7 +118,7 @@ class Bridge:
         except Exception as error:
             return f"This is a defect of Shoal: {type(error).__name__}: {error}."
 
-    async def _finish(self, letter: Letter, outcome: dict[str, Any] | str) -> None:
+    async def _finish(self, letter: ParsedMessage, outcome: dict[str, Any] | str) -> None:
         if isinstance(outcome, str):
             await self._source.bury(letter.message, outcome)
             self.buried += 1
@@ -127,7 +127,7 @@ class Bridge:
             await self._source.answer(letter.message, letter.place, msgspec.json.encode(outcome))
             self.answers += 1
 
-    async def _submit(self, request: CrawlRequest, message: Message) -> None:
+    async def _submit(self, request: CrawlRequest, message: ReceivedMessage) -> None:
         if request.ignore_robots:
             raise InvalidInput(
                 "The request sets ignore_robots: only an administrator of the store can, by the command."
@@ -181,7 +181,7 @@ class Bridge:
                 await self._stop.wait()
 
 
-def _read(message: Message) -> Letter:
+def _read(message: ReceivedMessage) -> ParsedMessage:
     try:
         place = message.reply
         asked = None
@@ -189,18 +189,18 @@ def _read(message: Message) -> Letter:
             with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 asked = msgspec.json.decode(message.body)
         if not (isinstance(asked, dict) and "action" in asked and "reply" in asked):
-            return Letter(message, parse(message.body), place)
+            return ParsedMessage(message, parse(message.body), place)
         place = asked.pop("reply")
         if not isinstance(place, str) or not _PLACE.match(place):
             raise InvalidInput("reply is not a name of 1 to 200 letters, digits and . _ : -.")
-        return Letter(message, parse(asked), place)
+        return ParsedMessage(message, parse(asked), place)
     except ShoalError as error:
-        return Letter(message, str(error), "")
+        return ParsedMessage(message, str(error), "")
 
 
-def _runs(letters: list[Letter]) -> Iterator[list[Letter]]:
+def _runs(letters: list[ParsedMessage]) -> Iterator[list[ParsedMessage]]:
     """Letters that can be handled at once: crawls of different names. An action comes after what came before it."""
-    run: list[Letter] = []
+    run: list[ParsedMessage] = []
     names: set[str] = set()
     for letter in letters:
         name = letter.asked.name if isinstance(letter.asked, CrawlRequest) else ""
@@ -213,7 +213,7 @@ def _runs(letters: list[Letter]) -> Iterator[list[Letter]]:
         yield run
 
 
-def _name(message: Message) -> str:
+def _name(message: ReceivedMessage) -> str:
     """The same whenever the message comes; another where a topic was made anew and counts from the beginning."""
     place = re.sub(r"[^A-Za-z0-9_.-]", "-", message.id)[-100:].lstrip("-.")
     return f"{place}-{hashlib.sha256(message.body).hexdigest()[:10]}"

@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from shoal.listen.source import MOST, WAIT_SECONDS, Away, Message, dead_letter, names_of, trouble
+from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, SourceUnavailable, dead_letter, names_of, trouble
 from shoal.sinks.streams import stream
 from shoal.sinks.streams.kafka import Wire, configuration, meaning
 
@@ -27,7 +27,7 @@ _SESSION_MS = 10_000
 class KafkaSource:
     """librdkafka is asked in a thread: its calls wait."""
 
-    def __init__(self, address: stream.Address) -> None:
+    def __init__(self, address: stream.BrokerAddress) -> None:
         self.shown = address.shown
         self._address = address
         self._topic, self._names = address.name, names_of(address)
@@ -57,7 +57,7 @@ class KafkaSource:
         if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION):
             self._down = error
 
-    async def take(self) -> list[Message]:
+    async def take(self) -> list[ReceivedMessage]:
         found = await self._run(self._consume)
         if self._down is not None and not found:
             raise trouble(self._address, meaning(self._down))
@@ -66,7 +66,7 @@ class KafkaSource:
 
     def _consume(self) -> list[KafkaMessage]:
         if self._consumer is None:
-            raise Away("was closed here")
+            raise SourceUnavailable("was closed here")
         found: list[KafkaMessage] = []
         for one in self._consumer.consume(MOST, WAIT_SECONDS):
             error = one.error()
@@ -76,19 +76,19 @@ class KafkaSource:
                 raise KafkaException(error)
         return found
 
-    async def bury(self, message: Message, reason: str) -> None:
+    async def bury(self, message: ReceivedMessage, reason: str) -> None:
         await self._send(self._names.dead, message, dead_letter(message, reason))
 
-    async def answer(self, message: Message, place: str, answer: bytes) -> None:
+    async def answer(self, message: ReceivedMessage, place: str, answer: bytes) -> None:
         await self._send(place or self._names.reply, message, answer)
 
-    async def _send(self, topic: str, message: Message, body: bytes) -> None:
+    async def _send(self, topic: str, message: ReceivedMessage, body: bytes) -> None:
         wire = self._wire
         if wire is None:
-            raise Away("was closed here")
-        await self._run(lambda: wire.send(topic, [stream.Message(message.id, body, {})]))
+            raise SourceUnavailable("was closed here")
+        await self._run(lambda: wire.send(topic, [stream.StreamMessage(message.id, body, {})]))
 
-    async def done(self, messages: Sequence[Message]) -> None:
+    async def done(self, messages: Sequence[ReceivedMessage]) -> None:
         ends: dict[int, int] = {}
         for message in messages:
             partition, offset = message.token
@@ -97,7 +97,7 @@ class KafkaSource:
 
         def commit() -> None:
             if self._consumer is None:
-                raise Away("was closed here")
+                raise SourceUnavailable("was closed here")
             try:
                 for one in self._consumer.commit(offsets=offsets, asynchronous=False) or ():
                     if one.error is not None and one.error.code() not in _MOVED:
@@ -121,15 +121,15 @@ class KafkaSource:
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._pool is None:
-            raise Away("was closed here")
+            raise SourceUnavailable("was closed here")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except KafkaException as error:
             raise trouble(self._address, meaning(error.args[0])) from error
 
 
-def _message(one: KafkaMessage) -> Message:
+def _message(one: KafkaMessage) -> ReceivedMessage:
     partition, offset = one.partition(), one.offset()
     value = one.value()
     body = value if isinstance(value, bytes) else (value or "").encode()
-    return Message(body, f"{one.topic()}-{partition}-{offset}", (partition, offset))
+    return ReceivedMessage(body, f"{one.topic()}-{partition}-{offset}", (partition, offset))

@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 
 from shoal.errors import ShoalError, SinkRefused
-from shoal.listen.source import MOST, WAIT_SECONDS, Message, dead_letter, names_of, trouble
+from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, dead_letter, names_of, trouble
 from shoal.sinks.streams.redis import meaning, server_of
-from shoal.sinks.streams.stream import Address
+from shoal.sinks.streams.stream import BrokerAddress
 from shoal.store.connection import Connection, ConnectionLost, ReplyError, dial, pack
 
 # A bridge that is silent for so long is dead. One that only slept has its messages handled twice, which is no harm.
@@ -37,7 +37,7 @@ Command = tuple[str | bytes | int | float, ...]
 class _Redis:
     """The connection, and a sign of life a second while messages are in hand."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         self.shown = address.shown
         self._address = address
         self._name, self._names = address.name, names_of(address)
@@ -55,10 +55,10 @@ class _Redis:
             raise self._meaning(error) from error
         self._beating = asyncio.create_task(self._beat())
 
-    async def bury(self, message: Message, reason: str) -> None:
+    async def bury(self, message: ReceivedMessage, reason: str) -> None:
         await self._ask(("RPUSH", self._names.dead, dead_letter(message, reason)))
 
-    async def answer(self, message: Message, place: str, answer: bytes) -> None:
+    async def answer(self, message: ReceivedMessage, place: str, answer: bytes) -> None:
         await self._ask(("RPUSH", place or self._names.reply, answer))
 
     async def close(self) -> None:
@@ -103,11 +103,11 @@ class _Redis:
 
 
 class RedisSource(_Redis):
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         super().__init__(address)
         self._bridges = f"{self._name}-bridges"
 
-    async def take(self) -> list[Message]:
+    async def take(self) -> list[ReceivedMessage]:
         take = ("EVAL", _TAKE, 2, self._name, self._bridges, self._me, MOST, DEAD_MS)
         (entries,) = await self._ask(take)
         if not entries:
@@ -116,10 +116,10 @@ class RedisSource(_Redis):
         messages = []
         for entry in reversed(entries):
             number, _, body = entry.partition(b" ")
-            messages.append(Message(body, f"{self._name}-{number.decode()}", entry))
+            messages.append(ReceivedMessage(body, f"{self._name}-{number.decode()}", entry))
         return messages
 
-    async def done(self, messages: Sequence[Message]) -> None:
+    async def done(self, messages: Sequence[ReceivedMessage]) -> None:
         mine = f"{self._name}-taken:{self._me}"
         await self._ask(*(("LREM", mine, -1, message.token) for message in messages))
 
@@ -132,7 +132,7 @@ class RedisSource(_Redis):
 
 
 class RedisStreamSource(_Redis):
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         super().__init__(address)
         self._group = address.options.get("group") or "shoal"
         self._held: list[bytes] = []
@@ -145,7 +145,7 @@ class RedisStreamSource(_Redis):
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
-    async def take(self) -> list[Message]:
+    async def take(self) -> list[ReceivedMessage]:
         read: Command = ("XREADGROUP", "GROUP", self._group, self._me, "COUNT", MOST)
         _, pending = await self._ask(
             ("XAUTOCLAIM", self._name, self._group, self._me, DEAD_MS, "0-0", "COUNT", MOST, "JUSTID"),
@@ -159,9 +159,13 @@ class RedisStreamSource(_Redis):
         if gone := [entry for entry, fields in entries if not fields]:
             await self._ask(("XACK", self._name, self._group, *gone))
         self._held = [entry for entry, fields in entries if fields]
-        return [Message(_body(fields), f"{self._name}-{entry.decode()}", entry) for entry, fields in entries if fields]
+        return [
+            ReceivedMessage(_body(fields), f"{self._name}-{entry.decode()}", entry)
+            for entry, fields in entries
+            if fields
+        ]
 
-    async def done(self, messages: Sequence[Message]) -> None:
+    async def done(self, messages: Sequence[ReceivedMessage]) -> None:
         await self._ask(("XACK", self._name, self._group, *(message.token for message in messages)))
         done = {message.token for message in messages}
         self._held = [entry for entry in self._held if entry not in done]

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from shoal.errors import ShoalError
-from shoal.sinks.streams.stream import Address
+from shoal.sinks.streams.stream import BrokerAddress
 
 # How many messages a bridge holds, and how long it waits for the first.
 MOST = 100
 WAIT_SECONDS = 1.0
 
 
-class Away(Exception):
+class SourceUnavailable(Exception):
     """The source cannot be used now; time or a person heals it. The message goes on after the source's name."""
 
 
-class Message(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """`id` is the same when the message comes again, '' when its source cannot tell. `token` is the source's own.
 
     `reply` is where its sender wants answers, '' for the source's usual place.
@@ -46,41 +46,41 @@ class Source(Protocol):
 
     async def open(self) -> None: ...
 
-    async def take(self) -> list[Message]:
+    async def take(self) -> list[ReceivedMessage]:
         """The next messages in their order, none after a while."""
 
-    async def bury(self, message: Message, reason: str) -> None:
+    async def bury(self, message: ReceivedMessage, reason: str) -> None:
         """Keep a message that cannot be used, with the reason, where people find it."""
 
-    async def answer(self, message: Message, place: str, answer: bytes) -> None:
+    async def answer(self, message: ReceivedMessage, place: str, answer: bytes) -> None:
         """Send an answer to `place`, or to where such answers go when it is ''."""
 
-    async def done(self, messages: Sequence[Message]) -> None: ...
+    async def done(self, messages: Sequence[ReceivedMessage]) -> None: ...
 
     async def close(self) -> None:
         """A second call does nothing."""
 
 
-class Names(NamedTuple):
+class QueueNames(NamedTuple):
     """Where dead letters and answers of a source go."""
 
     dead: str
     reply: str
 
 
-def names_of(address: Address) -> Names:
-    return Names(
+def names_of(address: BrokerAddress) -> QueueNames:
+    return QueueNames(
         address.options.get("dead") or f"{address.name}-dead", address.options.get("reply") or f"{address.name}-replies"
     )
 
 
-def dead_letter(message: Message, reason: str) -> bytes:
+def dead_letter(message: ReceivedMessage, reason: str) -> bytes:
     """One object in every technology, so that one program reads them all."""
     text = message.body.decode(errors="backslashreplace")
     return msgspec.json.encode({"reason": reason, "message": text})
 
 
-def trouble(address: Address, found: tuple[str, bool]) -> Exception:
+def trouble(address: BrokerAddress, found: tuple[str, bool]) -> Exception:
     """What a technology says of an error (sentence, whether time heals it), as a bridge hears it."""
     sentence, heals = found
-    return Away(sentence) if heals else ShoalError(f"The source {address.shown} {sentence}.")
+    return SourceUnavailable(sentence) if heals else ShoalError(f"The source {address.shown} {sentence}.")

@@ -4,7 +4,7 @@ from shoal.model.crawl import Counts, Crawl, Limits, State
 from shoal.model.crawl_spec import Policy
 from shoal.model.lease import Lease
 from shoal.model.record import Capture, Item, Record
-from shoal.model.response import Page, Timings
+from shoal.model.response import Response, Timings
 from shoal.model.visit import Added, Outcome, Visit
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "Lease",
     "Limits",
     "Outcome",
-    "Page",
     "Policy",
     "Record",
+    "Response",
     "State",
     "Timings",
     "Visit",

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.model.response import Page
+from shoal.model.response import Response
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """One answer as it came, whatever its status, and what it answers: for outputs that archive."""
 
     crawl: str
-    page: Page
+    page: Response
     method: str = "GET"
     request_headers: tuple[tuple[str, str], ...] = ()
     request_body: bytes = b""

@@ -15,7 +15,7 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     total: float = 0.0
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A whole answer, whatever its status. `body` is decoded, `bytes_received` counts what came over the wire.
 
     Names of headers are in lower case, in the order in which they came; values are Latin-1 text.

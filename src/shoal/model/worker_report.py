@@ -7,7 +7,7 @@ import builtins
 import msgspec
 
 
-class Report(msgspec.Struct, kw_only=True):
+class WorkerReport(msgspec.Struct, kw_only=True):
     """Counts only grow. Seconds say where the time of this worker went, for "what limited the speed".
 
     `politeness_seconds`: nothing to fetch because every host was cooling down or backing off, or nothing waited.
@@ -45,5 +45,5 @@ class Report(msgspec.Struct, kw_only=True):
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
-    def of(cls, line: builtins.bytes) -> Report:
+    def of(cls, line: builtins.bytes) -> WorkerReport:
         return msgspec.json.decode(line, type=cls)

@@ -14,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.operations.scrapy_cluster import Action, cluster_name
 
 
-class Tell(Protocol):
+class Emit(Protocol):
     """Gets what happened. A fact that is None or '' is not known."""
 
     def __call__(self, text: str, /, *, event: str, **facts: object) -> None: ...
@@ -25,7 +25,7 @@ def untold(text: str, /, *, event: str, **facts: object) -> None:
 
 
 async def tell_action(
-    tell: Tell, frontier: Frontier, action: Action, *, who: str = "", role: str = "", source: str = ""
+    tell: Emit, frontier: Frontier, action: Action, *, who: str = "", role: str = "", source: str = ""
 ) -> None:
     """An action of Scrapy Cluster that was carried out, by a caller or out of a source; one that only asks is none."""
     if action.action == "info":

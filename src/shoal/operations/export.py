@@ -18,7 +18,7 @@ from typing import BinaryIO
 from shoal.errors import InvalidInput, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Capture, Item, Record
 from shoal.settings import masked
-from shoal.sinks import Key, Place, check_output, gather, has_parts, open_sink, takes
+from shoal.sinks import Key, Location, check_output, gather, has_parts, open_sink, takes
 from shoal.sinks.columns import Row, encodable
 from shoal.sinks.files.compression import packer
 from shoal.sinks.reader import in_batches, kind_of, read
@@ -95,7 +95,7 @@ async def records(source: str, *, crawl: str | None = None, items: bool = False)
                 yield [row for _, row in rows]
     elif kind.scheme in ("amqp", "amqps"):
         raise InvalidInput(f"The output {masked(source)} cannot be read back: an exchange keeps nothing; name another.")
-    elif kind.place is Place.STREAM:
+    elif kind.place is Location.STREAM:
         async with aclosing(_once(kind.scheme, str(where), crawl, items=items)) as batches:
             async for batch in batches:
                 yield batch

@@ -23,7 +23,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.keys import prefix
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, State
 from shoal.operations.describe import describe
-from shoal.operations.events import Tell, untold
+from shoal.operations.events import Emit, untold
 from shoal.operations.feeding import any_under_way
 from shoal.operations.merge_outputs import gather_outputs, is_gathered
 from shoal.operations.scrapy_cluster import store_seconds
@@ -61,10 +61,10 @@ class _Known(msgspec.Struct):
     shown: str = ""
 
 
-class Tender:
+class Maintainer:
     """`asyncio.create_task(Tender(frontier, settings).run())`; cancel it to end it."""
 
-    def __init__(self, frontier: Frontier, settings: Settings, *, tell: Tell = untold) -> None:
+    def __init__(self, frontier: Frontier, settings: Settings, *, tell: Emit = untold) -> None:
         self._frontier = frontier
         self._settings = settings
         self._machine = platform.node()

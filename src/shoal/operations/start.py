@@ -33,19 +33,19 @@ _NEARLY = re.compile(r"(https?|ftp)//", re.IGNORECASE)
 _MOST_IN_POLICY = 1000
 
 
-class How(StrEnum):
+class StartMode(StrEnum):
     NEW = "new"
     RESUMED = "resumed"
     AGAIN = "again"
     FINISHED = "finished"
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class StartedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     """`differs` names limits and rules that were asked for and are not those of the crawl."""
 
     crawl: Crawl
     policy: Policy
-    how: How
+    how: StartMode
     seeds_added: int = 0
     differs: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ async def begin(
     again: bool = False,
     named: Mapping[str, str] | None = None,
     visits: Sequence[Visit] = (),
-) -> Begun:
+) -> StartedCrawl:
     """Make the crawl `name` with these seeds, or go on with the one that is there.
 
     `visits` are seeds with more to them than their URLs: where a spider starts.
@@ -86,7 +86,7 @@ async def begin(
     policy = msgspec.structs.replace(policy, seeds=tuple(urls[:_MOST_IN_POLICY]))
     limits.check()
     check(policy)
-    how = How.NEW
+    how = StartMode.NEW
     try:
         crawl = await frontier.crawls.get(name)
     except UnknownCrawl:
@@ -96,26 +96,26 @@ async def begin(
             crawl = await frontier.crawls.create(name, limits, policy.spec())
         except CrawlExists:
             crawl = await frontier.crawls.get(name)
-            how = How.RESUMED
+            how = StartMode.RESUMED
     else:
-        how = How.RESUMED
+        how = StartMode.RESUMED
     check_takes_seeds(crawl)
     kept = Policy.of(crawl.spec)
-    differs = _differing(given, crawl.limits, kept, limits, policy) if how is How.RESUMED else ()
+    differs = _differing(given, crawl.limits, kept, limits, policy) if how is StartMode.RESUMED else ()
     if crawl.state is State.FINISHED and not again:
-        return Begun(crawl=crawl, policy=kept, how=How.FINISHED, differs=differs)
+        return StartedCrawl(crawl=crawl, policy=kept, how=StartMode.FINISHED, differs=differs)
     if not crawl.state.open and crawl.state is not State.FINISHED:
         raise CrawlEnded(f"Crawl {name!r} is {crawl.state.value} for good; choose another name.")
     check_machine(name, kept, policy.machine)
     if crawl.state is State.FINISHED:
-        crawl, how = await reopen(frontier, crawl, kept, named=named or {}), How.AGAIN
+        crawl, how = await reopen(frontier, crawl, kept, named=named or {}), StartMode.AGAIN
     # Those of the first start too: whoever began it may have been killed before they were added.
     special = {visit.url for visit in visits}
     plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*kept.seeds, *urls]) if url not in special]
     added = await frontier.add(name, [*visits, *plain])
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)
-    return Begun(crawl=crawl, policy=kept, how=how, seeds_added=added.new, differs=differs)
+    return StartedCrawl(crawl=crawl, policy=kept, how=how, seeds_added=added.new, differs=differs)
 
 
 def check_takes_seeds(crawl: Crawl) -> None:

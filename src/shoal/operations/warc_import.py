@@ -19,14 +19,14 @@ from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.crawl_spec import Policy
 from shoal.model.record import Record
-from shoal.model.response import Page, Timings
+from shoal.model.response import Response, Timings
 from shoal.model.visit import Visit
 from shoal.sinks.columns import last_of_each
 from shoal.sinks.files.warc_reader import Found, fields, files_of, record_at, records
 from shoal.sinks.reader import Place
 from shoal.urls.canonical import canonical
 from shoal.worker import page_processor
-from shoal.worker.crawl_context import Conduct
+from shoal.worker.crawl_context import CrawlContext
 from shoal.worker.outcome import MAX_HOPS, Do, of_status
 
 _ANSWERS = ("response", "resource", "revisit")
@@ -132,7 +132,7 @@ class _Archive:
     def __init__(self, index: sqlite3.Connection, files: list[Path]) -> None:
         self._index = index
         self._files = files
-        self._conducts: dict[str, Conduct] = {}
+        self._conducts: dict[str, CrawlContext] = {}
 
     def answer(self, which: str, *given: object) -> _Answer | None:
         row = self._index.execute(f"SELECT {', '.join(_Answer._fields)} FROM answers WHERE {which}", given).fetchone()  # noqa: S608
@@ -176,7 +176,7 @@ class _Archive:
             # As a worker has it: whatever a page does to us, it does to itself alone.
             return page_processor.failed(visit, conduct, "", f"reading: {type(error).__name__}", page, answer.at)
 
-    def _page(self, answer: _Answer) -> Page:
+    def _page(self, answer: _Answer) -> Response:
         with record_at(self._files[answer.file], answer.place) as found:
             status, told, version = _head(found)
             headers = found.headers
@@ -186,7 +186,7 @@ class _Archive:
         if answer.body != answer.id:
             body = self._body(answer)
         protocol = headers.get("warc-protocol", "")
-        return Page(
+        return Response(
             url=answer.url, status=status, headers=tuple(told), body=body, address=headers.get("warc-ip-address", ""),
             http_version=protocol.removeprefix("h") if protocol in ("h2", "h3") else version,
             bytes_received=answer.received, started_at=answer.at, timings=Timings(total=answer.seconds),
@@ -220,11 +220,11 @@ class _Archive:
             there = before
         return chain
 
-    def _conduct(self, crawl: str) -> Conduct:
+    def _conduct(self, crawl: str) -> CrawlContext:
         """A crawl that goes nowhere: its pages are read, and their links counted."""
         if crawl not in self._conducts:
             crawled = Crawl(crawl, crawl, State.FINISHED, 0, Limits(max_depth=0), 0.0, spec=Policy().spec())
-            self._conducts[crawl] = Conduct(crawled, {}, {})
+            self._conducts[crawl] = CrawlContext(crawled, {}, {})
         return self._conducts[crawl]
 
 

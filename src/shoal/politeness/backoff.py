@@ -46,7 +46,7 @@ class Failure(StrEnum):
     """No whole answer."""
 
 
-class Pace(msgspec.Struct, frozen=True):
+class HostPace(msgspec.Struct, frozen=True):
     """The pause after the first failure that counts, doubled by each further one up to `most_seconds`.
 
     `pardoned` failures in a row bring no pause, since they may be about pages and not about the host.
@@ -59,12 +59,12 @@ class Pace(msgspec.Struct, frozen=True):
 
 PACES = {
     # A server that counts requests does so by the minute or the hour.
-    Failure.THROTTLED: Pace(first_seconds=30.0, most_seconds=3600.0),
+    Failure.THROTTLED: HostPace(first_seconds=30.0, most_seconds=3600.0),
     # One forbidden page is ordinary. Three in a row look like a closed door.
-    Failure.REFUSED: Pace(first_seconds=15.0, most_seconds=3600.0, pardoned=2),
+    Failure.REFUSED: HostPace(first_seconds=15.0, most_seconds=3600.0, pardoned=2),
     # A restart takes seconds.
-    Failure.BROKEN: Pace(first_seconds=5.0, most_seconds=900.0),
-    Failure.SILENT: Pace(first_seconds=5.0, most_seconds=900.0),
+    Failure.BROKEN: HostPace(first_seconds=5.0, most_seconds=900.0),
+    Failure.SILENT: HostPace(first_seconds=5.0, most_seconds=900.0),
 }
 
 

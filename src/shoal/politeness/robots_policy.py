@@ -62,7 +62,7 @@ def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Mea
     return Meaning.UNREACHABLE
 
 
-class Copy(msgspec.Struct, frozen=True):
+class RobotsCopy(msgspec.Struct, frozen=True):
     """The rules of one authority as last confirmed by its server, and what to ask it with the next time (2.4).
 
     `confirmed_at` is in seconds on whatever clock `now` is on: the store's, so that all workers agree.
@@ -78,7 +78,7 @@ class Copy(msgspec.Struct, frozen=True):
         return msgspec.msgpack.encode(kept)
 
     @classmethod
-    def unpack(cls, data: bytes) -> Copy:
+    def unpack(cls, data: bytes) -> RobotsCopy:
         """The copy that `pack` made. What is not in that form is StoreCorrupt: ask for robots.txt again."""
         try:
             kept = _decode(data)
@@ -112,17 +112,17 @@ def settle(
     meaning: Meaning,
     *,
     now: float,
-    copy: Copy | None = None,
+    copy: RobotsCopy | None = None,
     body: bytes = b"",
     token: str = "",
     etag: str = "",
     last_modified: str = "",
-) -> Copy | None:
+) -> RobotsCopy | None:
     """The copy to keep after the last answer of a chain: a new one, the old one confirmed, or the old one as it was."""
     if meaning is Meaning.RULES:
-        return Copy(parse(body, token), now, _validator(etag), _validator(last_modified))
+        return RobotsCopy(parse(body, token), now, _validator(etag), _validator(last_modified))
     if meaning is Meaning.UNAVAILABLE:
-        return Copy(ALLOW_ALL, now)
+        return RobotsCopy(ALLOW_ALL, now)
     if meaning is Meaning.UNCHANGED and copy is not None:
         return msgspec.structs.replace(copy, confirmed_at=now)
     return copy
@@ -135,7 +135,7 @@ class Standing(NamedTuple):
     fetch: bool
 
 
-def standing(copy: Copy | None, *, token: str, now: float, unreachable: bool = False) -> Standing:
+def standing(copy: RobotsCopy | None, *, token: str, now: float, unreachable: bool = False) -> Standing:
     """Which rules hold now, and whether robots.txt is to be fetched. `unreachable`: the last attempt had that verdict.
 
     A copy that was read for another product token says nothing about ours. When to try an unreachable robots.txt again

@@ -30,7 +30,7 @@ from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, State
 from shoal.operations.feeding import any_under_way
 from shoal.operations.submit import CrawlRequest, submit, with_output
-from shoal.python.loop_thread import Background
+from shoal.python.loop_thread import LoopThread
 from shoal.settings import load
 from shoal.spider import load as load_spider
 from shoal.spider import name_of, unique
@@ -73,7 +73,7 @@ class Coordinator:
         self._settings = load(flags=flags).settings
         self._workers = workers
         self._spiders = unique((name_of(load_spider(reference)), reference) for reference in spiders)
-        self._background: Background | None = None
+        self._background: LoopThread | None = None
         self._frontier: Frontier
         self._asked: tuple[float, int, int]
         self._told: set[str] = set()
@@ -83,7 +83,7 @@ class Coordinator:
         """Open the store and put the workers to work."""
         if self._background is not None:
             raise InvalidInput("This coordinator is at work already.")
-        self._background = Background("shoal-coordinator")
+        self._background = LoopThread("shoal-coordinator")
         try:
             self._background.do(self._start())
         except BaseException:

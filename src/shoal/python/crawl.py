@@ -31,15 +31,15 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
 from shoal.model.record import Item
 from shoal.model.visit import Visit
-from shoal.operations import How, begin, gather_outputs
+from shoal.operations import StartMode, begin, gather_outputs
 from shoal.operations.submit import CrawlRequest, settle
-from shoal.python.loop_thread import Background
+from shoal.python.loop_thread import LoopThread
 from shoal.settings import Settings, load
 from shoal.sinks.iterator import CHANNELS, Channel
 from shoal.spider import Spider, name_of, unique
 from shoal.store.embedded import remove_folder
 from shoal.worker.crawl_context import CALLER, lane_of
-from shoal.worker.spider_runner import Spiders, first_visits
+from shoal.worker.spider_runner import SpiderRunner, first_visits
 from shoal.worker.worker import Worker
 
 _LOOK_SECONDS = 0.05
@@ -68,7 +68,7 @@ class Crawling:
         self._channel = Channel()
         self._stopping = asyncio.Event()
         self._started = False
-        self._background: Background | None = None
+        self._background: LoopThread | None = None
         self.counts = Counts()
 
     def __iter__(self) -> Iterator[Any]:
@@ -120,7 +120,7 @@ class Crawling:
         CHANNELS[self._output] = self._channel
         # A program may end while it is still in the loop; when its last objects go, no thread runs any more.
         atexit.register(self.stop)
-        self._background = Background("shoal-crawl")
+        self._background = LoopThread("shoal-crawl")
         self._running = self._background.begin(self._run())
 
     async def _run(self) -> None:
@@ -134,14 +134,14 @@ class Crawling:
     async def _crawl(self, stopping: asyncio.Event) -> None:
         wanted = settle(self._request)
         async with await Frontier.from_settings(self._settings) as frontier:
-            spiders = Spiders(self._spiders or {"": None})
+            spiders = SpiderRunner(self._spiders or {"": None})
             limits = msgspec.structs.replace(wanted.limits, spider=self._lane + self._request.spider)
             policy = msgspec.structs.replace(wanted.policy, outputs=(*wanted.policy.outputs, self._output))
             await take_back(frontier, self._traces)
             begun = await begin(
                 frontier, name=wanted.name, seeds=wanted.urls, visits=self._first, limits=limits, policy=policy
             )  # fmt: skip
-            if begun.how is not How.FINISHED:
+            if begun.how is not StartMode.FINISHED:
                 worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
                 with self._traced(frontier.worker):
                     working = asyncio.create_task(worker.run())
@@ -200,7 +200,7 @@ def crawl(
     if spider is not None:
         asked["spider"] = name_of(spider)
         if not urls:
-            background = Background("shoal-start")
+            background = LoopThread("shoal-start")
             try:
                 first = background.do(first_visits(spider))
             finally:

@@ -13,7 +13,7 @@ import uvloop
 Result = TypeVar("Result")
 
 
-class Background:
+class LoopThread:
     """Runs until `close`. What it is given runs in its loop; the caller may wait for it in its own way."""
 
     def __init__(self, name: str) -> None:

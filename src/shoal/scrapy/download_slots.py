@@ -20,7 +20,7 @@ _NOTE = "slot:"
 _NOTABLE = re.compile(r"[A-Za-z0-9_.:-]{1,75}\Z")
 
 
-class Slots:
+class DownloadSlots:
     def __init__(self, frontier: Frontier, crawl_id: str, slots: dict[str, Slot]) -> None:
         self._frontier = frontier
         self._crawl = crawl_id

@@ -17,7 +17,7 @@ from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 from shoal.worker.outcome import Do, of_status
 
 
-class Ignored:
+class ErrorResponses:
     def __init__(self, engine: Any, spider: Spider) -> None:
         middlewares = engine.scraper.spidermw.middlewares
         self._asked: list[Callable[[Response], Any]] = [

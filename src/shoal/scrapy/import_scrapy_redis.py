@@ -34,7 +34,7 @@ _PLAIN = {
 }  # fmt: skip
 
 
-class Drain:
+class Importer:
     def __init__(
         self, spider: Spider, settings: BaseSettings, frontier: Frontier, outbox: Outbox,
         push: Callable[[Request, bytes], None],

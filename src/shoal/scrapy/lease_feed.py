@@ -17,16 +17,16 @@ from scrapy.settings import BaseSettings
 
 from shoal.errors import InvalidUrl, ShoalError, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
-from shoal.leases.renewer import LeaseKeeper
+from shoal.leases.renewer import LeaseRenewer
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
-from shoal.scrapy.download_slots import Slots
-from shoal.scrapy.leased_slot import SLOT, Place
+from shoal.scrapy.download_slots import DownloadSlots
+from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
-from shoal.scrapy.request_identity import Identity
-from shoal.scrapy.robots import Robots
+from shoal.scrapy.request_identity import RequestIdentity
+from shoal.scrapy.robots import ScrapyRobots
 from shoal.scrapy.transfers import Transfers
-from shoal.scrapy.unscheduled import Guests, is_guest
+from shoal.scrapy.unscheduled import UnscheduledRequests, is_guest
 from shoal.urls.canonical import canonical
 
 log = logging.getLogger("shoal.scrapy")
@@ -40,11 +40,11 @@ _PIPELINE_SECONDS = 0.2
 _FULL_SECONDS = 0.3
 
 
-class Feed:
+class LeaseFeed:
     def __init__(
-        self, frontier: Frontier, tag: str, identity: Identity, outbox: Outbox, robots: Robots | None,
-        keeper: LeaseKeeper, guests: Guests, slots: Slots, engine: Any, settings: BaseSettings, *, several: bool,
-        wake: Callable[[float], None],
+        self, frontier: Frontier, tag: str, identity: RequestIdentity, outbox: Outbox, robots: ScrapyRobots | None,
+        keeper: LeaseRenewer, guests: UnscheduledRequests, slots: DownloadSlots, engine: Any,
+        settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._frontier = frontier
         self._tag = tag
@@ -61,8 +61,8 @@ class Feed:
         self._most = settings.getint("CONCURRENT_REQUESTS") or 100
         self._several = several
         self._throttle = _Throttle(settings) if settings.getbool("AUTOTHROTTLE_ENABLED") else None
-        self._places: dict[str, Place] = {}
-        self._open: dict[Request, tuple[Place, Visit]] = {}
+        self._places: dict[str, LeasedSlot] = {}
+        self._open: dict[Request, tuple[LeasedSlot, Visit]] = {}
         self._faults: dict[Request, str] = {}
         self._retried: set[tuple[str, int]] = set()
         self._opened: set[str] = set()
@@ -175,7 +175,7 @@ class Feed:
         await self._guests.turn(request)
         return True
 
-    def _serve(self, place: Place) -> None:
+    def _serve(self, place: LeasedSlot) -> None:
         """Let a guest go whose turn it is: Scrapy has asked for it already."""
         while place.queue and is_guest(place.queue[0]):
             wait = place.free_in_seconds
@@ -251,7 +251,7 @@ class Feed:
         # Asked without waiting first, so that the end of a crawl is seen at once.
         self.hungry = not leases
         for lease in await self._slots.agreed(leases):
-            place = self._places[lease.token] = Place(lease)
+            place = self._places[lease.token] = LeasedSlot(lease)
             self._keeper.keep(place)
             self._serve(place)
             if self._robots is None and self._several and lease.host not in self._opened:
@@ -264,7 +264,7 @@ class Feed:
         if not (await self._frontier.hosts.get(host)).robots_known:
             await self._frontier.hosts.set_robots(host)
 
-    async def _learn(self, place: Place, url: str, robots: Robots) -> None:
+    async def _learn(self, place: LeasedSlot, url: str, robots: ScrapyRobots) -> None:
         try:
             if not await robots.learn(place, url):
                 kept = self._kept(place)
@@ -318,12 +318,12 @@ class Feed:
                 await self._frontier.release([place.claim], keep=kept, finished_ago_seconds=place.finished_ago_seconds)
                 self._keep_only(place)
 
-    def _kept(self, place: Place) -> list[Visit]:
+    def _kept(self, place: LeasedSlot) -> list[Visit]:
         """Of a place's visits those that Scrapy has, or that have ended and are on their way to the store."""
         waiting = {visit.number for visit in place.queue}
         return [visit for visit in place.open.values() if visit.number not in waiting]
 
-    def _keep_only(self, place: Place) -> None:
+    def _keep_only(self, place: LeasedSlot) -> None:
         mine = {visit.number for one, visit in self._open.values() if one is place}
         for number in list(place.open):
             if number not in mine:

@@ -6,7 +6,7 @@ from collections import deque
 
 from scrapy import Request
 
-from shoal.leases.held_lease import Held
+from shoal.leases.held_lease import HeldLease
 from shoal.model.lease import Lease
 from shoal.model.visit import Visit
 
@@ -15,7 +15,7 @@ SLOT = "shoal"
 SLOT_SETTINGS = {"concurrency": 100_000, "delay": 0.0}
 
 
-class Place(Held):
+class LeasedSlot(HeldLease):
     __slots__ = ("learning", "queue", "request", "status")
 
     def __init__(self, lease: Lease) -> None:

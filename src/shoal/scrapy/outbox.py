@@ -16,7 +16,7 @@ from scrapy import Request
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError
 from shoal.frontier import Done, Frontier
 from shoal.model.visit import Outcome, Visit
-from shoal.scrapy.leased_slot import Place
+from shoal.scrapy.leased_slot import LeasedSlot
 
 log = logging.getLogger("shoal.scrapy")
 # Waiting this long puts what a few pages yield into one call.
@@ -43,7 +43,7 @@ class Outbox:
         self._on_change = on_change
         self._on_ended = on_ended
         self._new: list[_New] = []
-        self._ended: list[tuple[Place, Outcome]] = []
+        self._ended: list[tuple[LeasedSlot, Outcome]] = []
         self._wake = asyncio.Event()
         self._sending = False
         # Longer while nobody waits for what is added.
@@ -62,7 +62,7 @@ class Outbox:
         self._new.append(_New(visit, force, request))
         self._stir()
 
-    def end(self, place: Place, outcome: Outcome) -> None:
+    def end(self, place: LeasedSlot, outcome: Outcome) -> None:
         self._ended.append((place, outcome))
         self._stir()
 
@@ -111,8 +111,8 @@ class Outbox:
             for one, letter in zip(some, added.letters, strict=True):
                 self._on_added(one.request, one.visit, letter == "n")
 
-    async def _acknowledge(self, ended: list[tuple[Place, Outcome]]) -> None:
-        by_token: dict[str, tuple[Place, list[Outcome]]] = {}
+    async def _acknowledge(self, ended: list[tuple[LeasedSlot, Outcome]]) -> None:
+        by_token: dict[str, tuple[LeasedSlot, list[Outcome]]] = {}
         for place, outcome in ended:
             by_token.setdefault(place.lease.token, (place, []))[1].append(outcome)
         done = [

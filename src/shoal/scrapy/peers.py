@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.frontier import Frontier, mono
-from shoal.frontier.workers import Worker
+from shoal.frontier.workers import WorkerInfo
 from shoal.scrapy import unscheduled
 from shoal.scrapy.crawl_join import tag_of
 
@@ -33,7 +33,7 @@ class Peers:
             "spiders": [tag_of(name), unscheduled.tag_of(frontier.worker)],
         }  # fmt: skip
 
-    async def beat(self) -> list[Worker]:
+    async def beat(self) -> list[WorkerInfo]:
         """Say that we live; returns the others at this crawl."""
         now, (then, pages) = mono(), self._beat_before
         self._beat_before = (now, self.pages)
@@ -41,7 +41,7 @@ class Peers:
         await self._frontier.workers.beat({**self._info, "pages": self.pages, "pages_per_second": rate})
         return await self.others()
 
-    async def others(self) -> list[Worker]:
+    async def others(self) -> list[WorkerInfo]:
         """The others at this crawl. What dead ones of this machine held is taken back."""
         others = []
         for worker in await self._frontier.workers.alive():
@@ -63,7 +63,7 @@ class Peers:
         first = min([own, *ages])
         return first[0], first == own
 
-    def _died(self, worker: Worker) -> bool:
+    def _died(self, worker: WorkerInfo) -> bool:
         """Only where we can know: the same kernel, the same numbers of processes."""
         boot, pid, started = (worker.info.get(name) for name in ("boot", "pid", "started"))
         if not boot or boot != self._info["boot"] or not isinstance(pid, int):

@@ -17,7 +17,7 @@ from scrapy.utils.request import RequestFingerprinter
 from w3lib.url import canonicalize_url
 
 from shoal.errors import InvalidVisit, StoreCorrupt
-from shoal.leases.recent_urls import Recent
+from shoal.leases.recent_urls import RecentUrls
 from shoal.model.visit import Visit
 from shoal.scrapy import codec
 from shoal.scrapy.cookies import Cookies
@@ -30,7 +30,7 @@ _MOST_BYTES = 48_000
 _GIVEN_OUT = "shoal_started"
 
 
-class Identity:
+class RequestIdentity:
     def __init__(self, spider: Spider, fingerprint: Callable[[Request], bytes] | None, cookies: Cookies) -> None:
         """`fingerprint` is None where the frontier's own identity is the right one."""
         self._spider = spider
@@ -39,9 +39,9 @@ class Identity:
         self._started: Counter[bytes] = Counter()
         # Fifo and Lifo queues have one priority.
         self.flat = False
-        self._recent = Recent()
+        self._recent = RecentUrls()
         # The same as pages spell them: most links are repeats, and need not be taken apart again to see that.
-        self._spelled = Recent()
+        self._spelled = RecentUrls()
 
     def visit(self, request: Request, *, pushed: bytes = b"") -> tuple[Visit, bool] | None:
         """The visit that stands for a request, and whether it is to be made even if the crawl has made it before.

@@ -26,8 +26,8 @@ from shoal.errors import InvalidUrl, SettingsError, StoreCorrupt
 from shoal.frontier import Frontier, mono
 from shoal.politeness.backoff import Failure, Fault, failure_of, pause_seconds
 from shoal.politeness.robots_parser import DISALLOW_ALL, MAX_BYTES, Rules, check_token
-from shoal.politeness.robots_policy import MAX_HOPS, Copy, Meaning, settle, standing, verdict
-from shoal.scrapy.leased_slot import SLOT, Place
+from shoal.politeness.robots_policy import MAX_HOPS, Meaning, RobotsCopy, settle, standing, verdict
+from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.transfers import BrokenOff
 from shoal.urls.canonical import Target, canonical
 
@@ -45,7 +45,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     pending_until: float = 0.0
 
 
-class Robots:
+class ScrapyRobots:
     def __init__(self, frontier: Frontier, crawler: Crawler) -> None:
         self._frontier = frontier
         self._crawler = crawler
@@ -59,7 +59,7 @@ class Robots:
         self._asking: dict[str, asyncio.Task[Any]] = {}
 
     @classmethod
-    def take_over(cls, frontier: Frontier, crawler: Crawler) -> Robots | None:
+    def take_over(cls, frontier: Frontier, crawler: Crawler) -> ScrapyRobots | None:
         """Put the fleet's rules into Scrapy's middleware; None where robots.txt is not obeyed."""
         middleware: Any = crawler.get_downloader_middleware(RobotsTxtMiddleware)
         if middleware is None:
@@ -72,11 +72,11 @@ class Robots:
             middleware.robot_parser = lambda request, spider: deferred_from_coro(robots._parser(request))
         return robots
 
-    def knows(self, place: Place, url: str) -> bool:
+    def knows(self, place: LeasedSlot, url: str) -> bool:
         known = self._rules.get(origin(canonical(url)))
         return known is not None and known[0] == place.lease.robots_version
 
-    async def learn(self, place: Place, url: str) -> bool:
+    async def learn(self, place: LeasedSlot, url: str) -> bool:
         """Know the rules for this URL's site. False when they cannot be had now; then its host is left alone."""
         target = canonical(url)
         answer = await self._find(target, place)
@@ -110,7 +110,7 @@ class Robots:
         known = self._rules.get(site)
         return _Parser(known[1] if known else DISALLOW_ALL)
 
-    async def _find(self, target: Target, place: Place | None) -> int | Fault | None:
+    async def _find(self, target: Target, place: LeasedSlot | None) -> int | Fault | None:
         """Read the fleet's copy, or fetch it. None when the rules are known now, else what went wrong."""
         site = origin(target)
         name = f"{site} {self._token}"
@@ -148,7 +148,7 @@ class Robots:
         self._remember(site, version, fresh.rules)
         return None
 
-    async def _fetch(self, target: Target, place: Place | None) -> tuple[int | Fault, bytes]:
+    async def _fetch(self, target: Target, place: LeasedSlot | None) -> tuple[int | Fault, bytes]:
         """Ask for it, redirects included, keeping the host's gap; a redirect to another host is followed without."""
         url = f"{origin(target)}/robots.txt"
         for _ in range(MAX_HOPS + 1):
@@ -226,12 +226,12 @@ class _Parser:
         return self._rules.allows(path)
 
 
-def _unpacked(kept: bytes | None) -> tuple[_Kept, Copy | None]:
+def _unpacked(kept: bytes | None) -> tuple[_Kept, RobotsCopy | None]:
     if kept:
         try:
             found = msgspec.msgpack.decode(kept, type=_Kept)
             if found.version == _VERSION:
-                return found, Copy.unpack(found.copy) if found.copy else None
+                return found, RobotsCopy.unpack(found.copy) if found.copy else None
         except (msgspec.MsgspecError, StoreCorrupt):
             pass  # Not ours: robots.txt is asked for again.
     return _Kept(), None

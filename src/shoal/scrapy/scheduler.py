@@ -27,27 +27,27 @@ from twisted.python.failure import Failure
 
 from shoal.errors import InvalidUrl, InvalidVisit, ShoalError
 from shoal.frontier import Frontier, mono
-from shoal.leases.renewer import LeaseKeeper
+from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
 from shoal.scrapy import arguments, crawl_join, scrapy_redis_settings
 from shoal.scrapy.commands import is_looking
 from shoal.scrapy.cookies import Cookies
-from shoal.scrapy.download_slots import Slots
+from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.dupefilter import judge
-from shoal.scrapy.error_responses import Ignored
-from shoal.scrapy.lease_feed import Feed
+from shoal.scrapy.error_responses import ErrorResponses
+from shoal.scrapy.lease_feed import LeaseFeed
 from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
-from shoal.scrapy.request_identity import Identity
-from shoal.scrapy.robots import Robots
+from shoal.scrapy.request_identity import RequestIdentity
+from shoal.scrapy.robots import ScrapyRobots
 from shoal.scrapy.session import Session
-from shoal.scrapy.start_urls import Starts
-from shoal.scrapy.unscheduled import Guests
+from shoal.scrapy.start_urls import StartUrls
+from shoal.scrapy.unscheduled import UnscheduledRequests
 
 if TYPE_CHECKING:
-    from shoal.scrapy.import_scrapy_redis import Drain
+    from shoal.scrapy.import_scrapy_redis import Importer
 
 log = logging.getLogger("shoal.scrapy")
 # How soon after it ran out of work a process looks whether the crawl is finished, and how seldom it looks at last.
@@ -83,7 +83,7 @@ class Scheduler(BaseScheduler):
         self._epochs = 0
         self._waiting = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._drain: Drain | None = None
+        self._drain: Importer | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -122,18 +122,18 @@ class Scheduler(BaseScheduler):
         counts = await frontier.crawls.count(joined.id)
         if counts.open:
             log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
-        self._identity = Identity(spider, self._judge.fingerprint, Cookies(self._crawler))
+        self._identity = RequestIdentity(spider, self._judge.fingerprint, Cookies(self._crawler))
         self._identity.flat = scrapy_redis_settings.order(settings).flat
         self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
-        self._keeper = LeaseKeeper(
+        self._keeper = LeaseRenewer(
             self._session.settings, frontier.worker, partial(log.error, "Leases cannot be renewed: %s")
         )
         self._keeper.start()
-        robots = Robots.take_over(frontier, self._crawler)
-        self._guests = Guests(frontier, joined.limits)
-        self._slots = Slots(frontier, joined.id, scrapy_redis_settings.slots(settings, spider))
+        robots = ScrapyRobots.take_over(frontier, self._crawler)
+        self._guests = UnscheduledRequests(frontier, joined.limits)
+        self._slots = DownloadSlots(frontier, joined.id, scrapy_redis_settings.slots(settings, spider))
         await self._slots.open()
-        self._feed = Feed(
+        self._feed = LeaseFeed(
             frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests,
             self._slots, self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots),
             wake=self.wake,
@@ -146,12 +146,14 @@ class Scheduler(BaseScheduler):
         work = [self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._look()]
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
-            from shoal.scrapy.import_scrapy_redis import Drain
+            from shoal.scrapy.import_scrapy_redis import Importer
 
-            self._drain = Drain(spider, settings, frontier, self._outbox, self.push)
+            self._drain = Importer(spider, settings, frontier, self._outbox, self.push)
             await self._drain.open()
             work.append(self._drain.run())
-        self._starts = Starts.take_over(spider, self._crawler, frontier, self._outbox, self.push, lambda: self._ended)
+        self._starts = StartUrls.take_over(
+            spider, self._crawler, frontier, self._outbox, self.push, lambda: self._ended
+        )
         if self._starts is not None:
             work.append(self._starts.run())
         self._tasks = [asyncio.ensure_future(one) for one in work]
@@ -161,7 +163,7 @@ class Scheduler(BaseScheduler):
     def _watch_engine(self) -> None:
         engine: Any = self._crawler.engine
         engine._slot.inprogress = _InProgress(self._feed.ended)
-        self._ignored = Ignored(engine, self._spider)
+        self._ignored = ErrorResponses(engine, self._spider)
         # Politeness is the frontier's: Scrapy's slot must not add a delay of its own.
         slots = getattr(engine.downloader, "per_slot_settings", None)
         if isinstance(slots, dict):

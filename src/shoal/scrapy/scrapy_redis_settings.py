@@ -20,7 +20,7 @@ from shoal.model.validation import number
 log = logging.getLogger("shoal.scrapy")
 
 
-class Name(NamedTuple):
+class SettingName(NamedTuple):
     """`default` is scrapy-redis' own; `here` says what became of it."""
 
     default: Any
@@ -28,34 +28,38 @@ class Name(NamedTuple):
 
 
 # In the order of scrapy-redis' documentation. docs/guides/scrapy.md has the same table.
-NAMES: dict[str, Name] = {
-    "REDIS_URL": Name(None, "the store"),
-    "REDIS_HOST": Name(None, "the store's host; REDIS_URL wins"),
-    "REDIS_PORT": Name(None, "its port"),
-    "REDIS_DB": Name(None, "its database"),
-    "REDIS_PARAMS": Name(
+NAMES: dict[str, SettingName] = {
+    "REDIS_URL": SettingName(None, "the store"),
+    "REDIS_HOST": SettingName(None, "the store's host; REDIS_URL wins"),
+    "REDIS_PORT": SettingName(None, "its port"),
+    "REDIS_DB": SettingName(None, "its database"),
+    "REDIS_PARAMS": SettingName(
         None, "host, port, db, username, password, ssl..., unix_socket_path and url; the rest is unused"
     ),
-    "REDIS_ENCODING": Name("utf-8", "of start URLs, where redis_encoding is not set"),
-    "REDIS_DECODE_RESPONSES": Name(None, "for spider.server alone: start URLs are always bytes"),
-    "SCHEDULER_PERSIST": Name(False, "a finished crawl stays open, with what it has seen"),
-    "SCHEDULER_FLUSH_ON_START": Name(False, "begin anew, unless another process is at the crawl"),
-    "SCHEDULER_IDLE_BEFORE_CLOSE": Name(0, "seconds to wait for more after the crawl is finished"),
-    "SCHEDULER_QUEUE_KEY": Name("%(spider)s:requests", "names the crawl"),
-    "SCHEDULER_QUEUE_CLASS": Name("scrapy_redis.queue.PriorityQueue", "Priority, Fifo or Lifo; no other class"),
-    "SCHEDULER_DUPEFILTER_KEY": Name("%(spider)s:dupefilter", "unused: what was seen belongs to the crawl"),
-    "DUPEFILTER_CLASS": Name("scrapy_redis.dupefilter.RFPDupeFilter", "another class than Scrapy's and ours is asked"),
-    "DUPEFILTER_DEBUG": Name(None, "log every filtered request"),
-    "SCHEDULER_SERIALIZER": Name(None, "unused: requests are msgpack"),
-    "REDIS_START_URLS_KEY": Name("%(name)s:start_urls", "the key of start URLs, where redis_key is not set"),
-    "REDIS_START_URLS_AS_SET": Name(False, "it is a set"),
-    "REDIS_START_URLS_AS_ZSET": Name(False, "it is a sorted set, highest score first"),
-    "REDIS_START_URLS_BATCH_SIZE": Name(None, "start URLs taken at once; else CONCURRENT_REQUESTS"),
-    "CONCURRENT_REQUESTS": Name(16, "also start URLs taken at once, where redis_batch_size is not set"),
-    "MAX_IDLE_TIME_BEFORE_CLOSE": Name(0, "seconds without a start URL after which a RedisSpider closes; 0 = never"),
-    "REDIS_ITEMS_KEY": Name("%(spider)s:items", "the list RedisPipeline appends to"),
-    "REDIS_ITEMS_SERIALIZER": Name(None, "path of the function that makes text or bytes of an item"),
-    "STATS_KEY": Name("%(spider)s:stats", "the hash RedisStatsCollector writes to"),
+    "REDIS_ENCODING": SettingName("utf-8", "of start URLs, where redis_encoding is not set"),
+    "REDIS_DECODE_RESPONSES": SettingName(None, "for spider.server alone: start URLs are always bytes"),
+    "SCHEDULER_PERSIST": SettingName(False, "a finished crawl stays open, with what it has seen"),
+    "SCHEDULER_FLUSH_ON_START": SettingName(False, "begin anew, unless another process is at the crawl"),
+    "SCHEDULER_IDLE_BEFORE_CLOSE": SettingName(0, "seconds to wait for more after the crawl is finished"),
+    "SCHEDULER_QUEUE_KEY": SettingName("%(spider)s:requests", "names the crawl"),
+    "SCHEDULER_QUEUE_CLASS": SettingName("scrapy_redis.queue.PriorityQueue", "Priority, Fifo or Lifo; no other class"),
+    "SCHEDULER_DUPEFILTER_KEY": SettingName("%(spider)s:dupefilter", "unused: what was seen belongs to the crawl"),
+    "DUPEFILTER_CLASS": SettingName(
+        "scrapy_redis.dupefilter.RFPDupeFilter", "another class than Scrapy's and ours is asked"
+    ),
+    "DUPEFILTER_DEBUG": SettingName(None, "log every filtered request"),
+    "SCHEDULER_SERIALIZER": SettingName(None, "unused: requests are msgpack"),
+    "REDIS_START_URLS_KEY": SettingName("%(name)s:start_urls", "the key of start URLs, where redis_key is not set"),
+    "REDIS_START_URLS_AS_SET": SettingName(False, "it is a set"),
+    "REDIS_START_URLS_AS_ZSET": SettingName(False, "it is a sorted set, highest score first"),
+    "REDIS_START_URLS_BATCH_SIZE": SettingName(None, "start URLs taken at once; else CONCURRENT_REQUESTS"),
+    "CONCURRENT_REQUESTS": SettingName(16, "also start URLs taken at once, where redis_batch_size is not set"),
+    "MAX_IDLE_TIME_BEFORE_CLOSE": SettingName(
+        0, "seconds without a start URL after which a RedisSpider closes; 0 = never"
+    ),
+    "REDIS_ITEMS_KEY": SettingName("%(spider)s:items", "the list RedisPipeline appends to"),
+    "REDIS_ITEMS_SERIALIZER": SettingName(None, "path of the function that makes text or bytes of an item"),
+    "STATS_KEY": SettingName("%(spider)s:stats", "the hash RedisStatsCollector writes to"),
 }
 
 # How soon a start URL is noticed.

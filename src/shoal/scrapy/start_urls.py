@@ -77,7 +77,7 @@ return n
 """
 
 
-class Starts:
+class StartUrls:
     def __init__(
         self, spider: Any, crawler: Crawler, frontier: Frontier, outbox: Outbox, push: Push, ended: Callable[[], bool]
     ) -> None:
@@ -107,7 +107,7 @@ class Starts:
     @classmethod
     def take_over(
         cls, spider: Spider, crawler: Crawler, frontier: Frontier, outbox: Outbox, push: Push, ended: Callable[[], bool]
-    ) -> Starts | None:
+    ) -> StartUrls | None:
         """Read the start URLs of any spider that has a `redis_key`, scrapy-redis' own included; None for others."""
         one: Any = spider
         if not getattr(one, "redis_key", None) or not hasattr(one, "make_request_from_data"):

@@ -30,7 +30,7 @@ _LASTS_SECONDS = 6 * 3600.0
 _AGAIN_SECONDS = 1.0
 
 
-class Guests:
+class UnscheduledRequests:
     def __init__(self, frontier: Frontier, limits: Limits) -> None:
         self._frontier = frontier
         self.tag = tag_of(frontier.worker)

@@ -29,7 +29,7 @@ __all__ = ["Key", "Sink", "check_output", "gather", "has_parts", "is_local", "is
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 
 
-class Place(enum.Enum):
+class Location(enum.Enum):
     """What an output is: a file or a folder of this machine, a table or a stream of a server, or a running program."""
 
     FILE = "file"
@@ -47,7 +47,7 @@ class Holds(enum.Enum):
     ANSWERS = "captures"
 
 
-class Kind(NamedTuple):
+class Technology(NamedTuple):
     """One technology: its scheme, the endings that mean it without one, its module and its class.
 
     The class takes the path or address, `worker`, `on_trouble` and `spider`, whether the crawl has one. `holds` says
@@ -62,47 +62,49 @@ class Kind(NamedTuple):
     sink: str
     parts: bool
     holds: Holds = Holds.LINES
-    place: Place = Place.FILE
+    place: Location = Location.FILE
     driver: str = ""
     extra: str = ""
     alias: str = ""
 
 
 KINDS = (
-    Kind(
+    Technology(
         "sqlite", (".db", ".sqlite", ".sqlite3"), "shoal.sinks.sql.sqlite", "SqliteSink",
         parts=False, holds=Holds.TABLES,
     ),
-    Kind("jsonl", packed(".jsonl", ".ndjson"), "shoal.sinks.files.jsonl", "JsonLinesSink", parts=True),
-    Kind("csv", packed(".csv"), "shoal.sinks.files.csv", "CsvSink", parts=True),
-    Kind(
+    Technology("jsonl", packed(".jsonl", ".ndjson"), "shoal.sinks.files.jsonl", "JsonLinesSink", parts=True),
+    Technology("csv", packed(".csv"), "shoal.sinks.files.csv", "CsvSink", parts=True),
+    Technology(
         "parquet", (".parquet",), "shoal.sinks.files.parquet", "ParquetSink", parts=True,
-        place=Place.FOLDER, driver="pyarrow", extra="parquet",
+        place=Location.FOLDER, driver="pyarrow", extra="parquet",
     ),
-    Kind("warc", (), "shoal.sinks.files.warc", "WarcSink", parts=True, holds=Holds.ANSWERS, place=Place.FOLDER),
-    Kind(
+    Technology(
+        "warc", (), "shoal.sinks.files.warc", "WarcSink", parts=True, holds=Holds.ANSWERS, place=Location.FOLDER,
+    ),
+    Technology(
         "postgresql", (), "shoal.sinks.sql.postgresql", "PostgresqlSink", parts=False, holds=Holds.TABLES,
-        place=Place.SERVER, driver="asyncpg", extra="postgresql", alias="postgres",
+        place=Location.SERVER, driver="asyncpg", extra="postgresql", alias="postgres",
     ),
-    Kind(
+    Technology(
         "mysql", (), "shoal.sinks.sql.mysql", "MysqlSink", parts=False, holds=Holds.TABLES,
-        place=Place.SERVER, driver="asyncmy", extra="mysql", alias="mariadb",
+        place=Location.SERVER, driver="asyncmy", extra="mysql", alias="mariadb",
     ),
-    Kind("redis", (), "shoal.sinks.streams.redis", "RedisSink", parts=False, place=Place.STREAM),
-    Kind("rediss", (), "shoal.sinks.streams.redis", "RedisSink", parts=False, place=Place.STREAM),
-    Kind(
+    Technology("redis", (), "shoal.sinks.streams.redis", "RedisSink", parts=False, place=Location.STREAM),
+    Technology("rediss", (), "shoal.sinks.streams.redis", "RedisSink", parts=False, place=Location.STREAM),
+    Technology(
         "kafka", (), "shoal.sinks.streams.kafka", "KafkaSink", parts=False,
-        place=Place.STREAM, driver="confluent_kafka", extra="kafka",
+        place=Location.STREAM, driver="confluent_kafka", extra="kafka",
     ),
-    Kind(
+    Technology(
         "amqp", (), "shoal.sinks.streams.amqp", "AmqpSink",
-        parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp",
+        parts=False, place=Location.STREAM, driver="aio_pika", extra="amqp",
     ),
-    Kind(
+    Technology(
         "amqps", (), "shoal.sinks.streams.amqp", "AmqpSink",
-        parts=False, place=Place.STREAM, driver="aio_pika", extra="amqp",
+        parts=False, place=Location.STREAM, driver="aio_pika", extra="amqp",
     ),
-    Kind("caller", (), "shoal.sinks.iterator", "CallerSink", parts=False, place=Place.CALLER),
+    Technology("caller", (), "shoal.sinks.iterator", "IteratorSink", parts=False, place=Location.CALLER),
 )  # fmt: skip
 
 
@@ -116,10 +118,10 @@ def check_output(uri: str) -> str:
     return f"{kind.scheme}:{where}"
 
 
-def _check_driver(kind: Kind, where: Path | str) -> None:
+def _check_driver(kind: Technology, where: Path | str) -> None:
     """Importing is for whoever opens it; this only looks."""
     driver, extra = kind.driver, kind.extra
-    if kind.place is Place.FILE and str(where).lower().endswith(".zst"):
+    if kind.place is Location.FILE and str(where).lower().endswith(".zst"):
         driver, extra = ZSTD_MODULE, "zstd"
     if driver and not _is_there(driver):
         raise SinkRefused(
@@ -135,7 +137,7 @@ def _is_there(module: str) -> bool:
         return False  # of a package that is not there
 
 
-def _check_path(kind: Kind, path: Path) -> None:
+def _check_path(kind: Technology, path: Path) -> None:
     folder = path.parent
     try:
         mode = path.stat().st_mode
@@ -143,7 +145,7 @@ def _check_path(kind: Kind, path: Path) -> None:
         mode = 0
     except OSError as error:
         raise SinkRefused(f"The output {path} cannot be reached: {error.strerror}.") from None
-    if kind.place is Place.FOLDER:
+    if kind.place is Location.FOLDER:
         if mode and not stat.S_ISDIR(mode):
             raise SinkRefused(f"The output {path} is a file; a folder of this name is needed, name another.")
     elif stat.S_ISDIR(mode):
@@ -166,7 +168,7 @@ def is_name(output: str) -> bool:
 
 def is_local(uri: str) -> bool:
     """Whether this output is a file of this machine, so that workers of other machines cannot write it."""
-    return _parsed(uri)[0].place in (Place.FILE, Place.FOLDER)
+    return _parsed(uri)[0].place in (Location.FILE, Location.FOLDER)
 
 
 def has_parts(uri: str) -> bool:
@@ -209,7 +211,7 @@ async def gather(
         await importlib.import_module(kind.module).gather(path, live=live, replay=replay, spider=spider)
 
 
-def _parsed(uri: str) -> tuple[Kind, Path | str]:
+def _parsed(uri: str) -> tuple[Technology, Path | str]:
     """The technology, and the absolute path or the address of a server that a URI means."""
     shown = masked(uri)
     shown = repr(shown if len(shown) <= 200 else shown[:200] + "...")
@@ -224,18 +226,18 @@ def _parsed(uri: str) -> tuple[Kind, Path | str]:
         kind = next((kind for kind in KINDS if scheme in (kind.scheme, kind.alias)), None)
     if kind is None or not path:
         endings = ", ".join(ending for kind in KINDS for ending in kind.endings)
-        local = (Place.FILE, Place.FOLDER)
+        local = (Location.FILE, Location.FOLDER)
         schemes = " or ".join(f"{kind.scheme}:" for kind in KINDS if kind.place in local)
-        servers = " or ".join(f"{kind.scheme}://" for kind in KINDS if kind.place in (Place.SERVER, Place.STREAM))
+        servers = " or ".join(f"{kind.scheme}://" for kind in KINDS if kind.place in (Location.SERVER, Location.STREAM))
         raise SinkRefused(
             f"No output takes {shown}; name a file that ends in {endings}, put {schemes} before it, or give an address "
             f"that begins with {servers}."
         )
-    if kind.place is Place.CALLER:
+    if kind.place is Location.CALLER:
         return kind, uri
-    if kind.place is Place.SERVER:
+    if kind.place is Location.SERVER:
         return kind, address_of(uri, kind.scheme).uri
-    if kind.place is Place.STREAM:
+    if kind.place is Location.STREAM:
         from shoal.sinks.streams.stream import stream_of
 
         return kind, stream_of(uri).uri

@@ -144,7 +144,7 @@ _TAKEN = {"id", "extra", *ITEM_COLUMNS[:-1]}
 _NO_NAME = re.compile(r"[\W\U00010000-\U0010ffff]+")
 
 
-class Kind(enum.Enum):
+class ColumnKind(enum.Enum):
     TEXT = "text"
     NUMBER = "number"
     BOOLEAN = "boolean"
@@ -158,22 +158,22 @@ def column_of(field: str) -> str:
     return f"item_{name}" if name in _TAKEN else name
 
 
-def kind_of(value: Any) -> Kind | None:
+def kind_of(value: Any) -> ColumnKind | None:
     """The kind of column that gives this value back as it is; None when there is no such column."""
     if isinstance(value, bool):
-        return Kind.BOOLEAN
+        return ColumnKind.BOOLEAN
     if isinstance(value, str):
-        return Kind.TEXT
+        return ColumnKind.TEXT
     if isinstance(value, int):
-        return Kind.NUMBER if abs(value) <= _EXACT else None
+        return ColumnKind.NUMBER if abs(value) <= _EXACT else None
     if isinstance(value, float):
-        return Kind.NUMBER if math.isfinite(value) else None
-    return Kind.JSON if isinstance(value, dict | list | tuple) else None
+        return ColumnKind.NUMBER if math.isfinite(value) else None
+    return ColumnKind.JSON if isinstance(value, dict | list | tuple) else None
 
 
-def kinds(items: Iterable[Item]) -> dict[str, Kind]:
+def kinds(items: Iterable[Item]) -> dict[str, ColumnKind]:
     """The columns that these items would have."""
-    found: dict[str, Kind] = {}
+    found: dict[str, ColumnKind] = {}
     for item in items:
         for field, value in item.data.items():
             kind = kind_of(value)
@@ -182,14 +182,16 @@ def kinds(items: Iterable[Item]) -> dict[str, Kind]:
     return found
 
 
-def spread(data: Mapping[str, Any], columns: Mapping[str, Kind | None]) -> tuple[dict[str, Any], dict[str, Any]]:
+def spread(data: Mapping[str, Any], columns: Mapping[str, ColumnKind | None]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values by column, JSON as text, and what is left for `extra`."""
     row: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for field, value in data.items():
         column, kind = column_of(str(field)), kind_of(value)
         if kind is not None and columns.get(column) is kind and column not in row:
-            row[column] = data_text(value) if kind is Kind.JSON else float(value) if kind is Kind.NUMBER else value
+            row[column] = (
+                data_text(value) if kind is ColumnKind.JSON else float(value) if kind is ColumnKind.NUMBER else value
+            )
         elif value is not None:
             extra[field] = value
     return row, extra

@@ -12,7 +12,7 @@ from shoal.errors import SinkUnavailable
 T = TypeVar("T")
 
 
-class OwnThread:
+class SinkThread:
     def __init__(self, name: str) -> None:
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(1, thread_name_prefix=name)
 

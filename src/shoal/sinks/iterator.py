@@ -82,7 +82,7 @@ class Channel:
 CHANNELS: dict[str, Channel] = {}
 
 
-class CallerSink:
+class IteratorSink:
     def __init__(self, name: str, *, worker: str, on_trouble: Callable[[str], None], spider: bool) -> None:
         self._name = name
         self._batch: list[Stored] = []

@@ -26,9 +26,9 @@ from msgspec import Meta
 from shoal.errors import InvalidInput, ShoalError, SinkRefused, UnknownCrawl
 from shoal.model.record import Item, Record
 from shoal.settings import masked
-from shoal.sinks import Kind, _check_driver, _parsed
+from shoal.sinks import Technology, _check_driver, _parsed
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row
-from shoal.sinks.executor import OwnThread
+from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.compression import ZSTD_MODULE
 
 Values = dict[str, Any]
@@ -48,7 +48,7 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _LITTLE = 5e-7
 
 
-class Wanted(NamedTuple):
+class ReadRequest(NamedTuple):
     """Which rows: those of one crawl or of all (None), pages or items of a database, and which columns (() all).
 
     With `most`, so many at most, in the order of their places, behind one of them. Without, all in any order.
@@ -84,7 +84,7 @@ async def read(
     where there are texts. `items` asks for those of a database; what a file has is what it has.
     UnknownCrawl when the output has rows, but none of this crawl.
     """
-    async with contextlib.aclosing(_placed(uri, Wanted(crawl, items, tuple(columns)))) as batches:
+    async with contextlib.aclosing(_placed(uri, ReadRequest(crawl, items, tuple(columns)))) as batches:
         async for rows in batches:
             yield [row for _, row in rows]
 
@@ -98,7 +98,7 @@ async def page(
     """
     found: list[Row] = []
     last, characters = behind, 0
-    wanted = Wanted(crawl, items, tuple(columns), behind, most + 1)
+    wanted = ReadRequest(crawl, items, tuple(columns), behind, most + 1)
     async with contextlib.aclosing(_placed(uri, wanted)) as batches:
         async for rows in batches:
             for place, row in rows:
@@ -110,7 +110,7 @@ async def page(
     return found, None
 
 
-async def _placed(uri: str, wanted: Wanted) -> AsyncGenerator[list[tuple[Place, Row]], None]:
+async def _placed(uri: str, wanted: ReadRequest) -> AsyncGenerator[list[tuple[Place, Row]], None]:
     kind, where = kind_of(uri)
     if isinstance(where, str) and kind.scheme in _SERVERS:
         module = importlib.import_module("shoal.sinks.sql.server_reader")
@@ -129,7 +129,7 @@ async def _placed(uri: str, wanted: Wanted) -> AsyncGenerator[list[tuple[Place, 
             yield rows
 
 
-def kind_of(uri: str) -> tuple[Kind, Path | str]:
+def kind_of(uri: str) -> tuple[Technology, Path | str]:
     """The technology of an output, and its path or address; SinkRefused when it needs what is not installed."""
     kind, where = _parsed(uri)
     _check_driver(kind, where)
@@ -141,7 +141,7 @@ async def in_batches(
 ) -> AsyncGenerator[list[tuple[Place, Row]], None]:
     """Rows that wait for a disk, read by a thread."""
     most = min(most or _MOST_ROWS, _MOST_ROWS)
-    thread = OwnThread("reading")
+    thread = SinkThread("reading")
     try:
         while batch := await thread.run(lambda: _batch(rows_of, most)):
             yield batch
@@ -208,7 +208,9 @@ def _weight(row: Row) -> int:
     return len(row.text) if isinstance(row, Record) else 0
 
 
-def _of_crawl(found: Iterable[tuple[Place, str, Values]], wanted: Wanted, path: Path) -> Iterator[tuple[Place, Row]]:
+def _of_crawl(
+    found: Iterable[tuple[Place, str, Values]], wanted: ReadRequest, path: Path
+) -> Iterator[tuple[Place, Row]]:
     """Rows of files, which have no index: all of them are looked at. Each comes with its name for people."""
     passed_over = taken = 0
     for place, where, values in found:
@@ -241,7 +243,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise SinkRefused(f"The file {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
-def _begin(file: BinaryIO, wanted: Wanted, first: int = 0) -> int:
+def _begin(file: BinaryIO, wanted: ReadRequest, first: int = 0) -> int:
     """Go to where the last page ended, or to the first line. A place is behind the end of a line."""
     if wanted.behind is None:
         return first
@@ -257,7 +259,7 @@ def _named(path: Path, began: int) -> str:
     return f"behind byte {began:,} of {path}" if began else f"of {path}"
 
 
-def line_decoder(wanted: Wanted) -> Callable[[bytes, str], Values]:
+def line_decoder(wanted: ReadRequest) -> Callable[[bytes, str], Values]:
     """What reads the values of one JSON object, which `where` names to people."""
     shape = msgspec.defstruct("Line", [(name, Any, msgspec.UNSET) for name in wanted.of_file])
     decode = msgspec.json.Decoder(shape).decode
@@ -272,7 +274,7 @@ def line_decoder(wanted: Wanted) -> Callable[[bytes, str], Values]:
     return values_of
 
 
-def _jsonl(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
+def _jsonl(path: Path, wanted: ReadRequest) -> Iterator[tuple[Place, Row]]:
     def lines() -> Iterator[tuple[Place, str, Values]]:
         values_of = line_decoder(wanted)
         with _opened(path) as file:
@@ -289,7 +291,7 @@ def _jsonl(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
     yield from _of_crawl(lines(), wanted, path)
 
 
-def _csv(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
+def _csv(path: Path, wanted: ReadRequest) -> Iterator[tuple[Place, Row]]:
     def lines() -> Iterator[tuple[Place, str, Values]]:
         csv.field_size_limit(1 << 30)
         with _opened(path) as file:
@@ -327,7 +329,7 @@ def _said(cell: str) -> str:
     return cell[1:] if _DEFUSED.match(cell) else cell
 
 
-def _parquet(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
+def _parquet(path: Path, wanted: ReadRequest) -> Iterator[tuple[Place, Row]]:
     pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
 
     def rows() -> Iterator[tuple[Place, str, Values]]:
@@ -365,11 +367,11 @@ def _parquet(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
     yield from _of_crawl(rows(), wanted, path)
 
 
-def _sqlite(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
+def _sqlite(path: Path, wanted: ReadRequest) -> Iterator[tuple[Place, Row]]:
     found: Iterator[tuple[Place, Row]] = importlib.import_module("shoal.sinks.sql.sqlite_reader").rows(path, wanted)
     return found
 
 
-_FILES: dict[str, Callable[[Path, Wanted], Iterator[tuple[Place, Row]]]] = {
+_FILES: dict[str, Callable[[Path, ReadRequest], Iterator[tuple[Place, Row]]]] = {
     "sqlite": _sqlite, "jsonl": _jsonl, "csv": _csv, "parquet": _parquet,
 }  # fmt: skip

@@ -73,7 +73,7 @@ class Connected(ABC, Generic[Connection]):
                 # Also when cancelled: an answer may be on its way that nobody waits for.
                 self._abandon(self._connection)
                 self._connection = None
-            if isinstance(error, Exception) and not isinstance(error, SinkRefused | Hindrance):
+            if isinstance(error, Exception) and not isinstance(error, SinkRefused | TransientError):
                 raise self._meaning(error, connected=connected) from error
             raise
 
@@ -82,9 +82,9 @@ class Connected(ABC, Generic[Connection]):
             if isinstance(one, ssl.SSLCertVerificationError):
                 return self._refused(f"has a certificate that is not trusted: {one.verify_message.rstrip('.')}")
         if isinstance(error, TimeoutError):
-            return Hindrance("does not answer")
+            return TransientError("does not answer")
         if isinstance(error, OSError):
-            return Hindrance(f"cannot be reached ({reason(error)})")
+            return TransientError(f"cannot be reached ({reason(error)})")
         return error
 
     def _refused(self, sentence: str) -> SinkRefused:
@@ -116,7 +116,7 @@ LONGEST_PAUSE_SECONDS = 2.0
 SAY_EVERY_SECONDS = 60.0
 
 
-class Hindrance(Exception):
+class TransientError(Exception):
     """An attempt failed in a way that time or a person can heal, and left nothing behind.
 
     The message goes on after the output's name: "is locked by another program". Within `quiet_seconds` it is nothing
@@ -139,7 +139,7 @@ async def persist(
         try:
             await attempt()
             break
-        except Hindrance as hindrance:
+        except TransientError as hindrance:
             now = time.monotonic()
             lasted = now - started
             if lasted >= hindrance.quiet_seconds and (said_at is None or now - said_at >= SAY_EVERY_SECONDS):

@@ -84,7 +84,7 @@ class Permutations:
         self._young, self._old = {}, {}
 
 
-class Hosts:
+class DomainHosts:
     """Hosts that a crawl has met, by domain: beyond `most` of one domain no further ones are visited.
 
     For crawls that go to other hosts. Each worker counts for itself.

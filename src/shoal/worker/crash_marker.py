@@ -21,7 +21,7 @@ _WAITS = 20
 Result = TypeVar("Result")
 
 
-class Blame:
+class CrashMarker:
     """`note` before a page is read, `clear` after it. Reading may take `seconds` of CPU time, then the process dies.
 
     A timer of the kernel sees to that: a loop in C holds the interpreter's lock, so that no thread could. With 0
@@ -60,10 +60,10 @@ class Blame:
             self._map[: _HEAD.size] = b"\0" * _HEAD.size
 
 
-class Blamed(Generic[Result]):
+class Marked(Generic[Result]):
     """Awaits a coroutine whose visit is to blame whenever it runs, and is not while it waits for something."""
 
-    def __init__(self, work: Coroutine[Any, Any, Result], blame: Blame, token: str, number: int) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Result], blame: CrashMarker, token: str, number: int) -> None:
         self._work = work
         self._blame = blame
         self._token = token

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import InvalidUrl, SinkRefused
 from shoal.frontier import Frontier
-from shoal.leases.recent_urls import Recent
+from shoal.leases.recent_urls import RecentUrls
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import Policy
 from shoal.model.record import Capture, Item, Record
@@ -21,7 +21,7 @@ from shoal.politeness.robots_parser import check_token
 from shoal.sinks import takes
 from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
-from shoal.urls.traps import Hosts, Traps
+from shoal.urls.traps import DomainHosts, Traps
 
 if TYPE_CHECKING:
     from shoal.worker.sitemaps import Sitemaps
@@ -39,7 +39,7 @@ _MOST_KNOWN = 500
 Headers = tuple[tuple[str, str], ...]
 
 
-class Conduct:
+class CrawlContext:
     def __init__(self, crawl: Crawl, named: Mapping[str, str], trapped: dict[str, int]) -> None:
         """`named` are outputs by the names that crawls may give in their place.
 
@@ -76,7 +76,7 @@ class Conduct:
         # In lower case: the name is compared without case, and the fleet keeps one copy of each robots.txt.
         self.token = check_token(product(policy.user_agent)).lower()
         self.follow = frozenset(policy.links) if policy.follow else frozenset()
-        self.recent = Recent()
+        self.recent = RecentUrls()
         # FTP is spoken where a seed asks for it; pages of the web may point to anything.
         self.ftp = any(seed.scheme == "ftp" for seed in seeds)
         self.sitemaps: Sitemaps | None = None
@@ -88,7 +88,7 @@ class Conduct:
             self.sitemaps = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
         self._traps = Traps(drop_parameters=policy.drop_parameters)
         self.cleaned = self._traps.cleaned
-        self._hosts = Hosts() if policy.reach in ("domain", "any") else None
+        self._hosts = DomainHosts() if policy.reach in ("domain", "any") else None
         self._trapped = trapped
         self._origins = frozenset(origin(seed) for seed in seeds)
         plain = [("User-Agent", policy.user_agent), _ACCEPT]
@@ -121,7 +121,7 @@ class Conduct:
         return self._known if origin(target) in self._origins else self._plain
 
 
-class Conducts:
+class CrawlContexts:
     """The crawls this worker has met."""
 
     def __init__(
@@ -130,18 +130,18 @@ class Conducts:
         self._frontier = frontier
         self._named = named or {}
         self._trapped = {} if trapped is None else trapped
-        self._known: dict[str, Conduct] = {}
+        self._known: dict[str, CrawlContext] = {}
 
-    async def of(self, crawl_id: str) -> Conduct:
+    async def of(self, crawl_id: str) -> CrawlContext:
         known = self._known.get(crawl_id)
         if known is None:
             crawl = await self._frontier.crawls.known(crawl_id)
             if len(self._known) >= _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
-            known = self._known[crawl_id] = Conduct(crawl, self._named, self._trapped)
+            known = self._known[crawl_id] = CrawlContext(crawl, self._named, self._trapped)
         return known
 
-    async def branch(self, conduct: Conduct, spider: str) -> Conduct:
+    async def branch(self, conduct: CrawlContext, spider: str) -> CrawlContext:
         """Where the same crawl goes on with another spider."""
         return await self.of(await self._frontier.crawls.branch(conduct.name, conduct.lane + spider))
 

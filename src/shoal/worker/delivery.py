@@ -19,15 +19,15 @@ from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnav
 from shoal.frontier import Done, Frontier, mono
 from shoal.model.crawl import OUTPUT_REFUSED
 from shoal.model.visit import Visit
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker import receipt as receipts
-from shoal.worker.crawl_context import Conduct, Conducts
+from shoal.worker.crawl_context import CrawlContext, CrawlContexts
 from shoal.worker.hold import Hold
-from shoal.worker.outcome import Finished
-from shoal.worker.output_health import Absent
-from shoal.worker.outputs import Output, OutputAway, OutputRefused, Outputs
+from shoal.worker.outcome import VisitResult
+from shoal.worker.output_health import OutputHealth
+from shoal.worker.outputs import Output, OutputRefused, Outputs, OutputUnavailable
 
 # A batch waits this long for company; a transaction for every page would cost more than the page.
 _LINGER_SECONDS = 0.03
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 class Delivery:
     def __init__(
-        self, frontier: Frontier, conducts: Conducts, report: Report, on_released: Callable[[Hold], None],
+        self, frontier: Frontier, conducts: CrawlContexts, report: WorkerReport, on_released: Callable[[Hold], None],
         *, shared: bool = False,
     ) -> None:  # fmt: skip
         """`shared`: for crawls of many people. One whose output cannot be used, or is away, is paused, and the others
@@ -56,7 +56,7 @@ class Delivery:
         self._conducts = conducts
         self._report = report
         self._on_released = on_released
-        self._queue: list[Finished] = []
+        self._queue: list[VisitResult] = []
         self._left: list[tuple[Hold, list[Visit]]] = []
         self._weight = 0
         self._more = asyncio.Event()
@@ -65,7 +65,7 @@ class Delivery:
         self._room.set()
         self._closing = self._stopping = False
         self._outputs = Outputs(frontier.worker, self._trouble)
-        self.absent = Absent(frontier, self._outputs, self.put)
+        self.absent = OutputHealth(frontier, self._outputs, self.put)
         self._epochs = frontier.epochs
         self._tallies: dict[str, dict[str, int]] = {}
         self._tallied_mono = mono()
@@ -83,7 +83,7 @@ class Delivery:
         if not self._room.is_set():
             await self._room.wait()
 
-    def put(self, finished: Finished) -> None:
+    def put(self, finished: VisitResult) -> None:
         self._queue.append(finished)
         self._weight += finished.weight
         if (len(self._queue) >= _MOST_ITEMS or self._weight >= _MOST_WEIGHT) and not self._stopping:
@@ -144,7 +144,7 @@ class Delivery:
         await self.absent.close()
         await self._outputs.close()
 
-    async def _deliver(self, batch: list[Finished]) -> None:
+    async def _deliver(self, batch: list[VisitResult]) -> None:
         full = await self._add(batch)
         for number, one in enumerate(batch):
             if full and one.visits and one.conduct is not None and one.conduct.name in full:
@@ -159,22 +159,22 @@ class Delivery:
                 if not self._shared:
                     raise refused.error from None
                 batch = await self._set_aside(batch, refused)
-            except OutputAway as away:
+            except OutputUnavailable as away:
                 batch = await self._keep_back(batch, away)
 
-    async def _keep_back(self, batch: list[Finished], away: OutputAway | None = None) -> list[Finished]:
+    async def _keep_back(self, batch: list[VisitResult], away: OutputUnavailable | None = None) -> list[VisitResult]:
         """Take out what must wait for an output that is away; returns the rest, which goes on."""
         rest, kept = await self.absent.take_out(batch, away)
         await self._free_places(kept)
         return rest
 
-    async def _set_aside(self, batch: list[Finished], refused: OutputRefused) -> list[Finished]:
+    async def _set_aside(self, batch: list[VisitResult], refused: OutputRefused) -> list[VisitResult]:
         """Pause the crawls of an output that cannot be used, whose pages are made again; others are not held up."""
         kept = []
         for one in batch:
             conduct = one.conduct
             if conduct is not None and refused.uri in conduct.places:
-                one = Finished(one.hold, one.visit, one.visit.retry(1.0))
+                one = VisitResult(one.hold, one.visit, one.visit.retry(1.0))
                 if conduct.name not in self._aside:
                     self._aside.add(conduct.name)
                     print(f"Crawl {conduct.name} is paused: {refused}", file=sys.stderr, flush=True)
@@ -183,8 +183,8 @@ class Delivery:
             kept.append(one)
         return kept
 
-    async def _hand_over(self, batch: list[Finished]) -> None:
-        by_hold: dict[Hold, list[Finished]] = {}
+    async def _hand_over(self, batch: list[VisitResult]) -> None:
+        by_hold: dict[Hold, list[VisitResult]] = {}
         for one in batch:
             by_hold.setdefault(one.hold, []).append(one)
         done = [_done(hold, some) for hold, some in by_hold.items()]
@@ -225,7 +225,7 @@ class Delivery:
         self._close_books(by_hold, set(lost))
         await self._tally()
 
-    def _close_books(self, by_hold: dict[Hold, list[Finished]], lost: set[str]) -> None:
+    def _close_books(self, by_hold: dict[Hold, list[VisitResult]], lost: set[str]) -> None:
         report = self._report
         for hold, some in by_hold.items():
             if hold.lease.token in lost:
@@ -239,7 +239,7 @@ class Delivery:
             if hold.left and not hold.open:
                 self._on_released(hold)
 
-    def _count(self, one: Finished) -> None:
+    def _count(self, one: VisitResult) -> None:
         report, outcome = self._report, one.outcome
         tally = self._tallies.setdefault(one.visit.crawl, {"pages": 0, "bytes": 0})
         if one.record is not None:
@@ -252,7 +252,7 @@ class Delivery:
         elif outcome.code == "x":
             report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
 
-    async def _add(self, batch: list[Finished]) -> set[str]:
+    async def _add(self, batch: list[VisitResult]) -> set[str]:
         """Admit what the pages lead to. Returns the crawls for which the store has no room."""
         if self._epochs != self._frontier.epochs:
             self._epochs = self._frontier.epochs
@@ -274,7 +274,7 @@ class Delivery:
                 full.add(conduct.name)
         return full
 
-    async def _admit(self, conduct: Conduct, visits: list[Visit]) -> bool:
+    async def _admit(self, conduct: CrawlContext, visits: list[Visit]) -> bool:
         crawl = conduct.crawl.id
         for attempt in range(_FULL_TRIES):
             try:
@@ -292,7 +292,7 @@ class Delivery:
             return True
         return False
 
-    async def _keep_bodies(self, by_hold: dict[Hold, list[Finished]]) -> dict[Hold, list[Finished]]:
+    async def _keep_bodies(self, by_hold: dict[Hold, list[VisitResult]]) -> dict[Hold, list[VisitResult]]:
         """Put the bodies that crawls keep where they belong, before any record says that they are there."""
         if not any(one.capture for some in by_hold.values() for one in some):
             return by_hold
@@ -303,7 +303,7 @@ class Delivery:
         return {hold: [next(rest) for _ in some] for hold, some in by_hold.items()}
 
     async def _write(
-        self, outputs: dict[Output, list[Stored]], receipt: bytes, by_hold: dict[Hold, list[Finished]]
+        self, outputs: dict[Output, list[Stored]], receipt: bytes, by_hold: dict[Hold, list[VisitResult]]
     ) -> list[Sink]:
         """Every output has every record before anything is acknowledged."""
         written: list[Sink] = []
@@ -312,7 +312,7 @@ class Delivery:
                 writing = asyncio.ensure_future(self._outputs.write(output, records, receipt))
                 await self._patiently(writing, by_hold, (output[0],))
                 written.append(await self._outputs.sink(output))
-        except (OutputRefused, OutputAway):
+        except (OutputRefused, OutputUnavailable):
             # The others get what is theirs again, in another batch: this one is never handed in.
             every = [record.key for records in outputs.values() for record in records]
             for sink in written:
@@ -321,7 +321,7 @@ class Delivery:
         return written
 
     async def _patiently(
-        self, writing: asyncio.Future[_T], by_hold: dict[Hold, list[Finished]], uris: Iterable[str]
+        self, writing: asyncio.Future[_T], by_hold: dict[Hold, list[VisitResult]], uris: Iterable[str]
     ) -> _T:
         """Wait for outputs that may take long; the hosts need not wait with them, nor what others have to deliver."""
         try:
@@ -393,7 +393,7 @@ class Delivery:
                     await self._frontier.crawls.end(conduct.crawl, "bytes")
 
 
-def _done(hold: Hold, some: list[Finished]) -> Done:
+def _done(hold: Hold, some: list[VisitResult]) -> Done:
     return Done(
         lease=hold.lease, outcomes=[one.outcome for one in some], finished_ago_seconds=hold.finished_ago_seconds,
         success=hold.success, response_seconds=hold.response_seconds, delay_seconds=hold.adaptive_seconds,

@@ -8,12 +8,12 @@ decided by them.
 from __future__ import annotations
 
 from shoal.model.lease import Lease
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 
 _MOST = 10_000
 
 
-class Outlook:
+class Eta:
     """Times are those of `shoal.frontier.mono`, passed in."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Outlook:
         self._longest = {crawl: one for crawl, one in self._longest.items() if one[1] != host}
         self._resting.pop(host, None)
 
-    def tell(self, report: Report, now: float) -> None:
+    def tell(self, report: WorkerReport, now: float) -> None:
         self._longest = {crawl: one for crawl, one in self._longest.items() if one[0] > now}
         self._resting = {host: until for host, until in self._resting.items() if until > now}
         report.ahead = {crawl: round(done - now, 3) for crawl, (done, _) in self._longest.items()}

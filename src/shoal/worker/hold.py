@@ -7,18 +7,18 @@ import asyncio
 from shoal.errors import FetchError
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import mono
-from shoal.leases.held_lease import Held
+from shoal.leases.held_lease import HeldLease
 from shoal.model.lease import Lease
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.politeness.backoff import Fault
 from shoal.settings import masked
 
 
-class ProxyAway(Exception):
+class ProxyUnavailable(Exception):
     """The forward proxy cannot be used: no host was asked."""
 
 
-class Hold(Held):
+class Hold(HeldLease):
     __slots__ = ("left", "more", "pausing")
 
     def __init__(self, lease: Lease) -> None:
@@ -43,16 +43,16 @@ class Hold(Held):
         pace_seconds = self.delay_seconds + (self.response_seconds or 0.0)
         return self.more and (len(self.open) + 1) * pace_seconds <= batch_seconds
 
-    async def fetch(self, fetcher: Fetcher, request: Request) -> Page:
+    async def fetch(self, fetcher: Fetcher, request: Request) -> Response:
         """Fetch for as long as the lease can be trusted: what is open then is aborted, as FetchError `timed out`."""
         try:
             return await self._fetch(fetcher, request)
         except FetchError as error:
             if error.fault == Fault.PROXY:
-                raise ProxyAway(f"no request gets through the proxy ({error.reason}); waiting") from None
+                raise ProxyUnavailable(f"no request gets through the proxy ({error.reason}); waiting") from None
             raise
 
-    async def _fetch(self, fetcher: Fetcher, request: Request) -> Page:
+    async def _fetch(self, fetcher: Fetcher, request: Request) -> Response:
         if request.timeout_seconds <= self.seconds_left:
             return await fetcher.fetch(request)
         # It may take longer than what is left now; whether it may go on is for the next renewals to say.

@@ -21,21 +21,21 @@ from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
 from shoal.model.lease import Lease
 from shoal.model.record import Capture
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.model.visit import Visit
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 from shoal.politeness.backoff import Fault, failure_of, is_success, pause_seconds
 from shoal.politeness.delay import asked_pause_seconds, delay_seconds, http_date
 from shoal.politeness.robots_parser import Rules
 from shoal.urls.canonical import Target, canonical
 from shoal.worker import page_processor
-from shoal.worker.crawl_context import Conduct, Conducts, origin
+from shoal.worker.crawl_context import CrawlContext, CrawlContexts, origin
 from shoal.worker.delivery import Delivery
-from shoal.worker.eta import Outlook
-from shoal.worker.hold import Hold, ProxyAway
-from shoal.worker.outcome import Do, Finished, Verdict, of_fault, of_status
-from shoal.worker.page_processor import Reader
-from shoal.worker.robots_gate import Robots, Wait
+from shoal.worker.eta import Eta
+from shoal.worker.hold import Hold, ProxyUnavailable
+from shoal.worker.outcome import Do, Verdict, VisitResult, of_fault, of_status
+from shoal.worker.page_processor import PageProcessor
+from shoal.worker.robots_gate import RobotsGate, Wait
 from shoal.worker.sitemaps import body_bytes
 
 # A host that must be left alone for longer than this is given back instead of being waited for.
@@ -62,7 +62,7 @@ class Answer:
 
     __slots__ = ("page", "started_at", "verdict", "what")
 
-    def __init__(self, what: int | Fault, verdict: Verdict, page: Page | None, started_at: float) -> None:
+    def __init__(self, what: int | Fault, verdict: Verdict, page: Response | None, started_at: float) -> None:
         self.what = what
         self.verdict = verdict
         self.page = page
@@ -73,8 +73,8 @@ class Holders:
     """What all holders of a worker share."""
 
     def __init__(
-        self, frontier: Frontier, fetcher: Fetcher, conducts: Conducts, delivery: Delivery, reader: Reader,
-        report: Report, batch_seconds: float, may_stay: Callable[[Lease], bool],
+        self, frontier: Frontier, fetcher: Fetcher, conducts: CrawlContexts, delivery: Delivery, reader: PageProcessor,
+        report: WorkerReport, batch_seconds: float, may_stay: Callable[[Lease], bool],
     ) -> None:  # fmt: skip
         """`may_stay` says whether a lease may be topped up, again and again, or its host should be free for others."""
         self.frontier = frontier
@@ -83,10 +83,10 @@ class Holders:
         self.delivery = delivery
         self.reader = reader
         self.report = report
-        self.robots = Robots(frontier, fetcher, self.count_request)
+        self.robots = RobotsGate(frontier, fetcher, self.count_request)
         self.batch_seconds = batch_seconds
         self.may_stay = may_stay
-        self.outlook = Outlook()
+        self.outlook = Eta()
         self.stopping = False
         self.fetching = 0
 
@@ -118,7 +118,7 @@ class Holders:
                     topping = asyncio.create_task(self._top_up(hold, todo, validators))
         except _GiveBack:
             pass
-        except ProxyAway as away:
+        except ProxyUnavailable as away:
             self.report.trouble = str(away)
             await asyncio.sleep(_PROXY_SECONDS)
         except _GiveUp as reason:
@@ -144,7 +144,7 @@ class Holders:
         hold.extend(lease)
         todo.extend(lease.visits)
 
-    async def _visit(self, hold: Hold, visit: Visit, validator: str) -> Finished:
+    async def _visit(self, hold: Hold, visit: Visit, validator: str) -> VisitResult:
         try:
             conduct = await self.conducts.of(visit.crawl)
             target = canonical(visit.url)
@@ -152,7 +152,7 @@ class Holders:
             raise
         except ShoalError as error:
             # The crawl is gone, or what the store has of it is not ours.
-            return Finished(hold, visit, visit.failed(f"cannot be made: {error}"))
+            return VisitResult(hold, visit, visit.failed(f"cannot be made: {error}"))
         if away := self.delivery.absent.output_of(conduct):
             # It was resumed, or taken just before it was paused: nothing can come of it now.
             await self.delivery.absent.pause(away, conduct.name)
@@ -181,11 +181,11 @@ class Holders:
         return finished._replace(visits=[*finished.visits, *more], conduct=conduct) if more else finished
 
     async def _make(
-        self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, rules: Rules | None, validator: str
-    ) -> Finished:
+        self, hold: Hold, visit: Visit, target: Target, conduct: CrawlContext, rules: Rules | None, validator: str
+    ) -> VisitResult:
         """Make a visit whose host's rules are known."""
         if rules is not None and not rules.allows(_path(target)):
-            return Finished(hold, visit, visit.excluded("robots.txt"))
+            return VisitResult(hold, visit, visit.excluded("robots.txt"))
         if hold.gap_seconds > _PATIENCE_SECONDS or not await hold.keep_gap():
             raise _GiveBack
         answer, request = await self._fetch(hold, visit, target, conduct, validator)
@@ -199,7 +199,7 @@ class Holders:
             )  # fmt: skip
         return finished
 
-    async def _move(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct) -> Finished | None:
+    async def _move(self, hold: Hold, visit: Visit, target: Target, conduct: CrawlContext) -> VisitResult | None:
         """Where many names share an address, a visit waits in the queue of that address. It moves once, unasked."""
         try:
             address = await self.fetcher.address(visit.url)
@@ -213,14 +213,14 @@ class Holders:
             url=visit.url, depth=visit.depth, priority=visit.priority, found=visit.found, method=visit.method,
             headers=visit.headers, body=visit.body, meta={**visit.meta, "address": True}, host=address,
         )  # fmt: skip
-        return Finished(hold, visit, visit.excluded("asked by address"), None, [there], conduct)
+        return VisitResult(hold, visit, visit.excluded("asked by address"), None, [there], conduct)
 
-    async def _fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: Conduct) -> Finished:
+    async def _fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: CrawlContext) -> VisitResult:
         """The robots.txt of one host, from another: what goes wrong here closes both."""
         try:
             host, rules = await self.robots.fetch_elsewhere(hold, visit, conduct)
         except msgspec.ValidationError:
-            return Finished(hold, visit, visit.failed("not one of Shoal's"))
+            return VisitResult(hold, visit, visit.failed("not one of Shoal's"))
         if isinstance(rules, Wait):
             if rules.over:
                 raise _GiveBack
@@ -229,10 +229,10 @@ class Holders:
                 if failure_of(rules.answer) is not None:
                     await self._close(hold.lease.host, rules)
                     hold.pausing = True
-        return Finished(hold, visit, visit.excluded("robots.txt of another host"))
+        return VisitResult(hold, visit, visit.excluded("robots.txt of another host"))
 
     async def _fetch(
-        self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, validator: str
+        self, hold: Hold, visit: Visit, target: Target, conduct: CrawlContext, validator: str
     ) -> tuple[Answer, Request]:
         headers = conduct.headers(target)
         if visit.headers:
@@ -263,7 +263,7 @@ class Holders:
             # Aborted, at a stop: the host has been asked until now.
             hold.finish(success=None, response_seconds=None)
             raise
-        except ProxyAway:
+        except ProxyUnavailable:
             raise
         except Exception as error:
             # No memory for it, or a header that cannot be sent: it does that to itself alone, not to every worker.
@@ -282,7 +282,9 @@ class Holders:
         verdict = of_status(page.status, conditional=bool(validator), location=bool(page.header("location")))
         return Answer(page.status, verdict, page, started), request
 
-    async def _conclude(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, answer: Answer) -> Finished:
+    async def _conclude(
+        self, hold: Hold, visit: Visit, target: Target, conduct: CrawlContext, answer: Answer
+    ) -> VisitResult:
         do, reason = answer.verdict.do, answer.verdict.reason
         worker, page = self.frontier.worker, answer.page
         if page is not None:
@@ -290,7 +292,7 @@ class Holders:
                 return await self.reader.read(hold, visit, target, conduct, page)
             if do is Do.CONFIRM:
                 record = page_processor.confirmed(page, visit, conduct, worker)
-                return Finished(hold, visit, visit.stored(), record, [], conduct)
+                return VisitResult(hold, visit, visit.stored(), record, [], conduct)
             if do is Do.REDIRECT:
                 hop = page_processor.follow(
                     visit, target, page.header("location"), page.status, conduct, page.started_at
@@ -300,9 +302,9 @@ class Holders:
                     if visit.found == "revisit" and not visit.meta.get("seed"):
                         # It has a row, which says what was here; it is not any more.
                         gone = page_processor.failed(visit, conduct, worker, "redirect", page, answer.started_at)
-                    return Finished(hold, visit, visit.excluded("redirect"), gone, [hop.visit], conduct)
+                    return VisitResult(hold, visit, visit.excluded("redirect"), gone, [hop.visit], conduct)
                 if not hop.failed:
-                    return Finished(hold, visit, visit.excluded(hop.reason))
+                    return VisitResult(hold, visit, visit.excluded(hop.reason))
                 do, reason = Do.FAIL, hop.reason
         pause, aside = 0.0, False
         if failure_of(answer.what) is not None and answer.verdict.blames_host:
@@ -313,7 +315,7 @@ class Holders:
             raise _GiveUp(reason)
         if do is Do.RETRY and visit.retries < conduct.policy.retries:
             self.report.retries += 1
-            return Finished(hold, visit, visit.retry(pause))
+            return VisitResult(hold, visit, visit.retry(pause))
         return await self.reader.give_up(hold, visit, conduct, reason, page, answer.started_at)
 
     async def _wait(self, hold: Hold, wait: Wait) -> None:
@@ -337,7 +339,7 @@ class Holders:
         return aside
 
     async def _pause(
-        self, host: str, what: int | Fault, page: Page | None, host_failures: int | None, reason: str
+        self, host: str, what: int | Fault, page: Response | None, host_failures: int | None, reason: str
     ) -> tuple[float, bool]:
         """Leave a host alone for a while, the whole fleet. Also says whether its visits were set aside."""
         asked = None

@@ -15,11 +15,11 @@ from shoal.model.record import Capture, Item, Record
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import Fault
 from shoal.sinks.contract import Stored
-from shoal.worker.crawl_context import Conduct
+from shoal.worker.crawl_context import CrawlContext
 from shoal.worker.hold import Hold
 
 
-class Finished(NamedTuple):
+class VisitResult(NamedTuple):
     """One visit that has come to its end."""
 
     hold: Hold
@@ -27,7 +27,7 @@ class Finished(NamedTuple):
     outcome: Outcome
     record: Record | None = None
     visits: Sequence[Visit] = ()
-    conduct: Conduct | None = None
+    conduct: CrawlContext | None = None
     items: tuple[Item, ...] = ()
     capture: Capture | None = None
     # Of the items, and of the data that visits carry.

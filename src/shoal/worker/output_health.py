@@ -14,10 +14,10 @@ from collections.abc import Callable
 from shoal.errors import CrawlEnded, StoreError, UnknownCrawl
 from shoal.frontier import Frontier, mono
 from shoal.model.crawl import OUTPUT_AWAY
-from shoal.worker.crawl_context import Conduct
+from shoal.worker.crawl_context import CrawlContext
 from shoal.worker.hold import Hold
-from shoal.worker.outcome import Finished
-from shoal.worker.outputs import OutputAway, Outputs
+from shoal.worker.outcome import VisitResult
+from shoal.worker.outputs import Outputs, OutputUnavailable
 
 # Beyond this, pages are not kept but made again.
 _MOST_WEIGHT = 50_000_000
@@ -30,13 +30,13 @@ class _Outage:
 
     def __init__(self, sentence: str) -> None:
         self.sentence = sentence
-        self.kept: list[Finished] = []
+        self.kept: list[VisitResult] = []
         self.crawls: set[str] = set()
         self.waiting: asyncio.Task[None] | None = None
 
 
-class Absent:
-    def __init__(self, frontier: Frontier, outputs: Outputs, deliver: Callable[[Finished], None]) -> None:
+class OutputHealth:
+    def __init__(self, frontier: Frontier, outputs: Outputs, deliver: Callable[[VisitResult], None]) -> None:
         """`deliver` takes each page that was kept, when its output is back."""
         self._frontier = frontier
         self._outputs = outputs
@@ -65,13 +65,15 @@ class Absent:
     def sentence(self) -> str:
         return next((outage.sentence for outage in self._outages.values()), "")
 
-    def output_of(self, conduct: Conduct | None) -> str:
+    def output_of(self, conduct: CrawlContext | None) -> str:
         """The URI of an output of this crawl that is away, '' if there is none."""
         if not self._outages or conduct is None:
             return ""
         return next((uri for uri in conduct.places if uri in self._outages), "")
 
-    async def take_out(self, batch: list[Finished], away: OutputAway | None) -> tuple[list[Finished], set[Hold]]:
+    async def take_out(
+        self, batch: list[VisitResult], away: OutputUnavailable | None
+    ) -> tuple[list[VisitResult], set[Hold]]:
         """Keep the pages of an output that is away, `away` or one that was before. Also returns whose they are."""
         if away is not None and away.uri not in self._outages:
             files = any(one.conduct is not None and away.uri == one.conduct.policy.files for one in batch)
@@ -90,7 +92,7 @@ class Absent:
                 holds.add(one.hold)
             else:
                 # Made again when its crawl goes on.
-                rest.append(Finished(one.hold, one.visit, one.visit.retry(1.0)))
+                rest.append(VisitResult(one.hold, one.visit, one.visit.retry(1.0)))
         for uri, crawl in sorted(crawls):
             await self.pause(uri, crawl)
         return rest, holds

@@ -11,9 +11,9 @@ import msgspec
 from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.frontier import mono
 from shoal.sinks import Sink, is_local, open_sink
-from shoal.sinks.bodies import Files, are_local, open_files
+from shoal.sinks.bodies import BodyStore, are_local, open_files
 from shoal.sinks.contract import Stored
-from shoal.worker.outcome import Finished
+from shoal.worker.outcome import VisitResult
 
 # Looked at when another one is opened; a batch uses its own for much less.
 _IDLE_SECONDS = 600.0
@@ -33,7 +33,7 @@ class OutputRefused(Exception):
         self.error = error
 
 
-class OutputAway(Exception):
+class OutputUnavailable(Exception):
     """An output, by its URI, has been away for a while, and may come back; the message says what is the matter."""
 
     def __init__(self, uri: str, sentence: str) -> None:
@@ -48,7 +48,7 @@ class Outputs:
         self._troubled: dict[str, tuple[float, str]] = {}
         self._sinks: dict[Output, Sink] = {}
         self._used_mono: dict[Output, float] = {}
-        self._files: dict[str, Files] = {}
+        self._files: dict[str, BodyStore] = {}
 
     async def sink(self, output: Output) -> Sink:
         self._used_mono[output] = mono()
@@ -86,7 +86,7 @@ class Outputs:
                 self._on_trouble(str(error))
                 await asyncio.sleep(1.0)
 
-    async def keep_body(self, one: Finished) -> Finished:
+    async def keep_body(self, one: VisitResult) -> VisitResult:
         """Put a body that its crawl keeps where it belongs; the record then says where that is."""
         if one.capture is None or one.record is None or one.conduct is None or not one.conduct.policy.files:
             return one
@@ -118,7 +118,7 @@ class Outputs:
         if mono() - since_mono > _AWAY_SECONDS:
             # Who writes to it next waits anew.
             del self._troubled[uri]
-            raise OutputAway(uri, sentence)
+            raise OutputUnavailable(uri, sentence)
 
     async def reach(self, uri: str, *, files: bool) -> None:
         """Wait until an output that was away can be used again."""

@@ -20,7 +20,7 @@ from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl, StoreHeld, StoreU
 from shoal.fetch.ftp import LISTING
 from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model.record import Item, Record
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.model.visit import Visit
 from shoal.parse import ftp_listing, sitemap
 from shoal.parse.html import Link, Parsed, parse
@@ -28,22 +28,24 @@ from shoal.parse.robots_meta import Directives, from_headers
 from shoal.spider import Follow
 from shoal.urls.canonical import Target, canonical, parts_of
 from shoal.worker import sitemaps
-from shoal.worker.crash_marker import Blame, Blamed
-from shoal.worker.crawl_context import Conduct, Conducts
+from shoal.worker.crash_marker import CrashMarker, Marked
+from shoal.worker.crawl_context import CrawlContext, CrawlContexts
 from shoal.worker.hold import Hold
-from shoal.worker.outcome import MAX_HOPS, Finished
+from shoal.worker.outcome import MAX_HOPS, VisitResult
 from shoal.worker.sitemaps import Sitemaps
-from shoal.worker.spider_runner import Run, SpiderFailed, Spiders, visit_of
+from shoal.worker.spider_runner import Run, SpiderFailed, SpiderRunner, visit_of
 
 
-class Reader:
-    def __init__(self, spiders: Spiders, conducts: Conducts, blame: Blame, worker: str) -> None:
+class PageProcessor:
+    def __init__(self, spiders: SpiderRunner, conducts: CrawlContexts, blame: CrashMarker, worker: str) -> None:
         self._spiders = spiders
         self._conducts = conducts
         self._blame = blame
         self._worker = worker
 
-    async def read(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct, page: Page) -> Finished:
+    async def read(
+        self, hold: Hold, visit: Visit, target: Target, conduct: CrawlContext, page: Response
+    ) -> VisitResult:
         """Whatever a page does to us or to a spider, it does to itself alone."""
         try:
             # A sitemap is read for its spider, not by it.
@@ -72,9 +74,9 @@ class Reader:
             return await self.give_up(hold, visit, conduct, reason, page, page.started_at)
         if found.trouble:
             return await self.give_up(hold, visit, conduct, found.trouble, page, page.started_at)
-        return Finished(hold, visit, visit.stored(), found.record, visits, conduct, found.items, size=found.size)
+        return VisitResult(hold, visit, visit.stored(), found.record, visits, conduct, found.items, size=found.size)
 
-    async def _branches(self, conduct: Conduct, elsewhere: dict[str, list[Visit]]) -> list[Visit]:
+    async def _branches(self, conduct: CrawlContext, elsewhere: dict[str, list[Visit]]) -> list[Visit]:
         """Visits for other spiders, each with the name of the branch it waits in."""
         visits: list[Visit] = []
         for spider, some in elsewhere.items():
@@ -91,12 +93,12 @@ class Reader:
         return visits
 
     async def give_up(
-        self, hold: Hold, visit: Visit, conduct: Conduct, reason: str, page: Page | None, at: float
-    ) -> Finished:
+        self, hold: Hold, visit: Visit, conduct: CrawlContext, reason: str, page: Response | None, at: float
+    ) -> VisitResult:
         """Failed, and its spider is told."""
         if visit.meta.get("guess"):
             # Nobody has said that there is one.
-            return Finished(hold, visit, visit.excluded(sitemaps.NONE))
+            return VisitResult(hold, visit, visit.excluded(sitemaps.NONE))
         finished = self.failed(hold, visit, conduct, reason, page, at)
         if conduct.spider:
             run = self._blamed(hold, visit)
@@ -106,12 +108,14 @@ class Reader:
                 finished = finished._replace(items=yielded.items, size=yielded.size)
         return finished
 
-    def failed(self, hold: Hold, visit: Visit, conduct: Conduct, reason: str, page: Page | None, at: float) -> Finished:
+    def failed(
+        self, hold: Hold, visit: Visit, conduct: CrawlContext, reason: str, page: Response | None, at: float
+    ) -> VisitResult:
         record = failed(visit, conduct, self._worker, reason, page, at)
-        return Finished(hold, visit, visit.failed(reason), record, [], conduct)
+        return VisitResult(hold, visit, visit.failed(reason), record, [], conduct)
 
     def _blamed(self, hold: Hold, visit: Visit) -> Run:
-        return partial(Blamed, blame=self._blame, token=hold.lease.token, number=visit.number)
+        return partial(Marked, blame=self._blame, token=hold.lease.token, number=visit.number)
 
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -146,7 +150,7 @@ class Reading(NamedTuple):
     size: int = 0
 
 
-def read(page: Page, visit: Visit, target: Target, conduct: Conduct, worker: str) -> Reading:
+def read(page: Response, visit: Visit, target: Target, conduct: CrawlContext, worker: str) -> Reading:
     """A page of status 2xx: what it says if it is HTML, what the server said of it if it is not."""
     sitemaps = conduct.sitemaps
     if sitemaps is not None and ("sitemap" in visit.meta or (not _is_html(page) and sitemap.is_sitemap(page.body))):
@@ -166,7 +170,7 @@ def read(page: Page, visit: Visit, target: Target, conduct: Conduct, worker: str
 
 
 async def read_by(
-    spiders: Spiders, page: Page, visit: Visit, target: Target, conduct: Conduct, worker: str, run: Run
+    spiders: SpiderRunner, page: Response, visit: Visit, target: Target, conduct: CrawlContext, worker: str, run: Run
 ) -> Reading:
     """The same for a crawl with a spider: it says what is found, and where to go on."""
     parsed, directives = _parsed(page, target, conduct)
@@ -177,19 +181,19 @@ async def read_by(
     return Reading(record, visits, yielded.items, elsewhere, size=yielded.size)
 
 
-def confirmed(page: Page, visit: Visit, conduct: Conduct, worker: str) -> Record:
+def confirmed(page: Response, visit: Visit, conduct: CrawlContext, worker: str) -> Record:
     return _record(page, visit, conduct, worker, None, Directives())
 
 
-def failed(visit: Visit, conduct: Conduct, worker: str, reason: str, page: Page | None, at: float) -> Record:
+def failed(visit: Visit, conduct: CrawlContext, worker: str, reason: str, page: Response | None, at: float) -> Record:
     """The record of a URL that will not be tried again by itself."""
     if page is None:
-        page = Page(url=visit.url, status=0, started_at=at)
+        page = Response(url=visit.url, status=0, started_at=at)
     record = _record(page, visit, conduct, worker, None, Directives(), error=reason)
     return record
 
 
-def follow(visit: Visit, target: Target, location: str, status: int, conduct: Conduct, now: float) -> Hop:
+def follow(visit: Visit, target: Target, location: str, status: int, conduct: CrawlContext, now: float) -> Hop:
     """The next hop of a chain. It is a visit of its own: its host's politeness, its robots.txt, the crawl's scope.
 
     No parameter is dropped: a site may send its visitor to where they stand, and would do so again.
@@ -239,18 +243,18 @@ def chain_of(visit: Visit) -> Chain:
     return tuple((url, status) for url, status in pairs if isinstance(url, str) and isinstance(status, int))
 
 
-def _told(page: Page, conduct: Conduct) -> Directives:
+def _told(page: Response, conduct: CrawlContext) -> Directives:
     """What the server tells robots."""
     tags = page.all_headers("x-robots-tag")
     return from_headers(tags, conduct.token) if tags else Directives()
 
 
-def _is_html(page: Page) -> bool:
+def _is_html(page: Response) -> bool:
     kind = page.header("content-type").partition(";")[0].strip().lower()
     return kind in _HTML or (not kind and _looks_like_html(page.body))
 
 
-def _parsed(page: Page, target: Target, conduct: Conduct) -> tuple[Parsed | None, Directives]:
+def _parsed(page: Response, target: Target, conduct: CrawlContext) -> tuple[Parsed | None, Directives]:
     """What an HTML page says, None for any other; and what it and its server tell robots."""
     directives = _told(page, conduct)
     content_type = page.header("content-type")
@@ -264,7 +268,7 @@ def _parsed(page: Page, target: Target, conduct: Conduct) -> tuple[Parsed | None
 
 
 def _follows(
-    follows: Iterable[Follow], visit: Visit, target: Target, conduct: Conduct, now: float
+    follows: Iterable[Follow], visit: Visit, target: Target, conduct: CrawlContext, now: float
 ) -> tuple[list[Visit], dict[str, list[Visit]]]:
     """What a spider asks for and the crawl may do, for itself and for other spiders."""
     own: list[Visit] = []
@@ -292,13 +296,13 @@ def _follows(
     return own, elsewhere
 
 
-def _links(parsed: Parsed, visit: Visit, target: Target, conduct: Conduct, obey: bool, now: float) -> list[Visit]:
+def _links(parsed: Parsed, visit: Visit, target: Target, conduct: CrawlContext, obey: bool, now: float) -> list[Visit]:
     urls = (link.url for link in parsed.links if not (link.rel and obey and link.nofollow))
     return _pages(urls, visit, target, conduct, now)
 
 
 def _pages(
-    urls: Iterable[str], visit: Visit, target: Target, conduct: Conduct, now: float, found: str = "link"
+    urls: Iterable[str], visit: Visit, target: Target, conduct: CrawlContext, now: float, found: str = "link"
 ) -> list[Visit]:
     """What a page leads to, as far as the crawl goes there and has not been there lately."""
     recent, verdict, cleaned, trap = conduct.recent, conduct.scope.verdict, conduct.cleaned, conduct.trap
@@ -324,7 +328,9 @@ def _pages(
     return visits
 
 
-def _sitemap(page: Page, visit: Visit, target: Target, conduct: Conduct, sitemaps: Sitemaps, worker: str) -> Reading:
+def _sitemap(
+    page: Response, visit: Visit, target: Target, conduct: CrawlContext, sitemaps: Sitemaps, worker: str
+) -> Reading:
     """A file that lists pages: they are visits, and so are further files of its kind."""
     directives = _told(page, conduct)
     listed = sitemap.read(page.body, url=target.url, content_type=page.header("content-type"))
@@ -339,7 +345,7 @@ def _sitemap(page: Page, visit: Visit, target: Target, conduct: Conduct, sitemap
 
 
 def _record(
-    page: Page, visit: Visit, conduct: Conduct, worker: str, parsed: Parsed | None, directives: Directives,
+    page: Response, visit: Visit, conduct: CrawlContext, worker: str, parsed: Parsed | None, directives: Directives,
     error: str = "",
 ) -> Record:  # fmt: skip
     parsed = parsed or _NOTHING

@@ -20,11 +20,11 @@ import uvloop
 
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 from shoal.settings import Settings, load
 from shoal.spider import load_all
-from shoal.worker.spider_runner import Spiders
-from shoal.worker.startup import Orders
+from shoal.worker.spider_runner import SpiderRunner
+from shoal.worker.startup import StartupConfig
 from shoal.worker.worker import Worker
 
 CANNOT_GO_ON = 3
@@ -72,7 +72,7 @@ def main() -> int:
     ending = _Ending()
     _keep_reports_apart()
     try:
-        orders = Orders.of(sys.stdin.buffer.readline())
+        orders = StartupConfig.of(sys.stdin.buffer.readline())
         settings = load(environ={}, flags=orders.settings).settings
         _limit_memory(settings.worker.memory)
         _allow_files()
@@ -89,8 +89,8 @@ def main() -> int:
         return 1
 
 
-async def _run(orders: Orders, settings: Settings, ending: _Ending) -> int:
-    spiders = Spiders({**({"": None} if orders.plain else {}), **load_all(orders.spiders)})
+async def _run(orders: StartupConfig, settings: Settings, ending: _Ending) -> int:
+    spiders = SpiderRunner({**({"": None} if orders.plain else {}), **load_all(orders.spiders)})
     frontier = await Frontier.from_settings(settings, worker=orders.name)
     async with frontier:
         worker = Worker(frontier, settings, spiders=spiders, shared=orders.shared, blame=orders.blame, on_report=_say)
@@ -112,7 +112,7 @@ def _keep_reports_apart() -> None:
         sys.stdout.reconfigure(line_buffering=True)
 
 
-def _say(report: Report) -> None:
+def _say(report: WorkerReport) -> None:
     # A supervisor that is gone reads nothing; that it is gone is seen on the other pipe.
     with contextlib.suppress(OSError):
         os.write(_reports, report.line())

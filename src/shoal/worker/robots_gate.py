@@ -18,13 +18,13 @@ import msgspec
 from shoal.errors import FetchError, StoreCorrupt, StoreFull
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.model.visit import Visit
 from shoal.politeness.backoff import Fault
 from shoal.politeness.robots_parser import MAX_BYTES, Rules
-from shoal.politeness.robots_policy import UNREACHABLE_SECONDS, Copy, Meaning, settle, standing, verdict
+from shoal.politeness.robots_policy import UNREACHABLE_SECONDS, Meaning, RobotsCopy, settle, standing, verdict
 from shoal.urls.canonical import Target, canonical
-from shoal.worker.crawl_context import Conduct, origin
+from shoal.worker.crawl_context import CrawlContext, origin
 from shoal.worker.hold import Hold
 from shoal.worker.page_processor import where
 
@@ -48,7 +48,7 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 
 class _Known(NamedTuple):
     robots_version: int
-    copy: Copy | None
+    copy: RobotsCopy | None
     unreachable_at: float
     pending_until: float
     # The store's clock when this was read, and ours.
@@ -69,7 +69,7 @@ class Wait(NamedTuple):
     answer: int | Fault | None
     seconds: float = 0.0
     reason: str = ""
-    page: Page | None = None
+    page: Response | None = None
 
     @property
     def over(self) -> bool:
@@ -84,14 +84,14 @@ class Elsewhere(msgspec.Struct, frozen=True, array_like=True):
     hops: int
 
 
-class Robots:
+class RobotsGate:
     def __init__(self, frontier: Frontier, fetcher: Fetcher, count_request: Callable[[int], None]) -> None:
         self._frontier = frontier
         self._fetcher = fetcher
         self._count = count_request
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
-    async def rules(self, hold: Hold, visit: Visit, target: Target, conduct: Conduct) -> Rules | Wait:
+    async def rules(self, hold: Hold, visit: Visit, target: Target, conduct: CrawlContext) -> Rules | Wait:
         """What holds for this URL now; fetches robots.txt first if need be."""
         host = hold.lease.host
         site = origin(target)
@@ -115,14 +115,14 @@ class Robots:
         elsewhere = Elsewhere(host, name, 0)
         return await self._fetch(hold, f"{site}/robots.txt", elsewhere, known, conduct, visit)
 
-    async def fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: Conduct) -> tuple[str, Rules | Wait]:
+    async def fetch_elsewhere(self, hold: Hold, visit: Visit, conduct: CrawlContext) -> tuple[str, Rules | Wait]:
         """Make a visit that fetches another host's robots.txt: that host, and what is known of it now."""
         asked = msgspec.convert(visit.meta["robots"], Elsewhere)
         known = await self._read(None, asked.host, asked.name)
         return asked.host, await self._fetch(hold, visit.url, asked, known, conduct, visit)
 
     async def _fetch(
-        self, hold: Hold, url: str, asked: Elsewhere, known: _Known, conduct: Conduct, visit: Visit
+        self, hold: Hold, url: str, asked: Elsewhere, known: _Known, conduct: CrawlContext, visit: Visit
     ) -> Rules | Wait:
         """Follow robots.txt as far as the host in hand goes."""
         hops = asked.hops
@@ -145,7 +145,9 @@ class Robots:
             if there.host != hold.lease.host:
                 return await self._send_on(there, asked, hops, known, visit)
 
-    async def _ask(self, hold: Hold, url: str, copy: Copy | None, conduct: Conduct) -> tuple[int | Fault, Page | None]:
+    async def _ask(
+        self, hold: Hold, url: str, copy: RobotsCopy | None, conduct: CrawlContext
+    ) -> tuple[int | Fault, Response | None]:
         headers = list(conduct.headers(canonical(url)))
         if copy is not None and copy.etag:
             headers.append(("If-None-Match", copy.etag))
@@ -171,8 +173,8 @@ class Robots:
         return page.status, page
 
     async def _settle(
-        self, meaning: Meaning, answer: int | Fault, page: Page | None, hold: Hold, asked: Elsewhere, known: _Known,
-        conduct: Conduct,
+        self, meaning: Meaning, answer: int | Fault, page: Response | None, hold: Hold, asked: Elsewhere, known: _Known,
+        conduct: CrawlContext,
     ) -> Rules | Wait:  # fmt: skip
         now = known.now
         host, name = asked.host, asked.name
@@ -220,7 +222,7 @@ class Robots:
             try:
                 found = msgspec.msgpack.decode(kept, type=_Kept)
                 if found.version == _VERSION:
-                    copy = Copy.unpack(found.copy) if found.copy else None
+                    copy = RobotsCopy.unpack(found.copy) if found.copy else None
                     known = _Known(version, copy, found.unreachable_at, found.pending_until, store_seconds, called)
             except (msgspec.MsgspecError, StoreCorrupt):
                 pass  # Not ours: robots.txt is asked for again.

@@ -20,7 +20,7 @@ from shoal.errors import InvalidInput, InvalidVisit, ShoalError
 from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model import validation
 from shoal.model.record import Item
-from shoal.model.response import Page as Answer
+from shoal.model.response import Response as Answer
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, tree_of
 from shoal.sinks.columns import plain
@@ -63,7 +63,7 @@ class Yielded(NamedTuple):
 Run = Callable[[Coroutine[Any, Any, Yielded]], Awaitable[Yielded]]
 
 
-class Spiders:
+class SpiderRunner:
     """`known` are the classes by their names; a worker that serves crawls without a spider, too, has None for ''."""
 
     def __init__(self, known: Mapping[str, type[Spider] | None]) -> None:

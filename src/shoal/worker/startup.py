@@ -9,7 +9,7 @@ import msgspec
 from shoal.errors import SettingsError
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class StartupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`settings` are flags for shoal.settings.load; `blame` is where the note of the visit in hand is kept.
 
     `spiders` are names and references of classes, as FILE.py:Class; `plain`: crawls without a spider are served, too.
@@ -27,7 +27,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
-    def of(cls, line: bytes) -> Orders:
+    def of(cls, line: bytes) -> StartupConfig:
         try:
             return msgspec.json.decode(line, type=cls)
         except msgspec.MsgspecError as error:

@@ -19,18 +19,18 @@ from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned
-from shoal.leases.renewer import LeaseKeeper
+from shoal.leases.renewer import LeaseRenewer
 from shoal.model.lease import Lease
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 from shoal.settings import Settings
 from shoal.version import __version__
-from shoal.worker.crash_marker import Blame
-from shoal.worker.crawl_context import Conducts
+from shoal.worker.crash_marker import CrashMarker
+from shoal.worker.crawl_context import CrawlContexts
 from shoal.worker.delivery import Delivery
 from shoal.worker.hold import Hold
 from shoal.worker.host_session import Holders
-from shoal.worker.page_processor import Reader
-from shoal.worker.spider_runner import Spiders
+from shoal.worker.page_processor import PageProcessor
+from shoal.worker.spider_runner import SpiderRunner
 
 # Visits of one host that fit into a batch's time, but no more than this.
 _VISITS = 64
@@ -50,8 +50,8 @@ _IN_USE_SECONDS = 5.0
 
 class Worker:
     def __init__(
-        self, frontier: Frontier, settings: Settings, *, spiders: Spiders | None = None, lane: str = "",
-        shared: bool = False, blame: str = "", on_report: Callable[[Report], None] | None = None,
+        self, frontier: Frontier, settings: Settings, *, spiders: SpiderRunner | None = None, lane: str = "",
+        shared: bool = False, blame: str = "", on_report: Callable[[WorkerReport], None] | None = None,
         resolver: Resolver | None = None,
     ) -> None:  # fmt: skip
         """`lane` stands before the names of spiders whose crawls are this worker's alone; `blame` is where its note is.
@@ -61,21 +61,21 @@ class Worker:
         """
         self._frontier = frontier
         self._settings = settings.worker
-        spiders = spiders or Spiders({"": None})
+        spiders = spiders or SpiderRunner({"": None})
         self._spiders = tuple(lane + name for name in spiders.names)
-        self.report = Report(worker=frontier.worker, pid=os.getpid())
+        self.report = WorkerReport(worker=frontier.worker, pid=os.getpid())
         self._on_report = on_report or (lambda _: None)
         self._fetcher = Fetcher(settings.fetch, resolver=resolver)
-        self._conducts = Conducts(frontier, settings.outputs, self.report.trapped)
+        self._conducts = CrawlContexts(frontier, settings.outputs, self.report.trapped)
         self._delivery = Delivery(frontier, self._conducts, self.report, self._drop, shared=shared)
         # Without a note nobody is blamed: that is a process of the user's own, which no timer may end.
         parse_seconds = settings.worker.parse_seconds if blame else 0.0
         self._holders = Holders(
             frontier, self._fetcher, self._conducts, self._delivery,
-            Reader(spiders, self._conducts, Blame(blame, parse_seconds), frontier.worker), self.report,
+            PageProcessor(spiders, self._conducts, CrashMarker(blame, parse_seconds), frontier.worker), self.report,
             settings.frontier.batch_seconds, self._may_stay,
         )  # fmt: skip
-        self._keeper = LeaseKeeper(settings, frontier.worker, self._trouble)
+        self._keeper = LeaseRenewer(settings, frontier.worker, self._trouble)
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()

@@ -16,10 +16,10 @@ from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from shoal.api.auth import Role
-from shoal.api.problem_details import Json, Refused, problem
-from shoal.api.request import MOST_A_PAGE, Asked, all_crawls, cursor_of
+from shoal.api.problem_details import Json, RequestRefused, problem
+from shoal.api.request import MOST_A_PAGE, RequestContext, all_crawls, cursor_of
 from shoal.errors import InvalidInput, ShoalError
-from shoal.frontier.failures import Place
+from shoal.frontier.failures import FailureCursor
 from shoal.model.crawl import Counts, Crawl, State
 from shoal.model.visit import Visit
 from shoal.operations import crawls as deleting
@@ -44,7 +44,7 @@ _EVENT_SECONDS, _ALIVE_SECONDS = 1.0, 15.0
 _MOST_STREAMS = 200
 
 
-class Brief(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl in a list. Times are seconds since 1970, 0 = not yet."""
 
     id: str
@@ -60,17 +60,17 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
 class CrawlPage(msgspec.Struct, frozen=True, kw_only=True):
     """Crawls, the newest first. `next` is the cursor of the next page, null on the last one."""
 
-    crawls: list[Brief]
+    crawls: list[CrawlSummary]
     next: str | None = None
 
 
-class Seeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewSeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More URLs for a crawl that is open."""
 
     seeds: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_SEEDS)]
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class AddedSeeds(msgspec.Struct, frozen=True, kw_only=True):
     """How many URLs were new to the crawl, how many it knew, and how many its limits or a block refused."""
 
     new: int
@@ -78,7 +78,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class FailedUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A URL that failed after its last try."""
 
     url: str
@@ -87,10 +87,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
 
 
-class Failures(msgspec.Struct, frozen=True, kw_only=True):
+class FailedUrlPage(msgspec.Struct, frozen=True, kw_only=True):
     """URLs that failed, the oldest first in each shard. `next` is the cursor of the next page, null on the last one."""
 
-    failed: list[Failure]
+    failed: list[FailedUrl]
     next: str | None = None
 
 
@@ -107,7 +107,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
-async def create(asked: Asked) -> Response:
+async def create(asked: RequestContext) -> Response:
     request = parse(await asked.body(MAX_REQUEST_BYTES))
     if not isinstance(request, CrawlRequest):
         raise InvalidInput("This is an action of Scrapy Cluster: send it to /feed.")
@@ -115,12 +115,12 @@ async def create(asked: Asked) -> Response:
     return Json(done, 201 if done.created else 200, {"Location": f"/v1/crawls/{done.id}"})
 
 
-async def submit_for(asked: Asked, request: CrawlRequest) -> Submitted:
+async def submit_for(asked: RequestContext, request: CrawlRequest) -> Submitted:
     """Hand a crawl over in the name of who asks, who may not ask for everything."""
     caller = asked.caller
     if caller.app:
         if request.app not in ("", caller.app):
-            raise Refused(403, f"This token is bound to the application {caller.app!r}.")
+            raise RequestRefused(403, f"This token is bound to the application {caller.app!r}.")
         request = msgspec.structs.replace(request, app=caller.app)
     if request.ignore_robots:
         asked.must_be(Role.ADMIN, "ignore_robots")
@@ -138,12 +138,12 @@ async def submit_for(asked: Asked, request: CrawlRequest) -> Submitted:
     return await submit(asked.frontier, request, machine=machine)
 
 
-async def listing(asked: Asked) -> Response:
+async def listing(asked: RequestContext) -> Response:
     most = asked.whole("limit", 50, MOST_A_PAGE)
     state = asked.text("state", *(one.value for one in State if one is not State.DELETED))
     app = asked.caller.app or asked.text("app")
     after: tuple[float, str] | None = asked.cursor(tuple[float, str], "crawls", state, app)
-    found: list[Brief] = []
+    found: list[CrawlSummary] = []
     looked = 0
     last: tuple[float, str] = (0.0, "")
     async for at, crawl in all_crawls(asked.frontier, after):
@@ -158,63 +158,63 @@ async def listing(asked: Asked) -> Response:
     return Json(CrawlPage(crawls=found))
 
 
-async def _brief(asked: Asked, crawl: Crawl) -> Brief:
-    return Brief(
+async def _brief(asked: RequestContext, crawl: Crawl) -> CrawlSummary:
+    return CrawlSummary(
         id=crawl.id, app=str(crawl.spec.get("app", "")), state=crawl.state.value, why=crawl.why,
         priority=crawl.limits.priority, created_at=crawl.created_at, ended_at=crawl.ended_at,
         counts=await asked.frontier.crawls.count(crawl.id),
     )  # fmt: skip
 
 
-async def show(asked: Asked) -> Response:
+async def show(asked: RequestContext) -> Response:
     return Json(await describe(asked.frontier, await asked.crawl()))
 
 
-async def pause(asked: Asked) -> Response:
+async def pause(asked: RequestContext) -> Response:
     return await _steer(asked, "pause")
 
 
-async def resume(asked: Asked) -> Response:
+async def resume(asked: RequestContext) -> Response:
     return await _steer(asked, "resume")
 
 
-async def stop(asked: Asked) -> Response:
+async def stop(asked: RequestContext) -> Response:
     return await _steer(asked, "stop")
 
 
-async def _steer(asked: Asked, verb: str) -> Response:
+async def _steer(asked: RequestContext, verb: str) -> Response:
     crawl = await asked.crawl()
     crawl = await getattr(asked.frontier.crawls, verb)(crawl.id)
     return Json(Change(id=crawl.id, state=crawl.state.value))
 
 
-async def delete(asked: Asked) -> Response:
+async def delete(asked: RequestContext) -> Response:
     crawl = await asked.crawl()
     await deleting.delete(asked.frontier, crawl.id)
     return Response(status_code=204)
 
 
-async def add_seeds(asked: Asked) -> Response:
+async def add_seeds(asked: RequestContext) -> Response:
     crawl = await asked.crawl()
     check_takes_seeds(crawl)
-    given: Seeds = await asked.json(Seeds, MAX_REQUEST_BYTES)
+    given: NewSeeds = await asked.json(NewSeeds, MAX_REQUEST_BYTES)
     urls = dict.fromkeys(seed_url(seed) for seed in given.seeds)
     added = await asked.frontier.add(crawl.id, [Visit(url=url, found="seed") for url in urls])
-    return Json(Taken(new=added.new, known=added.seen, refused=len(urls) - added.new - added.seen))
+    return Json(AddedSeeds(new=added.new, known=added.seen, refused=len(urls) - added.new - added.seen))
 
 
-async def failed(asked: Asked) -> Response:
+async def failed(asked: RequestContext) -> Response:
     crawl = await asked.crawl()
     most = asked.whole("limit", 100, MOST_FAILED)
-    behind = asked.cursor(Place, "failed", crawl.id)
+    behind = asked.cursor(FailureCursor, "failed", crawl.id)
     found, last = await asked.frontier.crawls.failed_page(crawl.id, most, behind)
     told = [
-        Failure(url=visit.url, reason=reason, depth=visit.depth, attempt=visit.retries + 1) for visit, reason in found
+        FailedUrl(url=visit.url, reason=reason, depth=visit.depth, attempt=visit.retries + 1) for visit, reason in found
     ]
-    return Json(Failures(failed=told, next=cursor_of(last, "failed", crawl.id) if last else None))
+    return Json(FailedUrlPage(failed=told, next=cursor_of(last, "failed", crawl.id) if last else None))
 
 
-async def retry(asked: Asked) -> Response:
+async def retry(asked: RequestContext) -> Response:
     crawl = await asked.crawl()
     count = await asked.frontier.crawls.retry(crawl.id)
     if asked.server.tender is not None:
@@ -222,15 +222,15 @@ async def retry(asked: Asked) -> Response:
     return Json(Retried(retried=count))
 
 
-async def events(asked: Asked) -> Response:
+async def events(asked: RequestContext) -> Response:
     """Server-sent events: `counts` whenever they change, `end` when the crawl has ended."""
     crawl = await asked.crawl()
     if asked.server.streams >= _MOST_STREAMS:
-        raise Refused(503, "Too many are watching already.")
+        raise RequestRefused(503, "Too many are watching already.")
     return StreamingResponse(_stream(asked, crawl.id), media_type="text/event-stream")
 
 
-async def _stream(asked: Asked, crawl_id: str) -> AsyncIterator[bytes]:
+async def _stream(asked: RequestContext, crawl_id: str) -> AsyncIterator[bytes]:
     server = asked.server
     server.streams += 1
     last, silent = b"", 0.0
@@ -260,13 +260,13 @@ def _event(name: str, data: bytes) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-async def feed(asked: Asked) -> Response:
+async def feed(asked: RequestContext) -> Response:
     """Scrapy Cluster's own door: its requests and its actions, answered in its shape."""
     try:
         request = parse(await asked.body(MAX_REQUEST_BYTES))
         app = app_of(request.appid) if isinstance(request, Action) else request.app
         if asked.caller.app and app not in ("", asked.caller.app):
-            raise Refused(403, f"This token is bound to the application {asked.caller.app!r}.")
+            raise RequestRefused(403, f"This token is bound to the application {asked.caller.app!r}.")
         data: Any = None
         if isinstance(request, Action):
             data = await act(asked.frontier, request)
@@ -278,7 +278,7 @@ async def feed(asked: Asked) -> Response:
         return Json({"status": "SUCCESS", "data": data, "error": None})
     except InvalidInput as error:
         return _failure(str(error), 400)
-    except (Refused, ShoalError) as error:
+    except (RequestRefused, ShoalError) as error:
         told, headers = problem(error)
         if told.status == 500:
             raise

@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from shoal.api.problem_details import Json
-from shoal.api.request import MOST_A_PAGE, Asked, Server, all_crawls, cursor_of
+from shoal.api.request import MOST_A_PAGE, ApiServer, RequestContext, all_crawls, cursor_of
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.deletion import noted
@@ -44,14 +44,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     pages_per_second: float
 
 
-class Workers(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
     """By name. `next` is the cursor of the next page, null on the last one."""
 
     workers: list[WorkerView]
     next: str | None = None
 
 
-class Stats(msgspec.Struct, frozen=True, kw_only=True):
+class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all crawls that are in the store, and what waits in the whole fleet."""
 
     crawls: dict[str, int]
@@ -63,7 +63,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     lease_age_seconds: float
 
 
-class Totals:
+class CrawlTotals:
     """Sums over crawls. Those that ended some time ago are not asked for again.
 
     `ended` has those of deleted ones in it, too, so that it never falls.
@@ -135,15 +135,15 @@ async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
 class Fleet:
     """Handlers that remember totals between two requests."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ApiServer) -> None:
         self._server = server
-        self._totals = Totals(server.frontier)
+        self._totals = CrawlTotals(server.frontier)
         self._began = time.monotonic()
 
-    async def stats(self, asked: Asked) -> Response:
+    async def stats(self, asked: RequestContext) -> Response:
         return Json(await self._stats())
 
-    async def _stats(self) -> Stats:
+    async def _stats(self) -> FleetStats:
         frontier = self._server.frontier
         states, counts, spiders = await self._totals.read()
         ready = cooling = 0
@@ -151,21 +151,21 @@ class Fleet:
             at_once, later = await frontier.hosts.waiting(spider)
             ready, cooling = ready + at_once, cooling + later
         workers = await _workers(frontier)
-        return Stats(
+        return FleetStats(
             crawls=dict(states), counts=counts, workers=len(workers),
             pages_per_second=sum(worker.pages_per_second for worker in workers),
             hosts_ready=ready, hosts_cooling=cooling,
             lease_age_seconds=await lease_age_seconds(frontier, self._server.settings.frontier.lease_seconds),
         )  # fmt: skip
 
-    async def metrics(self, asked: Asked) -> Response:
+    async def metrics(self, asked: RequestContext) -> Response:
         stats = await self._stats()
         infos = await self._server.frontier.workers.alive()
         registry = CollectorRegistry()
         registry.register(_Collected(list(_families(stats, infos, self._server.streams, self._totals.ended))))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    async def ready(self, asked: Asked) -> Response:
+    async def ready(self, asked: RequestContext) -> Response:
         """The store answers, in time."""
         try:
             async with asyncio.timeout(_READY_SECONDS):
@@ -175,16 +175,16 @@ class Fleet:
         return Json({"ready": True})
 
 
-async def health(asked: Asked) -> Response:
+async def health(asked: RequestContext) -> Response:
     return Json({"alive": True})
 
 
-async def workers(asked: Asked) -> Response:
+async def workers(asked: RequestContext) -> Response:
     most = asked.whole("limit", MOST_A_PAGE, MOST_A_PAGE)
     behind: str = asked.cursor(str, "workers") or ""
     left = [worker for worker in await _workers(asked.frontier) if worker.name > behind]
     following = cursor_of(left[most - 1].name, "workers") if len(left) > most else None
-    return Json(Workers(workers=left[:most], next=following))
+    return Json(WorkerPage(workers=left[:most], next=following))
 
 
 async def _workers(frontier: Frontier) -> list[WorkerView]:
@@ -207,7 +207,7 @@ class _Collected:
         return self._families
 
 
-def _families(stats: Stats, infos: list[Any], streams: int, ended: Counts) -> Iterator[Metric]:
+def _families(stats: FleetStats, infos: list[Any], streams: int, ended: Counts) -> Iterator[Metric]:
     counts = stats.counts
     crawls = GaugeMetricFamily("shoal_crawls", "Crawls in the store, by state.", labels=["state"])
     for state in State:

@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from shoal.api.problem_details import Json
-from shoal.api.request import MOST_A_PAGE, Asked, all_crawls, cursor_of
+from shoal.api.request import MOST_A_PAGE, RequestContext, all_crawls, cursor_of
 from shoal.frontier.hosts import Host
 from shoal.frontier.inspect import waiting, waiting_hosts
 from shoal.model.crawl import State
@@ -41,7 +41,7 @@ class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     blocked: Annotated[str, Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
 
 
-async def listing(asked: Asked) -> Response:
+async def listing(asked: RequestContext) -> Response:
     most = asked.whole("limit", 50, MOST_A_PAGE)
     shard, name = asked.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts") or (0, "")
     spiders, paused = {""}, []
@@ -63,12 +63,12 @@ async def listing(asked: Asked) -> Response:
     return Json(HostPage(hosts=found))
 
 
-async def show(asked: Asked) -> Response:
+async def show(asked: RequestContext) -> Response:
     host = await asked.frontier.hosts.get(asked.path("host"))
     return Json(await _view(asked, host, await _paused(asked)))
 
 
-async def change(asked: Asked) -> Response:
+async def change(asked: RequestContext) -> Response:
     hosts, name = asked.frontier.hosts, asked.frontier.hosts.name(asked.path("host"))
     wanted: HostChange = await asked.json(HostChange)
     if not isinstance(wanted.delay_seconds, msgspec.UnsetType):
@@ -80,11 +80,11 @@ async def change(asked: Asked) -> Response:
     return Json(await _view(asked, await hosts.get(name), await _paused(asked)))
 
 
-async def _paused(asked: Asked) -> list[str]:
+async def _paused(asked: RequestContext) -> list[str]:
     return [crawl.key async for _, crawl in all_crawls(asked.frontier) if crawl.state is State.PAUSED]
 
 
-async def _view(asked: Asked, host: Host, paused: list[str]) -> HostView:
+async def _view(asked: RequestContext, host: Host, paused: list[str]) -> HostView:
     lengths = {}
     for key, by_priority in (await waiting(asked.frontier, host.name, paused)).items():
         lengths[(await asked.frontier.crawls.by_key(key)).id] = sum(by_priority.values())

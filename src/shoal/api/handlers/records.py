@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from shoal.api.problem_details import Json
-from shoal.api.request import MOST_A_PAGE, Asked, cursor_of
+from shoal.api.request import MOST_A_PAGE, RequestContext, cursor_of
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl
 from shoal.model.record import Item, Record
@@ -30,7 +30,7 @@ class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
-async def records(asked: Asked) -> Response:
+async def records(asked: RequestContext) -> Response:
     crawl = await asked.crawl()
     most = asked.whole("limit", 100, MOST_A_PAGE)
     kind = asked.text("kind", "page", "item") or "page"

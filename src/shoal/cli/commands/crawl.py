@@ -16,7 +16,7 @@ from shoal.cli.commands.completion import files
 from shoal.cli.crawl_file import from_file
 from shoal.cli.options import (
     Number,
-    Whole,
+    WholeNumber,
     file_types_of,
     on_bodies,
     on_links,
@@ -48,7 +48,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 @click.option(
     "--seeds", metavar="FILE|-", shell_complete=files, help="File with more URLs, one a line; - is standard input."
 )
-@click.option("--workers", metavar="N", type=Whole(1, 1000), help="Worker processes.  [default: cores]")
+@click.option("--workers", metavar="N", type=WholeNumber(1, 1000), help="Worker processes.  [default: cores]")
 @click.option(
     "--out", metavar="URI", multiple=True, shell_complete=files,
     help="Output: pages.db, pages.jsonl ...  [default: pages.db]",
@@ -57,7 +57,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
 @click.option("--name", help="Name of the crawl; the same name goes on with it.  [default: host and time]")
 @click.option("--again", is_flag=True, help="Visit the pages of a finished crawl again; ask only for what has changed.")
 @click.option(
-    "--priority", metavar="N", type=Whole(-10, 10), default=0, show_default=True,
+    "--priority", metavar="N", type=WholeNumber(-10, 10), default=0, show_default=True,
     help="Of crawls that share a store, those with a higher one go first.",
 )  # fmt: skip
 @click.option("--spider", metavar="FILE.py:CLASS", default="", help="Read pages by your own spider.")
@@ -71,7 +71,7 @@ _FLAGS = {field: flag for flag, field in FIELDS.items()}
     help="Seconds from the end of a request to the next one to the same host.",
 )  # fmt: skip
 @click.option(
-    "--per-host", metavar="N", type=Whole(1, 32), default=1, show_default=True,
+    "--per-host", metavar="N", type=WholeNumber(1, 32), default=1, show_default=True,
     help="Requests open at once to one host.",
 )  # fmt: skip
 @click.option("--by-address", is_flag=True, help="All names of one address are one host: they share a server.")
@@ -97,7 +97,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     --name goes on with it. With --again the pages of a finished crawl are visited again, and what is new.
     """
     # What loads the store comes late, so that `shoal crawl --help` does without it.
-    from shoal.cli.crawl_runner import Job, run
+    from shoal.cli.crawl_runner import CrawlJob, run
     from shoal.cli.spider_choice import choose
     from shoal.operations import check, seed_url
     from shoal.operations.seeds import FIRST, Seeds
@@ -163,7 +163,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     # What every worker would refuse is refused at once.
     networks_of(settings.fetch.allow_networks)
     return run(
-        Job(
+        CrawlJob(
             settings=settings, flags={key: value for key, value in flags.items() if value is not None},
             workers=count, name=name or _named(seeds[0] if seeds else visits[0].url), chosen=name is not None,
             seeds=seeds, limits=limits,

@@ -93,14 +93,14 @@ def _source(text: str, target: str) -> str:
 def _target(text: str) -> tuple[str, str]:
     """jsonl or csv and the path of the file, - for standard output; '' and the URI for what a sink has to write."""
     from shoal.settings import masked
-    from shoal.sinks import KINDS, Place
+    from shoal.sinks import KINDS, Location
 
     scheme, colon, rest = text.partition(":")
     if text == "-":
         return "jsonl", "-"
     if colon and rest and scheme in ("jsonl", "csv"):
         return scheme, rest
-    kinds = [kind for kind in KINDS if kind.place is not Place.CALLER]
+    kinds = [kind for kind in KINDS if kind.place is not Location.CALLER]
     if colon and any(scheme.lower() in (kind.scheme, kind.alias) for kind in kinds):
         return "", text
     for kind in kinds:

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from shoal.cli.options import Whole, existing, on_store
+from shoal.cli.options import WholeNumber, existing, on_store
 from shoal.settings import Settings, masked
 
 _A_PAGE = 1000
@@ -15,7 +15,7 @@ _A_PAGE = 1000
 @click.command("failed", short_help="List the URLs that failed, or try them again.")
 @click.argument("crawl", metavar="ID")
 @click.option("--retry", is_flag=True, help="Let them be tried again.")
-@click.option("--most", metavar="N", type=Whole(1), help="List at most N.  [default: all]")
+@click.option("--most", metavar="N", type=WholeNumber(1), help="List at most N.  [default: all]")
 @on_store
 def command(crawl: str, retry: bool, most: int | None, store: str | None, folder: str | None) -> None:
     """List the URLs of a crawl that failed: reason and URL with a tab between them."""

@@ -13,7 +13,7 @@ from typing import IO
 
 import click
 
-from shoal.cli.options import Whole, on_store, settings_of, store_flags
+from shoal.cli.options import WholeNumber, on_store, settings_of, store_flags
 from shoal.errors import InvalidInput, StoreRefused
 from shoal.settings import Settings
 
@@ -23,7 +23,7 @@ _TAIL_BYTES = 64
 
 @click.command("load", short_help="Read what `shoal dump` wrote into an empty store.")
 @click.argument("file", metavar="[FILE|-]", default="-")
-@click.option("--shards", metavar="N", type=Whole(1, 1024), help="Shards of the new store.  [default: 16]")
+@click.option("--shards", metavar="N", type=WholeNumber(1, 1024), help="Shards of the new store.  [default: 16]")
 @on_store
 def command(file: str, shards: int | None, store: str | None, folder: str | None) -> None:
     """Read a dump from FILE or standard input into a store that has no crawls yet.

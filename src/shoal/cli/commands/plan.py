@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.options import Number, Whole, parse_size
+from shoal.cli.options import Number, WholeNumber, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +51,11 @@ def parse_count(text: str) -> int:
 @click.option(
     "--page-size", metavar="N", type=parse_page, default="40kb", show_default=True, help="Bytes received for a page."
 )
-@click.option("--workers", metavar="N", type=Whole(1, 10**6), help="Worker processes.  [default: as many as help]")
 @click.option(
-    "--nodes", metavar="N", type=Whole(1, 1024), default=1, show_default=True,
+    "--workers", metavar="N", type=WholeNumber(1, 10**6), help="Worker processes.  [default: as many as help]"
+)
+@click.option(
+    "--nodes", metavar="N", type=WholeNumber(1, 1024), default=1, show_default=True,
     help="Servers that the store has, more than one as a cluster.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")

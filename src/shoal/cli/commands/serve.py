@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.options import Whole, on_store, settings_of, store_flags
+from shoal.cli.options import WholeNumber, on_store, settings_of, store_flags
 from shoal.cli.ui.json_log import on_service_log
 
 
 @click.command("serve", short_help="Answer the HTTP API for the crawls of a store.")
 @on_store
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", metavar="N", type=Whole(0, 65535), help="Port to listen on.  [default: 8080]")
+@click.option("--port", metavar="N", type=WholeNumber(0, 65535), help="Port to listen on.  [default: 8080]")
 @click.option(
     "--make-token", metavar="ROLE[:APP]", help="Print a new token, and its line for shoal.toml; serve nothing."
 )

@@ -11,7 +11,16 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import Number, Whole, file_types_of, on_bodies, on_links, on_store, settings_of, store_flags
+from shoal.cli.options import (
+    Number,
+    WholeNumber,
+    file_types_of,
+    on_bodies,
+    on_links,
+    on_store,
+    settings_of,
+    store_flags,
+)
 from shoal.errors import InvalidInput, InvalidLimit
 
 # Flags whose name is not that of the request's field.
@@ -30,10 +39,10 @@ _FIELDS = {
 @click.option("--spider", metavar="NAME", help="Spider that the workers know by this name.")
 @click.option("--scope", type=click.Choice(["host", "domain", "prefix", "any"]), help="How far from the URLs to go.")
 @on_links
-@click.option("--priority", metavar="N", type=Whole(-10, 10), help="Higher ones first.  [default: 0]")
+@click.option("--priority", metavar="N", type=WholeNumber(-10, 10), help="Higher ones first.  [default: 0]")
 @click.option("--expires", metavar="S", type=Number(1), help="End it after so many seconds.")
 @click.option("--delay", metavar="S", type=Number(0, 86400), help="Seconds between requests to a host.")
-@click.option("--per-host", metavar="N", type=Whole(1, 32), help="Requests open at once to one host.")
+@click.option("--per-host", metavar="N", type=WholeNumber(1, 32), help="Requests open at once to one host.")
 @click.option("--by-address", is_flag=True, help="All names of one address are one host: they share a server.")
 @click.option("--timeout", metavar="S", type=Number(0.1, 3600), help="Seconds one request may take.")
 @click.option("--user-agent", metavar="UA", help="Who we say we are.")

@@ -15,7 +15,7 @@ import click
 
 from shoal import operations
 from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
-from shoal.cli.options import Whole, on_store, settings_of, store_flags
+from shoal.cli.options import WholeNumber, on_store, settings_of, store_flags
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spider_choice import Chosen
 from shoal.cli.ui.console import counted, say, warn
@@ -24,7 +24,7 @@ from shoal.cli.ui.progress import Progress
 from shoal.errors import StoreHeld, StoreUnavailable
 from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
-from shoal.operations.maintenance import Tender
+from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
 from shoal.settings.networks import networks_of
 
@@ -35,7 +35,7 @@ from shoal.settings.networks import networks_of
     "--spider", metavar="FILE.py:CLASS", multiple=True,
     help="Serve crawls of this spider, and no others but of those given.  [default: all that are registered]",
 )  # fmt: skip
-@click.option("--workers", metavar="N", type=Whole(1, 1000), help="Worker processes.  [default: cores]")
+@click.option("--workers", metavar="N", type=WholeNumber(1, 1000), help="Worker processes.  [default: cores]")
 @click.option("--allow-network", metavar="CIDR", multiple=True, help="Private network that may be asked.")
 @click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
 @on_service_log
@@ -76,7 +76,7 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
             text = f"{counted(workers, 'worker')} of {supervisor.name} {work} on {where}. Ctrl-C ends {them}."
             say(text, event="workers.begin", workers=workers, machine=supervisor.name, store=where)
             with Progress(supervisor, where=where) as progress:
-                tender = Tender(frontier, settings, tell=_tell_of_crawls)
+                tender = Maintainer(frontier, settings, tell=_tell_of_crawls)
                 beside = [asyncio.create_task(_tell(progress, frontier)), asyncio.create_task(tender.run())]
                 try:
                     await signals.race(supervisor.wait())

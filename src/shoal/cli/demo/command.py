@@ -25,7 +25,7 @@ def command() -> int:
 
     The pages go to the folder shoal-demo; everything else is temporary.
     """
-    from shoal.cli.crawl_runner import Job, run
+    from shoal.cli.crawl_runner import CrawlJob, run
     from shoal.cli.demo.site import DELAY_SECONDS, Sites
     from shoal.cli.main import FINISHED, INTERRUPTED
     from shoal.model.crawl import Limits
@@ -43,7 +43,7 @@ def command() -> int:
                 "next one to the same host.\n"
             )
             flags = {"store.url": "", "store.folder": store, "fetch.allow_networks": "127.0.0.0/8", "fetch.proxy": ""}
-            job = Job(
+            job = CrawlJob(
                 settings=settings_of(flags),
                 flags=flags,
                 workers=_WORKERS,

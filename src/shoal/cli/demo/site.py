@@ -30,7 +30,7 @@ _ROBOTS = {
 _DRAFTS = ("/drafts/election", "/drafts/merger")
 
 
-class Request(NamedTuple):
+class LoggedRequest(NamedTuple):
     """One line of a web server's log. Times are seconds since the sites began."""
 
     site: str
@@ -45,7 +45,7 @@ class Sites:
 
     def __init__(self) -> None:
         self.ports: dict[str, int] = {}
-        self.log: list[Request] = []
+        self.log: list[LoggedRequest] = []
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._pages: dict[str, dict[str, str]] = {}
@@ -64,7 +64,7 @@ class Sites:
     def delay(self, site: str) -> float:
         return CRAWL_DELAY_SECONDS if site == "museum" else DELAY_SECONDS
 
-    def requests(self, site: str) -> list[Request]:
+    def requests(self, site: str) -> list[LoggedRequest]:
         return sorted((request for request in self.log if request.site == site), key=lambda request: request.start)
 
     def open_at_once(self, site: str) -> int:
@@ -106,7 +106,7 @@ class Sites:
 
     def note(self, site: str, path: str, status: int, start: float) -> None:
         with self._lock:
-            self.log.append(Request(site, path, status, start, self.now()))
+            self.log.append(LoggedRequest(site, path, status, start, self.now()))
 
     def now(self) -> float:
         return time.monotonic() - self._began

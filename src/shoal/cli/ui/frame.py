@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shoal.cli.ui.console import about, duration, size, visible
-from shoal.cli.ui.rates import Pace, Row
+from shoal.cli.ui.rates import Rates, Row
 from shoal.model.crawl import Counts
 
 # Pieces of a line: a text and how it looks.
@@ -28,13 +28,13 @@ _TALL, _WIDE = 34, 60
 _GRAPH_ROWS = 6
 
 
-class View(msgspec.Struct, kw_only=True):
+class Snapshot(msgspec.Struct, kw_only=True):
     """What is known at one moment. `left_seconds`: None when nobody can say."""
 
     title: str
     state: str
     elapsed_seconds: float
-    pace: Pace
+    pace: Rates
     left_seconds: float | None = None
     where: str = ""
     # Worker names begin with this, which every row would only repeat.
@@ -43,7 +43,7 @@ class View(msgspec.Struct, kw_only=True):
     resumed: bool = False
 
 
-def frame(view: View, columns: int, rows: int, *, bars: str = BARS) -> list[Line]:
+def frame(view: Snapshot, columns: int, rows: int, *, bars: str = BARS) -> list[Line]:
     """Lines for a terminal of this size, each narrower than it by one, so that no line wraps."""
     width = max(10, columns - 1)
     room = max(1, rows - 1 - min(_MESSAGE_ROWS, rows // 5))
@@ -93,7 +93,7 @@ def _clipped(line: Line, width: int) -> Line:
     return kept
 
 
-def _head(view: View) -> Line:
+def _head(view: Snapshot) -> Line:
     line: Line = [
         (visible(view.title), "strong"), ("  ", ""), (view.state, _STATES.get(view.state, "")),
         (f"  {duration(view.elapsed_seconds) if view.elapsed_seconds >= 100 else f'{view.elapsed_seconds:.0f} s'}", ""),
@@ -107,7 +107,7 @@ def _head(view: View) -> Line:
     return line
 
 
-def _numbers(view: View, width: int, bars: str, *, tall: bool) -> list[Line]:
+def _numbers(view: Snapshot, width: int, bars: str, *, tall: bool) -> list[Line]:
     pace, counts, total = view.pace, view.pace.counts, view.pace.total
     run = " of this run" if view.resumed else ""
     rates = f"{_rate(pace.rate)} pages/s now, {_rate(pace.mean)} mean{run}"
@@ -183,7 +183,7 @@ def graph(values: Sequence[float], rows: int, bars: str = BARS) -> list[str]:
     ]  # fmt: skip
 
 
-def _tall_graph(pace: Pace, width: int, bars: str) -> list[Line]:
+def _tall_graph(pace: Rates, width: int, bars: str) -> list[Line]:
     axis = 12
     values, each = pace.rates(width - axis)
     most = max(values, default=0.0)

@@ -30,7 +30,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 _MESSAGES = 100
 
 
-class Region:
+class LiveArea:
     """Draws `frame(columns, rows)` four times a second between `start` and `stop`."""
 
     def __init__(self, frame: Callable[[int, int, str], list[Line]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from shoal.cli.ui import json_log
 from shoal.cli.ui.console import counted, duration, say, size
-from shoal.cli.ui.rates import Pace
+from shoal.cli.ui.rates import Rates
 from shoal.cli.ui.summary import rate
 from shoal.fleet import Supervisor
 from shoal.frontier import Frontier
@@ -38,14 +38,14 @@ class Progress:
         self._resumed = resumed
         self._began_mono = self._looked_mono = self._said_mono = time.monotonic()
         self._stored: int | None = None
-        self._pace = Pace(crawl.id if crawl else "", crawl.limits.max_pages if crawl else 0)
+        self._pace = Rates(crawl.id if crawl else "", crawl.limits.max_pages if crawl else 0)
         self._troubles: dict[str, str] = {}
         self._region = None
         if json_log.may_draw():
             # Loaded where somebody looks, and nowhere else.
-            from shoal.cli.ui.live import Region
+            from shoal.cli.ui.live import LiveArea
 
-            self._region = Region(self._frame)
+            self._region = LiveArea(self._frame)
         self.state = "running"
 
     def __enter__(self) -> Self:
@@ -78,10 +78,10 @@ class Progress:
             self._said_mono = now
 
     def _frame(self, columns: int, rows: int, bars: str) -> list[Line]:
-        from shoal.cli.ui.frame import View, frame
+        from shoal.cli.ui.frame import Snapshot, frame
 
         now = time.monotonic()
-        view = View(
+        view = Snapshot(
             title=self._crawl.id if self._crawl else "shoal worker",
             state=self.state,
             elapsed_seconds=now - self._began_mono,

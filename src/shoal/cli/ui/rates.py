@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal.fleet.totals import causes, seconds_left
 from shoal.model.crawl import Counts
-from shoal.model.worker_report import Report
+from shoal.model.worker_report import WorkerReport
 
 _NOW_SECONDS = 5.0
 # What limits the speed, and the rate for the time left, are looked at for longer: they should not jump.
@@ -24,7 +24,7 @@ class Sample(NamedTuple):
     stored: int
     ended: int
     open: int
-    total: Report
+    total: WorkerReport
 
 
 class Row(NamedTuple):
@@ -39,14 +39,14 @@ class Row(NamedTuple):
     waits: str
 
 
-class Pace:
+class Rates:
     def __init__(self, crawl: str = "", max_pages: int = 0) -> None:
         self._crawl = crawl
         self._max_pages = max_pages
         self._samples: deque[Sample] = deque(maxlen=_KEPT)
         self._first: Sample | None = None
         self._noted = 0
-        self._workers: dict[str, deque[tuple[float, Report]]] = {}
+        self._workers: dict[str, deque[tuple[float, WorkerReport]]] = {}
         self.counts: Counts | None = None
         # Hosts that may be asked, and hosts that may not yet.
         self.hosts = (0, 0)
@@ -54,8 +54,8 @@ class Pace:
     def note(
         self,
         now: float,
-        total: Report,
-        reports: Iterable[Report],
+        total: WorkerReport,
+        reports: Iterable[WorkerReport],
         counts: Counts | None,
         hosts: tuple[int, int] = (0, 0),
     ) -> None:
@@ -74,8 +74,8 @@ class Pace:
             told.append((now, report))
 
     @property
-    def total(self) -> Report:
-        return self._samples[-1].total if self._samples else Report()
+    def total(self) -> WorkerReport:
+        return self._samples[-1].total if self._samples else WorkerReport()
 
     @property
     def open_hosts(self) -> int:

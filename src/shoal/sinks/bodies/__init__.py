@@ -10,10 +10,10 @@ from pathlib import Path
 from shoal.errors import SinkRefused
 from shoal.settings import masked
 from shoal.sinks.bodies import s3
-from shoal.sinks.bodies.body_store import Files
-from shoal.sinks.bodies.folder import FolderFiles
+from shoal.sinks.bodies.body_store import BodyStore
+from shoal.sinks.bodies.folder import FolderBodyStore
 
-__all__ = ["Files", "are_local", "check_files", "open_files"]
+__all__ = ["BodyStore", "are_local", "check_files", "open_files"]
 
 
 def check_files(uri: str) -> str:
@@ -37,13 +37,13 @@ def are_local(uri: str) -> bool:
     return isinstance(_parsed(uri), Path)
 
 
-def open_files(uri: str, *, on_trouble: Callable[[str], None] | None = None) -> Files:
+def open_files(uri: str, *, on_trouble: Callable[[str], None] | None = None) -> BodyStore:
     """A worker's way to this place. `on_trouble` is told what it waits for, and '' when it works again."""
     check_files(uri)
     place, told = _parsed(uri), on_trouble or (lambda sentence: None)
     if isinstance(place, Path):
-        return FolderFiles(place, told)
-    return s3.S3Files(place, told)
+        return FolderBodyStore(place, told)
+    return s3.S3BodyStore(place, told)
 
 
 def _parsed(uri: str) -> Path | str:

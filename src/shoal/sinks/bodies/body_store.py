@@ -80,7 +80,7 @@ ENDINGS = {
 UNKNOWN_TYPE, UNKNOWN_ENDING = "application/octet-stream", ".bin"
 
 
-class Files(ABC):
+class BodyStore(ABC):
     """Where one worker keeps bodies. Keeping waits for as long as the place is full or away, and says so."""
 
     def __init__(self, shown: str, on_trouble: Callable[[str], None]) -> None:

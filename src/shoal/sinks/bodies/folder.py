@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from shoal.errors import SinkRefused
-from shoal.sinks.bodies.body_store import PUTS, Files
+from shoal.sinks.bodies.body_store import PUTS, BodyStore
 from shoal.sinks.files.part import sync_folder
-from shoal.sinks.retry import Hindrance
+from shoal.sinks.retry import TransientError
 
 # What a killed writer left under a temporary name is nobody's after this time.
 LEFT_SECONDS = 86_400.0
 
 
-class FolderFiles(Files):
+class FolderBodyStore(BodyStore):
     def __init__(self, folder: Path, on_trouble: Callable[[str], None]) -> None:
         super().__init__(str(folder), on_trouble)
         self._folder = folder
@@ -67,7 +67,7 @@ class FolderFiles(Files):
         try:
             # Where a mount was is an empty folder: bodies in it would be lost to whoever looks for them later.
             if self._folder.stat().st_ino != self._inode:
-                raise Hindrance("is another folder than it was; is it mounted?")
+                raise TransientError("is another folder than it was; is it mounted?")
             path = self._folder / name
             try:
                 there = path.stat().st_size == len(body)
@@ -103,7 +103,7 @@ class FolderFiles(Files):
             raise
 
 
-def _hindrance(error: OSError) -> Hindrance:
+def _hindrance(error: OSError) -> TransientError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Hindrance("has no space left on its disk")
-    return Hindrance(f"cannot be written ({error.strerror})")
+        return TransientError("has no space left on its disk")
+    return TransientError(f"cannot be written ({error.strerror})")

@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from shoal.errors import SinkRefused
 from shoal.settings import masked
-from shoal.sinks.bodies.body_store import Files
-from shoal.sinks.retry import Hindrance
+from shoal.sinks.bodies.body_store import BodyStore
+from shoal.sinks.retry import TransientError
 
 # An object beyond this is sent in pieces of this size.
 PIECE_BYTES = 8 << 20
@@ -33,7 +33,7 @@ MARK = ".shoal"
 ADVICE = "write s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
-class Bucket(NamedTuple):
+class S3Bucket(NamedTuple):
     """`uri` is the full spelling; it has no secret."""
 
     uri: str
@@ -50,7 +50,7 @@ def check_driver() -> None:
         )
 
 
-def bucket_of(uri: str) -> Bucket:
+def bucket_of(uri: str) -> S3Bucket:
     """SinkRefused in one sentence for what is no bucket. Options are named, their values are not shown."""
     shown = repr(masked(uri.partition("?")[0])[:200])
     try:
@@ -79,10 +79,10 @@ def bucket_of(uri: str) -> Bucket:
         raise SinkRefused(f"The prefix of the place for files {shown} has empty steps or dots; {ADVICE}.")
     asked = {name: options[name] for name in ("endpoint", "region") if options.get(name)}
     full = f"s3://{parts.netloc}" + (f"/{quote(prefix)}" if prefix else "") + (f"?{urlencode(asked)}" if asked else "")
-    return Bucket(full, parts.netloc, prefix, asked.get("endpoint", ""), asked.get("region", ""))
+    return S3Bucket(full, parts.netloc, prefix, asked.get("endpoint", ""), asked.get("region", ""))
 
 
-class S3Files(Files):
+class S3BodyStore(BodyStore):
     def __init__(self, uri: str, on_trouble: Callable[[str], None]) -> None:
         # An extra: imported by whoever opens a bucket.
         import obstore
@@ -121,7 +121,7 @@ class S3Files(Files):
             told, heals = _meaning(str(error))
             # What worked before was changed by a person, who can change it back.
             if heals or self._opened:
-                raise Hindrance(told) from None
+                raise TransientError(told) from None
             raise SinkRefused(f"Files cannot be kept in {self._bucket.uri}: it {told}.") from None
 
     def _where(self, name: str) -> str:

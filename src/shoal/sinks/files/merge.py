@@ -27,7 +27,7 @@ import msgspec
 
 from shoal.errors import SinkUnavailable
 from shoal.sinks.contract import Key
-from shoal.sinks.executor import OwnThread
+from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.compression import packer
 from shoal.sinks.files.part import chunks, flush, folder_of, locked, scan, settled_entry, sync_folder, visible
 
@@ -36,7 +36,7 @@ TURN_SECONDS = 0.05
 Replay = Callable[[bytes], Awaitable[Collection[Key]]]
 
 
-class State(msgspec.Struct, frozen=True):
+class MergeState(msgspec.Struct, frozen=True):
     """What a gatherer is about to do: cut the output to `length` if it is still that file, or remove parts."""
 
     length: int = 0
@@ -50,7 +50,7 @@ async def gather(
     live: Collection[str],
     replay: Replay,
     head: bytes = b"",
-    gatherer: Callable[..., Gatherer] | None = None,
+    gatherer: Callable[..., Merger] | None = None,
 ) -> None:
     """Append finished parts to the output. SinkUnavailable when the disk does not let it; nothing is lost by that.
 
@@ -58,13 +58,13 @@ async def gather(
     store answers to the last receipt of a name only.
     """
     folder = folder_of(output)
-    thread = OwnThread("gather")
+    thread = SinkThread("gather")
     turn = None
     try:
         turn = await _turn(folder)
         if turn is not None:
             names = {quote(name, safe="") for name in live}
-            await (gatherer or Gatherer)(output, folder, thread, replay, head).gather(names)
+            await (gatherer or Merger)(output, folder, thread, replay, head).gather(names)
     except OSError as error:
         raise SinkUnavailable(f"The output {output} cannot be appended to now: {error.strerror}.") from error
     finally:
@@ -85,10 +85,10 @@ async def _turn(folder: Path) -> int | None:
         await asyncio.sleep(TURN_SECONDS)
 
 
-class Gatherer:
+class Merger:
     """One turn. Its methods without `async` run in the thread."""
 
-    def __init__(self, output: Path, folder: Path, thread: OwnThread, replay: Replay, head: bytes) -> None:
+    def __init__(self, output: Path, folder: Path, thread: SinkThread, replay: Replay, head: bytes) -> None:
         self._output = output
         self._head = head
         self._folder = folder
@@ -138,7 +138,7 @@ class Gatherer:
         # Without a buffer: nothing is left that closing would write after the cut.
         with self._output.open("a+b", buffering=0) as output:
             found = os.fstat(output.fileno())
-            self._note(State(length=found.st_size, file=(found.st_dev, found.st_ino)))
+            self._note(MergeState(length=found.st_size, file=(found.st_dev, found.st_ino)))
             try:
                 pack = packer(self._output)
                 if pack is None:
@@ -156,13 +156,13 @@ class Gatherer:
                     self._recover()
                 raise
         sync_folder(self._output.parent)
-        self._note(State(remove=tuple(path.name for path in parts)))
+        self._note(MergeState(remove=tuple(path.name for path in parts)))
         self._recover()
 
     def _recover(self) -> None:
         """Do what the state says, and forget it."""
         try:
-            state = msgspec.json.decode(self._state.read_bytes(), type=State)
+            state = msgspec.json.decode(self._state.read_bytes(), type=MergeState)
         except FileNotFoundError:
             return
         for name in state.remove:
@@ -178,7 +178,7 @@ class Gatherer:
         self._state.unlink()
         sync_folder(self._folder)
 
-    def _note(self, state: State) -> None:
+    def _note(self, state: MergeState) -> None:
         new = self._state.with_suffix(".new")
         with new.open("wb") as file:
             file.write(msgspec.json.encode(state))

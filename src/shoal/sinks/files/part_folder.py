@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from shoal.errors import SinkRefused
-from shoal.sinks.executor import OwnThread
+from shoal.sinks.executor import SinkThread
 from shoal.sinks.files import merge
-from shoal.sinks.files.merge import Gatherer, Replay
+from shoal.sinks.files.merge import Merger, Replay
 from shoal.sinks.files.part import OpenPart
 from shoal.sinks.files.part_writer import PartsSink
 
@@ -47,9 +47,9 @@ class FolderSink(PartsSink):
         part.close()
 
 
-class _FolderGatherer(Gatherer):
+class _FolderGatherer(Merger):
     def __init__(
-        self, output: Path, folder: Path, thread: OwnThread, replay: Replay, head: bytes, *, convert: Convert
+        self, output: Path, folder: Path, thread: SinkThread, replay: Replay, head: bytes, *, convert: Convert
     ) -> None:
         super().__init__(output, folder, thread, replay, head)
         self._convert = convert

@@ -19,9 +19,9 @@ from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
 from shoal.sinks.columns import encodable, whole
 from shoal.sinks.contract import Key, Stored
-from shoal.sinks.executor import OwnThread
+from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.part import OpenPart, folder_of
-from shoal.sinks.retry import Hindrance, persist
+from shoal.sinks.retry import TransientError, persist
 
 # A part is closed at this age or size: so soon a page can be seen in the output.
 PART_SECONDS = 5.0
@@ -44,7 +44,7 @@ class PartsSink(ABC):
         self._holds = self.holds or (Item if spider else Record)
         self._worker = worker
         self._on_trouble = on_trouble
-        self._thread = OwnThread("parts")
+        self._thread = SinkThread("parts")
         self._part: OpenPart | None = None
         self._settled_mono = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -96,7 +96,7 @@ class PartsSink(ABC):
             try:
                 function()
             except OSError as error:
-                raise Hindrance(_reason(error)) from error
+                raise TransientError(_reason(error)) from error
 
         await persist(self._path, lambda: self._thread.run(attempt), self._on_trouble)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from shoal.model.record import Capture
-from shoal.model.response import Page
+from shoal.model.response import Response
 from shoal.version import __version__
 
 # A page of 15 KB takes 214 us at level 3, 345 us at 6 (which packs to 93 % of the size).
@@ -159,12 +159,12 @@ def _bytes(text: str) -> bytes:
         return text.encode(errors="replace")
 
 
-def _version(page: Page) -> str:
+def _version(page: Response) -> str:
     # The text form of a message is that of HTTP/1: later versions are told by WARC-Protocol.
     return page.http_version if page.http_version.startswith("1.") else "1.1"
 
 
-def _protocol(page: Page) -> list[tuple[str, str]]:
+def _protocol(page: Response) -> list[tuple[str, str]]:
     return [("WARC-Protocol", f"h{page.http_version}")] if page.http_version in ("2", "3") else []
 
 

@@ -19,9 +19,9 @@ import msgspec
 from asyncmy import errors
 
 from shoal.model.record import Item, Record
-from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, Kind, Row, data_text, digest, moment, plain, spread
-from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance, reason
-from shoal.sinks.sql.server import ServerSink, Table, item_id
+from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, ColumnKind, Row, data_text, digest, moment, plain, spread
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, TransientError, reason
+from shoal.sinks.sql.server import ServerSink, ServerTable, item_id
 
 _TYPES = {str: "LONGTEXT NOT NULL DEFAULT ('')", int: "BIGINT NOT NULL DEFAULT 0", float: "DOUBLE NOT NULL DEFAULT 0"}
 _SPECIAL = {
@@ -45,12 +45,17 @@ ITEM_DEFINITIONS = {
 }
 SPIDER_DEFINITIONS = {name if name != "data" else "extra": told for name, told in ITEM_DEFINITIONS.items()}
 # By its comment a text is known as JSON.
-FIELDS = {Kind.TEXT: "LONGTEXT", Kind.NUMBER: "DOUBLE", Kind.BOOLEAN: "BOOLEAN", Kind.JSON: "LONGTEXT COMMENT 'json'"}
+FIELDS = {
+    ColumnKind.TEXT: "LONGTEXT",
+    ColumnKind.NUMBER: "DOUBLE",
+    ColumnKind.BOOLEAN: "BOOLEAN",
+    ColumnKind.JSON: "LONGTEXT COMMENT 'json'",
+}
 _KINDS = {
-    ("longtext", ""): Kind.TEXT,
-    ("double", ""): Kind.NUMBER,
-    ("tinyint(1)", ""): Kind.BOOLEAN,
-    ("longtext", "json"): Kind.JSON,
+    ("longtext", ""): ColumnKind.TEXT,
+    ("double", ""): ColumnKind.NUMBER,
+    ("tinyint(1)", ""): ColumnKind.BOOLEAN,
+    ("longtext", "json"): ColumnKind.JSON,
 }
 # A column that cannot be added: its name means another's, the row has no room, or a right is missing.
 _NO_COLUMN = (1059, 1060, 1117, 1118, 1142, 1143, 1166)
@@ -154,16 +159,18 @@ class MysqlSink(ServerSink[Connection]):
     async def _prepare(self, connection: Connection) -> None:
         ((longest,),) = await _ask(connection, "SELECT @@max_allowed_packet")
         self._longest = int(longest)
-        await self._ensure(connection, Table(self._address.table, DEFINITIONS, ("id",)))
+        await self._ensure(connection, ServerTable(self._address.table, DEFINITIONS, ("id",)))
         await super()._prepare(connection)
 
-    async def _ensure_items(self, connection: Connection, name: str, wanted: Mapping[str, Kind]) -> dict[str, Kind]:
+    async def _ensure_items(
+        self, connection: Connection, name: str, wanted: Mapping[str, ColumnKind]
+    ) -> dict[str, ColumnKind]:
         definitions = SPIDER_DEFINITIONS if self._address.per_spider else ITEM_DEFINITIONS
-        columns = await self._ensure(connection, Table(name, definitions, ("id", "number")), wanted)
+        columns = await self._ensure(connection, ServerTable(name, definitions, ("id", "number")), wanted)
         return {name: _KINDS[told] for name, told in columns.items() if name not in definitions and told in _KINDS}
 
     async def _ensure(
-        self, connection: Connection, table: Table, wanted: Mapping[str, Kind] | None = None
+        self, connection: Connection, table: ServerTable, wanted: Mapping[str, ColumnKind] | None = None
     ) -> dict[str, tuple[str, str]]:
         """Make the table or what it lacks; the types and comments of its columns. What is `wanted` it has if it can."""
         needed = table.definitions.keys() | (wanted or {}).keys()
@@ -173,7 +180,7 @@ class MysqlSink(ServerSink[Connection]):
             lock = f"'shoal {digest(table.name).hex()}'"
             ((got,),) = await _ask(connection, f"SELECT GET_LOCK({lock}, {_LOCK_SECONDS})")
             if not got:
-                raise Hindrance("is in use by others", quiet_seconds=QUIET_SECONDS)
+                raise TransientError("is in use by others", quiet_seconds=QUIET_SECONDS)
             await self._make(connection, table, await self._columns(connection, table))
             columns = await self._columns(connection, table)
             room = MOST_COLUMNS + len(table.definitions) - len(columns)
@@ -183,7 +190,7 @@ class MysqlSink(ServerSink[Connection]):
             await _ask(connection, f"SELECT RELEASE_LOCK({lock})")
         return columns
 
-    async def _columns(self, connection: Connection, table: Table) -> dict[str, tuple[str, str]]:
+    async def _columns(self, connection: Connection, table: ServerTable) -> dict[str, tuple[str, str]]:
         """Types and comments of the columns, none when there is no table; SinkRefused when it is somebody else's."""
         rows = await _ask(connection, _FIND_COLUMNS.format(table.name))
         found = {name: (kind.lower(), comment) for name, kind, comment, _ in rows}
@@ -198,7 +205,7 @@ class MysqlSink(ServerSink[Connection]):
                 )
         return found
 
-    async def _make(self, connection: Connection, table: Table, found: Collection[str]) -> None:
+    async def _make(self, connection: Connection, table: ServerTable, found: Collection[str]) -> None:
         if found:
             for name in table.definitions.keys() - found:
                 await _ask(connection, f"ALTER TABLE `{table.name}` ADD COLUMN `{name}` {table.definitions[name]}")
@@ -207,7 +214,7 @@ class MysqlSink(ServerSink[Connection]):
         shape = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin"
         await _ask(connection, f"CREATE TABLE `{table.name}` ({columns}, PRIMARY KEY ({', '.join(table.key)})) {shape}")
 
-    async def _add_field(self, connection: Connection, table: Table, name: str, kind: Kind) -> None:
+    async def _add_field(self, connection: Connection, table: ServerTable, name: str, kind: ColumnKind) -> None:
         try:
             await _ask(connection, f"ALTER TABLE `{table.name}` ADD COLUMN `{name}` {FIELDS[kind]}")
         except errors.MySQLError as error:
@@ -264,10 +271,10 @@ class MysqlSink(ServerSink[Connection]):
             # The driver has numbers from 2000 on, and none where the bytes of the server make no sense to it.
             if code == 0 or 2000 <= code < 2100:
                 if connected:
-                    return Hindrance("lost the connection", quiet_seconds=QUIET_SECONDS)
-                return Hindrance(f"cannot be reached ({_why(error)})")
+                    return TransientError("lost the connection", quiet_seconds=QUIET_SECONDS)
+                return TransientError(f"cannot be reached ({_why(error)})")
             if code in _HEALS:
-                return Hindrance(f"{_HEALS[code]} ({said})", quiet_seconds=QUIET_SECONDS * (code in _QUIET))
+                return TransientError(f"{_HEALS[code]} ({said})", quiet_seconds=QUIET_SECONDS * (code in _QUIET))
             advice = _LOGIN.get(code)
             return self._refused(f"refuses: {said}" + (f"; {advice}" if advice else ""))
         if isinstance(error, RuntimeError):
@@ -309,7 +316,7 @@ def _row(id_: bytes, record: Record, room: int) -> bytes:
     return _row(id_, msgspec.structs.replace(record, **{longest: text[: len(text) * room // len(row) * 9 // 10]}), room)
 
 
-def _item_row(item: Item, columns: Mapping[str, Kind | None] | None, room: int) -> bytes:
+def _item_row(item: Item, columns: Mapping[str, ColumnKind | None] | None, room: int) -> bytes:
     row = _item_literal(item, item.data, columns)
     if len(row) > room:
         # As of pages: an item with less of its long texts, at last with none, is better than a crawl that stops.
@@ -321,7 +328,7 @@ def _item_row(item: Item, columns: Mapping[str, Kind | None] | None, room: int) 
     return row
 
 
-def _item_literal(item: Item, data: dict[str, Any], columns: Mapping[str, Kind | None] | None) -> bytes:
+def _item_literal(item: Item, data: dict[str, Any], columns: Mapping[str, ColumnKind | None] | None) -> bytes:
     values, left = ({}, data) if columns is None else spread(data, columns)
     fixed = (item.crawl, item.url, item.spider, item.number, _moment(item), data_text(left))
     fields = (values.get(name) for name, kind in (columns or {}).items() if kind is not None)

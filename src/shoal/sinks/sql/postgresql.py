@@ -19,9 +19,9 @@ import asyncpg
 import msgspec
 
 from shoal.model.record import Item, Record
-from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, REPLACEMENT, Kind, data_text, digest, spread
-from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance
-from shoal.sinks.sql.server import ServerSink, Table, item_id
+from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, REPLACEMENT, ColumnKind, data_text, digest, spread
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, TransientError
+from shoal.sinks.sql.server import ServerSink, ServerTable, item_id
 
 _TYPES = {
     str: "TEXT NOT NULL DEFAULT ''",
@@ -48,7 +48,12 @@ ITEM_DEFINITIONS = {
     "data": "JSONB NOT NULL DEFAULT '{}'",
 }
 SPIDER_DEFINITIONS = {name if name != "data" else "extra": told for name, told in ITEM_DEFINITIONS.items()}
-FIELDS = {Kind.TEXT: "text", Kind.NUMBER: "double precision", Kind.BOOLEAN: "boolean", Kind.JSON: "jsonb"}
+FIELDS = {
+    ColumnKind.TEXT: "text",
+    ColumnKind.NUMBER: "double precision",
+    ColumnKind.BOOLEAN: "boolean",
+    ColumnKind.JSON: "jsonb",
+}
 _KINDS = {told: kind for kind, told in FIELDS.items()}
 
 # Of 304 rows: what the row says of the page still holds; only when it was asked, and the newer validators, change.
@@ -124,18 +129,18 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
         # What is acknowledged is never fetched again. A stronger setting than `on` is the administrator's to make.
         if await connection.fetchval("SHOW synchronous_commit") == "off":
             await connection.execute("SET synchronous_commit = on")
-        await self._ensure(connection, Table(self._address.table, DEFINITIONS, ("id",)))
+        await self._ensure(connection, ServerTable(self._address.table, DEFINITIONS, ("id",)))
         await super()._prepare(connection)
 
     async def _ensure_items(
-        self, connection: asyncpg.Connection, name: str, wanted: Mapping[str, Kind]
-    ) -> dict[str, Kind]:
+        self, connection: asyncpg.Connection, name: str, wanted: Mapping[str, ColumnKind]
+    ) -> dict[str, ColumnKind]:
         definitions = SPIDER_DEFINITIONS if self._address.per_spider else ITEM_DEFINITIONS
-        columns = await self._ensure(connection, Table(name, definitions, ("id", "number")), wanted)
+        columns = await self._ensure(connection, ServerTable(name, definitions, ("id", "number")), wanted)
         return {name: _KINDS[told] for name, told in columns.items() if name not in definitions and told in _KINDS}
 
     async def _ensure(
-        self, connection: asyncpg.Connection, table: Table, wanted: Mapping[str, Kind] | None = None
+        self, connection: asyncpg.Connection, table: ServerTable, wanted: Mapping[str, ColumnKind] | None = None
     ) -> dict[str, str]:
         """Make the table or what it lacks; the types of its columns. What is `wanted` it has if it can."""
         needed = table.definitions.keys() | (wanted or {}).keys()
@@ -152,7 +157,7 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
                 columns = await self._columns(connection, table)
         return columns
 
-    async def _columns(self, connection: asyncpg.Connection, table: Table) -> dict[str, str]:
+    async def _columns(self, connection: asyncpg.Connection, table: ServerTable) -> dict[str, str]:
         """The types of the table's columns, none when it is not there; SinkRefused when it is somebody else's."""
         columns = dict(await connection.fetch(_FIND_COLUMNS, _quoted(table.name)))
         if columns:
@@ -161,7 +166,7 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
                 raise self._refused(f"has a table {table.name} that is not Shoal's; choose another by ?table=NAME")
         return columns
 
-    async def _make(self, connection: asyncpg.Connection, table: Table, found: Mapping[str, str]) -> None:
+    async def _make(self, connection: asyncpg.Connection, table: ServerTable, found: Mapping[str, str]) -> None:
         quoted = _quoted(table.name)
         if found:
             for name in table.definitions.keys() - found:
@@ -177,7 +182,7 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
             except (asyncpg.FeatureNotSupportedError, asyncpg.PostgresSyntaxError, asyncpg.InvalidParameterValueError):
                 pass  # before version 14, or built without lz4
 
-    async def _add_field(self, connection: asyncpg.Connection, table: Table, name: str, kind: Kind) -> None:
+    async def _add_field(self, connection: asyncpg.Connection, table: ServerTable, name: str, kind: ColumnKind) -> None:
         try:
             async with connection.transaction():
                 await connection.execute(f'ALTER TABLE {_quoted(table.name)} ADD COLUMN "{name}" {FIELDS[kind]}')
@@ -241,12 +246,12 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
             state, said = error.sqlstate or "", (error.args[0] if error.args else "no reason").rstrip(".")
             for beginning, phrase in _HEALS.items():
                 if state.startswith(beginning):
-                    return Hindrance(f"{phrase} ({said})", quiet_seconds=QUIET_SECONDS * state.startswith(_QUIET))
+                    return TransientError(f"{phrase} ({said})", quiet_seconds=QUIET_SECONDS * state.startswith(_QUIET))
             advice = next((text for beginning, text in _LOGIN.items() if state.startswith(beginning)), "")
             return self._refused(f"refuses: {said}" + (f"; {advice}" if advice else ""))
         if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
             # What asyncpg says of a server that was killed between a question and its answer.
-            return Hindrance("lost the connection", quiet_seconds=QUIET_SECONDS)
+            return TransientError("lost the connection", quiet_seconds=QUIET_SECONDS)
         return super()._meaning(error, connected=connected)
 
 
@@ -277,7 +282,7 @@ def _row(record: Record) -> list[Any]:
     return [digest(record.crawl, record.url), *values]
 
 
-def _item_row(item: Item, fields: Mapping[str, Kind], *, per_spider: bool) -> list[Any]:
+def _item_row(item: Item, fields: Mapping[str, ColumnKind], *, per_spider: bool) -> list[Any]:
     row: dict[str, Any] = {}
     data = item.data
     if per_spider:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
 from shoal.settings import masked
-from shoal.sinks.columns import MOST_COLUMNS, Kind, data_text, digest, encodable, kinds, last_of_each, visited
+from shoal.sinks.columns import MOST_COLUMNS, ColumnKind, data_text, digest, encodable, kinds, last_of_each, visited
 from shoal.sinks.contract import Key, Stored
 from shoal.sinks.retry import Connected
 
@@ -30,7 +30,7 @@ NAME_LENGTH = 63
 Connection = TypeVar("Connection")
 
 
-class Table(NamedTuple):
+class ServerTable(NamedTuple):
     """A table as it has to be: its name, the definitions of its columns, and which of them are its key."""
 
     name: str
@@ -38,7 +38,7 @@ class Table(NamedTuple):
     key: tuple[str, ...]
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a table is. `uri` is the full spelling, with its secret; `shown` is for people."""
 
     uri: str
@@ -71,7 +71,7 @@ class Address(NamedTuple):
         return schema + dot + name
 
 
-def address_of(uri: str, scheme: str) -> Address:
+def address_of(uri: str, scheme: str) -> ServerAddress:
     """SinkRefused in one sentence for what is no address. The message shows no part of a URI that may be a secret."""
     shown = repr(masked(uri))
     advice = (
@@ -97,7 +97,7 @@ def address_of(uri: str, scheme: str) -> Address:
     if not re.fullmatch(rf"({name}\.)?{name}" if scheme == "postgresql" else name, table):
         raise SinkRefused(f"The output {shown} has a table whose name is not letters, digits and _; choose another.")
     full = f"{scheme}://{parts.netloc}/{quote(database)}?{urlencode(options)}"
-    return Address(
+    return ServerAddress(
         full, masked(full), unquote(parts.username or ""), unquote(parts.password or ""),
         parts.hostname or "", port, database, table, options,
     )  # fmt: skip
@@ -116,7 +116,7 @@ class ServerSink(Connected[Connection]):
         super().__init__(self._address.shown, on_trouble)
         self._spider = spider
         # The tables of items that this connection has seen, with the kinds of their fields: None has no column.
-        self._seen: dict[str, dict[str, Kind | None]] = {}
+        self._seen: dict[str, dict[str, ColumnKind | None]] = {}
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         for some in statements(last_of_each(records)):
@@ -163,7 +163,7 @@ class ServerSink(Connected[Connection]):
                 if some:
                     await self._upsert_items(connection, table, some)
 
-    async def _expect(self, connection: Connection, name: str, wanted: Mapping[str, Kind]) -> None:
+    async def _expect(self, connection: Connection, name: str, wanted: Mapping[str, ColumnKind]) -> None:
         """See to it that a table of items is there, with these columns if it can have them."""
         seen = self._seen.get(name)
         if seen is None or (wanted.keys() - seen and len(seen) < MOST_COLUMNS):
@@ -175,7 +175,9 @@ class ServerSink(Connected[Connection]):
         """Committed at the end; undone, with a connection that goes on, by an exception of `unfit`."""
 
     @abstractmethod
-    async def _ensure_items(self, connection: Connection, name: str, wanted: Mapping[str, Kind]) -> dict[str, Kind]:
+    async def _ensure_items(
+        self, connection: Connection, name: str, wanted: Mapping[str, ColumnKind]
+    ) -> dict[str, ColumnKind]:
         """Make the table or what it lacks, outside of transactions; the kinds of its fields by column."""
 
     @abstractmethod

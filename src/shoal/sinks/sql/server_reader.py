@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from shoal.errors import ShoalError, SinkUnavailable, UnknownCrawl
 from shoal.sinks.columns import Row
-from shoal.sinks.reader import Count, Place, Values, Wanted, place_of, record_of
-from shoal.sinks.retry import ANSWER_SECONDS, Hindrance
+from shoal.sinks.reader import Count, Place, ReadRequest, Values, place_of, record_of
+from shoal.sinks.retry import ANSWER_SECONDS, TransientError
 from shoal.sinks.sql.server import ServerSink
 from shoal.sinks.sql.spider_tables import beginning_of, items_of, tables_of
 
@@ -38,7 +38,7 @@ _MYSQL_TABLES = """
     WHERE table_schema = DATABASE() AND LEFT(table_name, CHAR_LENGTH('{0}')) = '{0}' ORDER BY table_name"""
 
 
-async def read(scheme: str, uri: str, wanted: Wanted) -> AsyncGenerator[list[tuple[Place, Row]], None]:
+async def read(scheme: str, uri: str, wanted: ReadRequest) -> AsyncGenerator[list[tuple[Place, Row]], None]:
     sink, rows = _postgresql(uri) if scheme == "postgresql" else _mysql(uri)
     shown, found = sink._address.shown, False
     if wanted.items and wanted.most and sink._address.per_spider:
@@ -65,8 +65,8 @@ async def answered(sink: Any, batches: Any) -> AsyncGenerator[list[Any], None]:
     except ShoalError:
         raise
     except Exception as error:
-        meant = error if isinstance(error, Hindrance) else sink._meaning(error, connected=False)
-        if isinstance(meant, Hindrance):
+        meant = error if isinstance(error, TransientError) else sink._meaning(error, connected=False)
+        if isinstance(meant, TransientError):
             raise SinkUnavailable(f"The output {sink._address.shown} {meant}.") from error
         raise meant from error
     finally:
@@ -74,22 +74,22 @@ async def answered(sink: Any, batches: Any) -> AsyncGenerator[list[Any], None]:
             await batches.aclose()
 
 
-def _columns(sink: ServerSink[Any], table: str, found: Sequence[str], wanted: Wanted) -> list[str]:
+def _columns(sink: ServerSink[Any], table: str, found: Sequence[str], wanted: ReadRequest) -> list[str]:
     if not {"crawl", "url"} <= set(found):
         raise sink._refused(f"has no table {table} of Shoal's; name the output of a crawl")
     return list(dict.fromkeys([*(_key(wanted) if wanted.most else ()), *wanted.of_table(found)]))
 
 
-def _key(wanted: Wanted) -> list[str]:
+def _key(wanted: ReadRequest) -> list[str]:
     return ["id", "number"] if wanted.items else ["id"]
 
 
-def _place(values: Values, wanted: Wanted) -> Place:
+def _place(values: Values, wanted: ReadRequest) -> Place:
     """Takes what is no field of a record out of a row."""
     return (values.pop("id").hex(), values.get("number", 0)) if wanted.most else ()
 
 
-def _chosen(wanted: Wanted) -> tuple[str, list[Any]]:
+def _chosen(wanted: ReadRequest) -> tuple[str, list[Any]]:
     """What follows the name of a table, with a ? for each value.
 
     A page is read in the order of the key; there is no index of crawls, so rows of others are passed over on the way.
@@ -109,7 +109,7 @@ def _chosen(wanted: Wanted) -> tuple[str, list[Any]]:
     return query, given
 
 
-def _numbered(wanted: Wanted) -> tuple[str, list[Any]]:
+def _numbered(wanted: ReadRequest) -> tuple[str, list[Any]]:
     """The same in the words of PostgreSQL."""
     chosen, given = _chosen(wanted)
     for number in range(1, len(given) + 1):
@@ -117,7 +117,7 @@ def _numbered(wanted: Wanted) -> tuple[str, list[Any]]:
     return chosen, given
 
 
-def _table(sink: Any, wanted: Wanted) -> str:
+def _table(sink: Any, wanted: ReadRequest) -> str:
     name: str = sink._address.items("") if wanted.items else sink._address.table
     return name
 
@@ -129,7 +129,7 @@ def _postgresql(uri: str) -> tuple[ServerSink[Any], Any]:
         async def _prepare(self, connection: Any) -> None:
             """Nothing: it is read as it is."""
 
-    async def rows(sink: Any, wanted: Wanted) -> AsyncIterator[list[Values]]:
+    async def rows(sink: Any, wanted: ReadRequest) -> AsyncIterator[list[Values]]:
         connection = await sink._connect()
         try:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -168,7 +168,7 @@ def _mysql(uri: str) -> tuple[ServerSink[Any], Any]:
         async def _prepare(self, connection: Any) -> None:
             """Nothing: it is read as it is."""
 
-    async def rows(sink: Any, wanted: Wanted) -> AsyncIterator[list[Values]]:
+    async def rows(sink: Any, wanted: ReadRequest) -> AsyncIterator[list[Values]]:
         connection = await sink._connect()
         try:
             if wanted.items and sink._address.per_spider:

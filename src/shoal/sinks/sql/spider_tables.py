@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from shoal.errors import SinkRefused
-from shoal.sinks.columns import ITEM_COLUMNS, Kind, column_of
+from shoal.sinks.columns import ITEM_COLUMNS, ColumnKind, column_of
 from shoal.sinks.reader import Values
-from shoal.sinks.sql.server import NAME_LENGTH, Address, Table
+from shoal.sinks.sql.server import NAME_LENGTH, ServerAddress, ServerTable
 
 _FIXED = ITEM_COLUMNS[:-1]
 # What the names of our tables are made of.
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.]+")
 _RENAMED = {column_of(name): name for name in ("id", "extra", *_FIXED)}
 
 
-def beginning_of(address: Address) -> tuple[str, str]:
+def beginning_of(address: ServerAddress) -> tuple[str, str]:
     """The schema, '' for the one in use, and how the names of all spiders' tables begin."""
     schema, _, name = address.items("").rpartition(".")
     # A name that is too long ends in its hash.
@@ -33,12 +33,12 @@ def beginning_of(address: Address) -> tuple[str, str]:
 
 async def tables_of(
     sink: Any, module: Any, connection: Any, names: Sequence[str]
-) -> AsyncIterator[tuple[str, Mapping[str, Kind]]]:
+) -> AsyncIterator[tuple[str, Mapping[str, ColumnKind]]]:
     """Those of the tables that are of spiders, with the kinds of their fields."""
     some = False
     for name in filter(_NAME.fullmatch, names):
         try:
-            columns = await sink._columns(connection, Table(name, module.SPIDER_DEFINITIONS, ("id", "number")))
+            columns = await sink._columns(connection, ServerTable(name, module.SPIDER_DEFINITIONS, ("id", "number")))
         except SinkRefused:
             continue
         if columns.keys() >= module.SPIDER_DEFINITIONS.keys():
@@ -48,12 +48,12 @@ async def tables_of(
         raise sink._refused(f"has no table {beginning_of(sink._address)[1]}... of Shoal's; name the output of a crawl")
 
 
-def items_of(sink: Any, table: str, kinds: Mapping[str, Kind], rows: Iterable[Values]) -> list[Values]:
+def items_of(sink: Any, table: str, kinds: Mapping[str, ColumnKind], rows: Iterable[Values]) -> list[Values]:
     """Items, without the rows of another output whose tables have such names, too."""
     return [_item(row, kinds) for row in rows if sink._address.items(row["spider"]) == table]
 
 
-def _item(row: Values, kinds: Mapping[str, Kind]) -> Values:
+def _item(row: Values, kinds: Mapping[str, ColumnKind]) -> Values:
     data: dict[str, Any] = msgspec.json.decode(row["extra"] or "{}")
     for column, kind in kinds.items():
         value = row[column]
@@ -66,10 +66,10 @@ def _item(row: Values, kinds: Mapping[str, Kind]) -> Values:
     return {name: row[name] for name in _FIXED} | {"data": data}
 
 
-def _value(value: Any, kind: Kind) -> Any:
-    if kind is Kind.JSON:
+def _value(value: Any, kind: ColumnKind) -> Any:
+    if kind is ColumnKind.JSON:
         return msgspec.json.decode(value)
-    if kind is Kind.BOOLEAN:
+    if kind is ColumnKind.BOOLEAN:
         return bool(value)
     # A column has one type for all numbers.
-    return int(value) if kind is Kind.NUMBER and value.is_integer() else value
+    return int(value) if kind is ColumnKind.NUMBER and value.is_integer() else value

@@ -23,8 +23,8 @@ from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, data_text, encodable, moment, visited
 from shoal.sinks.contract import Key, Stored
-from shoal.sinks.executor import OwnThread
-from shoal.sinks.retry import Hindrance, persist
+from shoal.sinks.executor import SinkThread
+from shoal.sinks.retry import TransientError, persist
 
 SCHEMA_VERSION = 1
 # How long one attempt waits for the other workers' transactions. A cancelled write waits at most this long, too.
@@ -54,7 +54,7 @@ ITEM_DEFINITIONS = {
 }
 
 
-class Table(NamedTuple):
+class SqliteTable(NamedTuple):
     name: str
     definitions: dict[str, str]
     key: tuple[str, ...]
@@ -69,8 +69,8 @@ class Table(NamedTuple):
         return self.insert + ", ".join(f"{name} = excluded.{name}" for name in self.definitions if name not in self.key)
 
 
-PAGES = Table("pages", DEFINITIONS, ("crawl", "url"))
-ITEMS = Table("items", ITEM_DEFINITIONS, ("crawl", "url", "spider", "number"))
+PAGES = SqliteTable("pages", DEFINITIONS, ("crawl", "url"))
+ITEMS = SqliteTable("items", ITEM_DEFINITIONS, ("crawl", "url", "spider", "number"))
 
 _REPLACE, _REPLACE_ITEM = PAGES.replace, ITEMS.replace
 _FORGET = "DELETE FROM items WHERE crawl = ? AND url = ? AND spider = ?"
@@ -100,7 +100,7 @@ class SqliteSink:
         self._path = path
         self._spider = spider
         self._on_trouble = on_trouble
-        self._thread = OwnThread("sqlite")
+        self._thread = SinkThread("sqlite")
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] = (0, 0)
         self._has_items = False
@@ -191,9 +191,9 @@ class SqliteSink:
     def _translate(self, error: sqlite3.Error, never: Collection[int] = ()) -> NoReturn:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _LOCKED:
-            raise Hindrance("is locked by another program", quiet_seconds=LOCK_QUIET_SECONDS) from error
+            raise TransientError("is locked by another program", quiet_seconds=LOCK_QUIET_SECONDS) from error
         if code in _HEALS and code not in never:
-            raise Hindrance(_HEALS[code]) from error
+            raise TransientError(_HEALS[code]) from error
         if code == sqlite3.SQLITE_NOTADB:
             raise SinkRefused(f"The output {self._path} is not an SQLite database; name another file.") from error
         if code == sqlite3.SQLITE_CORRUPT:
@@ -226,7 +226,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, table: Table) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, table: SqliteTable) -> None:
     """Make the table, or add the columns that an older one lacks."""
     columns = connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table.name,)).fetchall()
     if not columns:

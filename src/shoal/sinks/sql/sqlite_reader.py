@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 from shoal.errors import SinkRefused, UnknownCrawl
 from shoal.sinks.columns import Row
-from shoal.sinks.reader import Count, Place, Wanted, place_of, record_of
+from shoal.sinks.reader import Count, Place, ReadRequest, place_of, record_of
 
 _LOCK_SECONDS = 30.0
 _KEY, _ITEM_KEY = ("url",), ("url", "spider", "number")
 
 
-def rows(path: Path, wanted: Wanted) -> Iterator[tuple[Place, Row]]:
+def rows(path: Path, wanted: ReadRequest) -> Iterator[tuple[Place, Row]]:
     table, key, type_ = ("items", _ITEM_KEY, tuple[str, str, Count]) if wanted.items else ("pages", _KEY, tuple[str])
     try:
         # By its URI, since only so can it be opened without the right to make a new one. Whoever reads a log must make

@@ -17,8 +17,8 @@ from aio_pika.abc import AbstractConnection, AbstractExchange
 from aiormq import exceptions
 
 from shoal.errors import SinkRefused
-from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance, reason
-from shoal.sinks.streams.stream import Address, Message, StreamSink
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, TransientError, reason
+from shoal.sinks.streams.stream import BrokerAddress, StreamMessage, StreamSink
 
 _HEARTBEAT_SECONDS = 20
 NO_HOST = "refuses the virtual host; check its name and the user's rights to it"
@@ -38,7 +38,7 @@ class _Connection(aio_pika.Connection):
         """Nothing. The driver's closes it, in whichever loop runs or none; whoever made it does that here."""
 
 
-async def connect(address: Address, what: str = "output") -> AbstractConnection:
+async def connect(address: BrokerAddress, what: str = "output") -> AbstractConnection:
     """One connection that is not made again by itself: whoever uses it knows what was confirmed."""
     # Their words go to stderr otherwise, and tell people nothing that they are not told in a sentence.
     for name in ("aio_pika", "aiormq"):
@@ -54,7 +54,7 @@ async def connect(address: Address, what: str = "output") -> AbstractConnection:
     )  # fmt: skip
 
 
-def _tls(address: Address, what: str) -> ssl.SSLContext:
+def _tls(address: BrokerAddress, what: str) -> ssl.SSLContext:
     options = address.options
     try:
         context = ssl.create_default_context(cafile=options.get("ssl_ca_certs") or None)
@@ -107,7 +107,7 @@ class AmqpSink(StreamSink[Wire]):
         self._met = True
         return Wire(connection, exchange)
 
-    async def _send(self, connection: Wire, messages: list[Message]) -> None:
+    async def _send(self, connection: Wire, messages: list[StreamMessage]) -> None:
         routing_key = self._address.options.get("routing_key", "")
         sent = [
             connection.exchange.publish(
@@ -138,7 +138,7 @@ class AmqpSink(StreamSink[Wire]):
             # broker that shuts down does the same, so it is believed at the first time only.
             sentence, heals = NO_HOST, False
         quiet = QUIET_SECONDS if sentence == "lost the connection" else 0.0
-        return Hindrance(sentence, quiet_seconds=quiet) if heals else self._refused(sentence)
+        return TransientError(sentence, quiet_seconds=quiet) if heals else self._refused(sentence)
 
 
 _CLOSING: set[asyncio.Task[None]] = set()

@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from shoal.model.record import Record
 from shoal.sinks.columns import Row
-from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, Hindrance
-from shoal.sinks.streams.stream import Address, Message, StreamSink, message_of
+from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, TransientError
+from shoal.sinks.streams.stream import BrokerAddress, StreamMessage, StreamSink, message_of
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ _REFUSALS = {
 _TELLING = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE, KafkaError._TRANSPORT)
 
 
-def configuration(address: Address) -> dict[str, Any]:
+def configuration(address: BrokerAddress) -> dict[str, Any]:
     """What producers and consumers of this address have in common."""
     login: dict[str, Any] = {}
     if address.user:
@@ -117,7 +117,7 @@ class Wire:
         if found.error is not None and found.error.code() != KafkaError.LEADER_NOT_AVAILABLE:
             raise KafkaException(found.error)
 
-    def send(self, topic: str, messages: list[Message]) -> None:
+    def send(self, topic: str, messages: list[StreamMessage]) -> None:
         """Return when every message is confirmed, or raise what the first failure was."""
         failures: list[KafkaError] = []
         waiting = 0
@@ -175,10 +175,10 @@ class KafkaSink(StreamSink[Wire]):
             raise
         return wire
 
-    async def _send(self, connection: Wire, messages: list[Message]) -> None:
+    async def _send(self, connection: Wire, messages: list[StreamMessage]) -> None:
         await connection.run(lambda: connection.send(self._address.name, messages))
 
-    def _message(self, record: Row) -> Message:
+    def _message(self, record: Row) -> StreamMessage:
         """Brokers refuse messages above a length: the text of a page that long is cut, and `text_cut` says so."""
         message = message_of(record)
         room = int(self._address.options.get("message.max.bytes", _MAX_MESSAGE_BYTES)) - _ENVELOPE_BYTES
@@ -200,4 +200,4 @@ class KafkaSink(StreamSink[Wire]):
             return super()._meaning(error, connected=connected)
         sentence, heals = meaning(error.args[0])
         quiet = QUIET_SECONDS if error.args[0].code() == KafkaError._FATAL else 0.0
-        return Hindrance(sentence, quiet_seconds=quiet) if heals else self._refused(sentence)
+        return TransientError(sentence, quiet_seconds=quiet) if heals else self._refused(sentence)

@@ -13,8 +13,8 @@ from contextlib import aclosing
 from typing import Any
 
 from shoal.sinks.columns import Row
-from shoal.sinks.executor import OwnThread
-from shoal.sinks.reader import Wanted, line_decoder, record_of
+from shoal.sinks.executor import SinkThread
+from shoal.sinks.reader import ReadRequest, line_decoder, record_of
 from shoal.sinks.sql.server_reader import answered
 
 # Of messages in memory at once; their sizes are known when the first of them are here.
@@ -30,11 +30,11 @@ async def read(scheme: str, uri: str) -> AsyncGenerator[list[Row], None]:
         sink = importlib.import_module("shoal.sinks.streams.redis").RedisSink
     sink = sink(uri, worker="reader", on_trouble=lambda text: None, spider=False)
     bodies = _topic if scheme == "kafka" else _stream if "stream" in sink._address.options else _list
-    values_of, where = line_decoder(Wanted(None, items=False, columns=())), f"A message of {sink._address.shown}"
+    values_of, where = line_decoder(ReadRequest(None, items=False, columns=())), f"A message of {sink._address.shown}"
     async with aclosing(answered(sink, bodies(sink))) as batches:
         async for batch in batches:
             told = [values_of(body, where) for body in batch]
-            yield [record_of(one, Wanted(None, items="data" in one, columns=()).type, where) for one in told]
+            yield [record_of(one, ReadRequest(None, items="data" in one, columns=()).type, where) for one in told]
 
 
 def _more(bodies: list[bytes]) -> int:
@@ -79,7 +79,7 @@ async def _topic(sink: Any) -> AsyncIterator[list[bytes]]:
     """By a consumer of no group: it has its partitions assigned, and commits nothing."""
     kafka: Any = importlib.import_module("confluent_kafka")
     module: Any = importlib.import_module("shoal.sinks.streams.kafka")
-    topic, thread = sink._address.name, OwnThread("kafka-reader")
+    topic, thread = sink._address.name, SinkThread("kafka-reader")
     consumer: Any = None
 
     def begin() -> dict[int, int]:

@@ -10,8 +10,8 @@ import ssl
 
 from shoal.errors import SettingsError, SinkRefused
 from shoal.settings import masked
-from shoal.sinks.retry import QUIET_SECONDS, Hindrance
-from shoal.sinks.streams.stream import Address, Message, StreamSink
+from shoal.sinks.retry import QUIET_SECONDS, TransientError
+from shoal.sinks.streams.stream import BrokerAddress, StreamMessage, StreamSink
 from shoal.store.address import StoreAddress as StoreAddress
 from shoal.store.address import parse_address
 from shoal.store.connection import Connection, ConnectionLost, ReplyError, dial, pack
@@ -26,7 +26,7 @@ _REFUSALS = {
 _HEALS = {"OOM": "has no memory left", "MISCONF": "cannot write to its disk", "NOREPLICAS": "has no replica in step"}
 
 
-def server_of(address: Address, what: str = "output") -> StoreAddress:
+def server_of(address: BrokerAddress, what: str = "output") -> StoreAddress:
     """The server of a list or stream, as the store's client knows servers."""
     scheme, _, rest = address.uri.partition("://")
     tls = "&".join(f"{name}={value}" for name, value in address.options.items() if name.startswith("ssl_"))
@@ -61,7 +61,7 @@ class RedisSink(StreamSink[Connection]):
     async def _connect(self) -> Connection:
         return await dial(server_of(self._address))
 
-    async def _send(self, connection: Connection, messages: list[Message]) -> None:
+    async def _send(self, connection: Connection, messages: list[StreamMessage]) -> None:
         name, options = self._address.name, self._address.options
         if "stream" in options:
             kept = ("MAXLEN", "~", options["maxlen"]) if "maxlen" in options else ()
@@ -84,4 +84,4 @@ class RedisSink(StreamSink[Connection]):
             return super()._meaning(error, connected=connected)
         sentence, heals = found
         lost = connected and isinstance(error, ConnectionLost)
-        return Hindrance(sentence, quiet_seconds=QUIET_SECONDS * lost) if heals else self._refused(sentence)
+        return TransientError(sentence, quiet_seconds=QUIET_SECONDS * lost) if heals else self._refused(sentence)

@@ -46,7 +46,7 @@ _ADVICE = {
 }
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     """Where a stream is: a `name` in a `place`, which is the number of a database or a virtual host.
 
     `uri` is the full spelling, with its secret; `shown` is for people. `hosts` is one host, or several with commas.
@@ -62,7 +62,7 @@ class Address(NamedTuple):
     options: dict[str, str]
 
 
-def stream_of(uri: str, *, what: str = "output", options: Sequence[str] | None = None) -> Address:
+def stream_of(uri: str, *, what: str = "output", options: Sequence[str] | None = None) -> BrokerAddress:
     """SinkRefused in one sentence for what is no address. It shows no part of a URI that may be a secret."""
     shown = repr(masked(uri))
     scheme, _, rest = uri.partition("://")
@@ -90,7 +90,7 @@ def stream_of(uri: str, *, what: str = "output", options: Sequence[str] | None =
     if "maxlen" in asked and not ("stream" in asked and asked["maxlen"].isdecimal() and int(asked["maxlen"])):
         raise SinkRefused(f"The {what} {shown} has a bad maxlen; write ?stream&maxlen=NUMBER.")
     full = f"{scheme}://{netloc}/{quote(path, safe='/%:')}" + (f"?{urlencode(asked)}" if asked else "")
-    return Address(full, masked(full), unquote(user), unquote(password), hosts, place, name, asked)
+    return BrokerAddress(full, masked(full), unquote(user), unquote(password), hosts, place, name, asked)
 
 
 def _has_hosts(hosts: str, *, many: bool) -> bool:
@@ -100,7 +100,7 @@ def _has_hosts(hosts: str, *, many: bool) -> bool:
     )
 
 
-class Message(NamedTuple):
+class StreamMessage(NamedTuple):
     """`key` is the record's in one text. `headers` are its parts."""
 
     key: str
@@ -113,7 +113,7 @@ class Message(NamedTuple):
         return hashlib.sha256(self.key.encode()).hexdigest()[:32]
 
 
-def message_of(record: Row) -> Message:
+def message_of(record: Row) -> StreamMessage:
     try:
         line = json_line(record)
     except UnicodeEncodeError:
@@ -122,12 +122,12 @@ def message_of(record: Row) -> Message:
     headers: dict[str, str | int] = {"crawl": record.crawl, "url": record.url}
     if isinstance(record, Item):
         headers |= {"spider": record.spider, "number": record.number}
-    return Message(" ".join(record.key), line.removesuffix(b"\n"), headers)
+    return StreamMessage(" ".join(record.key), line.removesuffix(b"\n"), headers)
 
 
-def groups(messages: Iterator[Message]) -> Iterator[list[Message]]:
+def groups(messages: Iterator[StreamMessage]) -> Iterator[list[StreamMessage]]:
     """Messages in groups of a bounded size, at least one each."""
-    group: list[Message] = []
+    group: list[StreamMessage] = []
     size = 0
     for message in messages:
         if group and (size + len(message.body) > GROUP_BYTES or len(group) == GROUP_MESSAGES):
@@ -151,7 +151,7 @@ class StreamSink(Connected[Connection]):
         last = {record.key: record for record in records if isinstance(record, self._kept)}
         for group in groups(self._message(record) for record in last.values()):
 
-            async def send(connection: Connection, group: list[Message] = group) -> None:
+            async def send(connection: Connection, group: list[StreamMessage] = group) -> None:
                 await self._send(connection, group)
 
             await self._persist(send)
@@ -159,8 +159,8 @@ class StreamSink(Connected[Connection]):
     async def settle(self, refused: Collection[Key]) -> None:
         """Nothing: what was sent cannot be taken back."""
 
-    def _message(self, record: Row) -> Message:
+    def _message(self, record: Row) -> StreamMessage:
         return message_of(record)
 
     @abstractmethod
-    async def _send(self, connection: Connection, messages: list[Message]) -> None: ...
+    async def _send(self, connection: Connection, messages: list[StreamMessage]) -> None: ...
