@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,18 +66,58 @@ def test_attempts_that_scripts_write_are_read() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_bytes_that_are_no_entry_are_named_corrupt(data: bytes) -> None:
+def test_any_bytes_are_a_visit_or_named_corrupt(data: bytes) -> None:
     with contextlib.suppress(StoreCorrupt):
         visit = visit_codec.unpack(data, host="a.example", crawl="c", priority=0, number=1)
         assert isinstance(visit.url, str)
+        assert visit.found in FOUND
 
 
-@given(st.binary(min_size=1, max_size=40), st.binary(max_size=40))
+# Each of them starts as an entry does, and then breaks one rule of the form.
+_HIGH = st.binary(min_size=9, max_size=20).map(lambda many: bytes(byte | 128 for byte in many))
+_NO_ENTRIES = st.one_of(
+    st.just(b""),
+    st.builds(lambda attempts: b"\x04" + attempts, st.binary(max_size=2)),
+    st.builds(lambda depth, rest: b"\x00" + depth + rest, _HIGH, st.binary(max_size=9)),
+    st.builds(lambda path: b"\x00\x00/" + path + b"\xff", st.binary(max_size=9)),
+)
+
+
+@given(_NO_ENTRIES)
+def test_bytes_that_are_no_entry_are_named_corrupt(data: bytes) -> None:
+    with pytest.raises(StoreCorrupt, match=r"host a\.example"):
+        visit_codec.unpack(data, host="a.example", crawl="c", priority=0, number=1)
+
+
+_NO_EXTENSIONS = st.one_of(
+    st.one_of(st.integers(0, 2**32), st.text(max_size=9), st.dictionaries(st.text(max_size=3), st.text(max_size=3)))
+    .map(msgspec.msgpack.encode),
+    st.lists(st.integers(0, 9), min_size=1, max_size=5).map(msgspec.msgpack.encode),
+    st.just(b"\xc1"),
+)  # fmt: skip
+
+
+@given(_NO_EXTENSIONS.filter(lambda extension: len(extension) < 128), st.sampled_from([b"", b"/", b"/path"]))
 def test_an_extension_that_is_none_is_named_corrupt(extension: bytes, rest: bytes) -> None:
-    with contextlib.suppress(StoreCorrupt):
-        visit_codec.unpack(
-            b"\x08\x00" + bytes((len(extension),)) + extension + rest, host="a", crawl="c", priority=0, number=1
-        )  # fmt: skip
+    entry = b"\x08\x00" + bytes((len(extension),)) + extension + rest
+    with pytest.raises(StoreCorrupt, match="host a "):
+        visit_codec.unpack(entry, host="a", crawl="c", priority=0, number=1)
+
+
+@given(st.binary(max_size=50), st.data())
+def test_an_extension_that_is_cut_is_named_corrupt(body: bytes, data: st.DataObject) -> None:
+    target = canonical("http://a/")
+    entry = visit_codec.pack(target, Visit(url=target.url, method="POST", body=body))
+    end = data.draw(st.integers(1, len(entry) - len(target.rest) - 1))
+    with pytest.raises(StoreCorrupt, match="host a "):
+        visit_codec.unpack(entry[:end], host="a", crawl="c", priority=0, number=1)
+
+
+@given(st.integers(1, 127))
+def test_an_extension_that_is_shorter_than_its_length_is_named_corrupt(more: int) -> None:
+    # What is there is whole: an array without fields.
+    with pytest.raises(StoreCorrupt, match="host a "):
+        visit_codec.unpack(b"\x08\x00" + bytes((1 + more,)) + b"\x90", host="a", crawl="c", priority=0, number=1)
 
 
 @pytest.mark.parametrize(

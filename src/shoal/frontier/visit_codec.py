@@ -78,6 +78,8 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
             extra = None
         else:
             length, at = _read_varint(entry, at)
+            if at + length > len(entry):
+                raise ValueError("its extension is cut")
             extra = _decode(entry[at : at + length])
             rest = entry[at + length :].decode()
     except (IndexError, ValueError, msgspec.MsgspecError, RecursionError) as error:
