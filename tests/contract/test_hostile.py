@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,7 +16,7 @@ from shoal.errors import ShoalError, StoreCorrupt
 from shoal.frontier import Frontier
 from shoal.model import Lease, Limits, Visit
 from shoal.store import Argument
-from tests.contract.fleet import Fleet, drain, end
+from tests.contract.fleet import Fleet, end
 
 KINDS: dict[str, tuple[Argument, ...]] = {
     "text": ("SET", "{}", b"\xff\xfegarbage"),
@@ -208,8 +209,15 @@ async def test_nothing_read_from_the_store_runs(scene: Scene, tmp_path: Path) ->
     assert await scene.fleet.store.command("EXISTS", canary, key=canary) == 0
 
 
-async def test_a_url_that_only_the_store_could_hold_is_not_trusted(scene: Scene) -> None:
-    """A whole URL in an entry may name any host: its visit says so, and whoever fetches checks it."""
-    await _spoil_queue(scene, b"\x03\x00http://elsewhere.example/")
-    made = await drain(scene.fleet, scene.bob)
-    assert all(visit.url.startswith("http") for visit in made)
+async def test_a_url_that_only_the_store_could_hold_is_shown_as_it_is(scene: Scene) -> None:
+    """A whole URL in an entry may name any host: its visit has that URL, and no other visit is changed by it."""
+    elsewhere = "http://elsewhere.example/"
+    await _spoil_queue(scene, b"\x03\x00" + elsewhere.encode())
+    made: dict[str, str] = {}
+    while leases := await scene.bob.lease(hosts=8):
+        made |= {visit.url: lease.host for lease in leases for visit in lease.visits}
+        await end(scene.bob, leases)
+        scene.fleet.clock.tick(6)
+    assert made.pop(elsewhere) == scene.bad
+    assert {urlsplit(url).netloc for url in made} == {scene.bad, scene.good, scene.other}
+    assert all(urlsplit(url).netloc == host for url, host in made.items())
