@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from bench import before
 from bench.crawl.against import crawl
 from bench.crawl.memory import footprint
 from bench.crawl.outputs import outputs
@@ -71,16 +72,26 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=0, help="of speeds; 5, or 3 with --quick")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and figures there too")
     parser.add_argument("--server", default="", metavar="PROGRAM", help="a valkey-server or redis-server of your own")
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="compare with another checkout of Shoal (crawl, speed)"
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - set(MEASUREMENTS):
         parser.error(f"there is no measurement {', '.join(sorted(unknown))}; choose from {', '.join(MEASUREMENTS)}")
+    if options.before and (unknown := set(options.names) - set(before.MEASUREMENTS)):
+        parser.error(f"--before measures {', '.join(before.MEASUREMENTS)}, not {', '.join(sorted(unknown))}")
     if options.repeats < 0:
         parser.error("repeats must be at least 1")
     Server.program = options.server
     size = Size(options.quick, options.repeats or (3 if options.quick else 5))
     with Server(durable=False) as server:
         where = machine(server.version())
-    figures, failed = uvloop.run(run(options.names or list(MEASUREMENTS), size))
+    failed: list[str] = []
+    if options.before:
+        names = options.names or list(before.MEASUREMENTS)
+        figures = [row for name in names for row in before.MEASUREMENTS[name](options.before.resolve(), size)]
+    else:
+        figures, failed = uvloop.run(run(options.names or list(MEASUREMENTS), size))
     print()
     if size.quick:
         print("Quick: a tenth of the sizes. Not figures to publish.\n")

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from bench.crawl import by_scrapy
-from bench.crawl.program import Run, run, shoal
+from bench.crawl.program import ROOT, Run, run, shoal
 from bench.server import Server
 from tests.system.documents import Web
 
@@ -35,10 +35,14 @@ class Shoal(Contestant):
     name = "Shoal"
     fast = True
 
+    def __init__(self, tree: Path = ROOT) -> None:
+        """`tree` is the checkout that crawls."""
+        self._tree = tree
+
     def crawl(self, web: Web, seeds: list[str], folder: Path, processes: int) -> Run:
         with Server(durable=True) as store:
             command = shoal(seeds, folder, "--store", store.url, workers=processes)
-            return run(web, [command], folder, store_cpu=store.cpu_seconds)
+            return run(web, [command], folder, store_cpu=store.cpu_seconds, tree=self._tree)
 
 
 class ScrapyRedis(Contestant):

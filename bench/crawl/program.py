@@ -56,13 +56,17 @@ def run(
     seconds: float = 900,
     store_cpu: Callable[[], float] | None = None,
     watch: Callable[[int], None] | None = None,
+    tree: Path = ROOT,
 ) -> Run:
-    """Start the commands at the same time and wait for all of them. `watch` is called with the first one's pid."""
+    """Start the commands at the same time and wait for all of them. `watch` is called with the first one's pid.
+
+    `tree` is the checkout of Shoal that the commands import.
+    """
     mark = web.mark()
     before = store_cpu() if store_cpu else 0.0
     # As installed: without the wish of a build machine to compile every module at every start.
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment = {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    environment = {**kept, "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(tree)])}
     with (folder / "said").open("w") as said:
         processes = [
             subprocess.Popen(
