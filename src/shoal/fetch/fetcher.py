@@ -12,6 +12,7 @@ import asyncio
 import re
 import select
 import time
+from collections.abc import Callable
 
 import ada_url
 import msgspec
@@ -23,6 +24,7 @@ from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.bandwidth import TokenBucket
 from shoal.fetch.curl_errors import fetch_error
 from shoal.fetch.dns import Origin, OriginCache, Resolver, forbidden
+from shoal.fetch.open_files import EXHAUSTED, Shortage, connection_limit
 from shoal.fetch.tls import authorities
 from shoal.fetch.transfer import CONNECT_SECONDS, FIELD, TROUBLES, Transfer
 from shoal.model.response import Response, Timings
@@ -33,9 +35,15 @@ SCHEMES = ("http", "https")
 # A URL that the frontier has spelled, by far the most of all: what is before the path is the origin.
 _PLAIN = re.compile(r"(https?://[a-z0-9.\-]+(?::[0-9]+)?)/[!-~]*")
 KEEP_HEADERS = 256
+# More than any worker has: the limit of open files is what counts.
+_MOST_TRANSFERS = 100_000
 # libcurl looks for connections that the server has closed once in a second, whatever happens in between.
 PRUNE_SECONDS = 1.1
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # without it (macOS) only what is shut both ways is noticed
+
+
+class NoSocket(Exception):
+    """This machine has no file, buffer or memory left for a connection."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,20 +65,36 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Fetcher:
     """Belongs to the loop that first fetches with it. Cancelling a fetch closes its transfer at once."""
 
-    def __init__(self, settings: FetchSettings, *, resolver: Resolver | None = None) -> None:
+    def __init__(
+        self, settings: FetchSettings, *, resolver: Resolver | None = None,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
         self._settings = settings
         self._guard = AddressGuard(settings.allow_networks)
         self._names = OriginCache(self._guard, resolver)
         self._bucket = TokenBucket(settings.bandwidth, time.monotonic()) if settings.bandwidth else None
         self._headers: dict[tuple[tuple[str, str], ...], list[bytes]] = {}
         self._multi = pycurl.AsyncCurlMulti()
-        self._multi.setopt(pycurl.M_MAXCONNECTS, settings.connections)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, connection_limit(settings.connections))
+        self._connecting = asyncio.Semaphore(connection_limit(_MOST_TRANSFERS))
+        self._shortage = Shortage(on_warning)
         self._trust = authorities()
         self._idle: list[Transfer] = []
         self._closed = False
 
     async def fetch(self, request: Request) -> Response:
         """The whole answer, whatever its status; FetchError names why there is none."""
+        tries = 0
+        while True:
+            try:
+                async with self._connecting:
+                    return await self._fetch(request)
+            except NoSocket:
+                # Nothing was sent, so the host has not noticed.
+                await self._shortage.wait(tries)
+                tries += 1
+
+    async def _fetch(self, request: Request) -> Response:
         url, origin = self._target(request.url, request.ftp)
         is_ftp = origin.scheme == "ftp"
         if is_ftp:
@@ -186,6 +210,10 @@ class Fetcher:
         if transfer.refused is not None:
             origin.forget()
             return forbidden(origin.prefix, *transfer.refused)
+        if code == pycurl.E_COULDNT_CONNECT and (
+            transfer.starved or transfer.curl.getinfo(pycurl.OS_ERRNO) in EXHAUSTED
+        ):
+            raise NoSocket from None
         if transfer.trouble:
             return FetchError(
                 f"{masked(url)} was not fetched: {transfer.trouble}.",

@@ -15,6 +15,7 @@ import pycurl  # type: ignore[import-untyped]
 
 from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.dns import Origin
+from shoal.fetch.open_files import EXHAUSTED
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 
@@ -29,7 +30,6 @@ _CODING = b"content-encoding:"
 TROUBLES = {
     "too large": Fault.TOO_LARGE,
     "stacked codings": Fault.MALFORMED,
-    "no socket": Fault.ABORTED,
     "lost connection": Fault.RESET,
 }
 # RFC 9110 5.1: a name is a token.
@@ -78,6 +78,7 @@ class Transfer:
         "left",
         "opened",
         "refused",
+        "starved",
         "trouble",
         "whole_head",
     )
@@ -183,6 +184,7 @@ class Transfer:
         """Let go of the answer."""
         self.asked = False
         self.opened = -1
+        self.starved = False
         self.head = bytearray()
         self.whole_head = False
         self.body: list[bytes] = []
@@ -201,15 +203,18 @@ class Transfer:
                 self.refused = (address, port, reason)
             else:
                 try:
-                    return _Handed(socket.socket(family, kind, protocol))
-                except OSError:
-                    # No more files may be opened. The host must not be blamed for it.
-                    self.trouble = "no socket"
+                    opened = _Handed(socket.socket(family, kind, protocol))
+                    # pycurl duplicates it, and cannot when no file is left. Then `_opened` is not called.
+                    self.starved = True
+                    return opened
+                except OSError as error:
+                    self.starved = error.errno in EXHAUSTED
         bad: int = pycurl.SOCKET_BAD
         return bad
 
     def _opened(self, descriptor: int, _purpose: int) -> int:
         self.opened = descriptor
+        self.starved = False
         done: int = pycurl.SOCKOPT_OK
         return done
 

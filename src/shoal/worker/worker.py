@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +66,7 @@ class Worker:
         self._spiders = tuple(lane + name for name in spiders.names)
         self.report = WorkerReport(worker=frontier.worker, pid=os.getpid())
         self._on_report = on_report or (lambda _: None)
-        self._fetcher = Fetcher(settings.fetch, resolver=resolver)
+        self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=_warn)
         self._conducts = CrawlContexts(frontier, settings.outputs, self.report.trapped)
         self._delivery = Delivery(frontier, self._conducts, self.report, self._drop, shared=shared)
         # Without a note nobody is blamed: that is a process of the user's own, which no timer may end.
@@ -292,3 +293,7 @@ class Worker:
 
     def _trouble(self, sentence: str) -> None:
         self.report.trouble = sentence
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,43 @@
+"""Open files: how many connections a process can have, and how it waits when the system has none left.
+
+A lack of files, buffers or memory on this machine says nothing about a host. It must never fail a page or slow down a
+host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import resource
+from collections.abc import Callable
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# What a worker opens besides: the store, outputs, lookups, the files of its spiders.
+_RESERVED = 128
+_FIRST_SECONDS, _MOST_SECONDS = 0.1, 2.0
+
+
+def connection_limit(wanted: int) -> int:
+    """`wanted` connections, or as many as the limit of open files leaves room for."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(8, soft - max(_RESERVED, soft // 4)))
+
+
+class Shortage:
+    """Counts the waits of one fetcher and warns once."""
+
+    def __init__(self, on_warning: Callable[[str], None] | None) -> None:
+        self._on_warning = on_warning
+
+    async def wait(self, tries: int) -> None:
+        """Wait for files to be closed, longer with each try."""
+        if self._on_warning is not None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            self._on_warning(
+                f"The system has no room for another connection (limit of open files: {soft}). Requests wait; raise "
+                "the limit with `ulimit -n`, or lower worker.hosts."
+            )
+            self._on_warning = None
+        await asyncio.sleep(min(_MOST_SECONDS, _FIRST_SECONDS * 2.0 ** min(tries, 10)))
