@@ -64,7 +64,14 @@ def summary(page: Path) -> tuple[str, str]:
 
 
 def index() -> str:
-    lines: list[str] = []
+    lines: list[str] = ["## Overview", ""]
+    lines += [
+        f"- [{heading}]({page.name}): {sentence}"
+        for page in pages()
+        if page.parent == DOCS
+        for heading, sentence in [summary(page)]
+    ]
+    lines.append("")
     for folder, meaning in FOLDERS.items():
         found = [page for page in pages() if page.is_relative_to(DOCS / folder)]
         if found:
