@@ -22,6 +22,7 @@ START_MS = 1_700_000_000_000
 State = dict[str, Any]
 _HASHES = {
     "meta", "workers", "acks", "keys", "h", "l", "c", "hp", "fi", "reasons", "crawl", "grants", "v", "tally", "infos",
+    "facts", "counted",
 }  # fmt: skip
 
 

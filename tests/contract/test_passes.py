@@ -118,7 +118,8 @@ async def test_a_feeding_that_was_counted_twice_is_begun_and_ended_all_the_same(
         await feeding.end(ann, "c", feeding.SEEDS)
         assert await feeding.under_way(ann, "c", feeding.SEEDS) is None
         # What a call does whose answer was lost.
-        await ann.crawls.tally("c", seeds_done=1)
+        await feeding.end(ann, "c", feeding.SEEDS)
+        assert await feeding.under_way(ann, "c", feeding.SEEDS) is None
 
 
 async def test_a_crawl_that_is_still_fed_is_not_over_for_whoever_tends_it(fleet: Fleet) -> None:

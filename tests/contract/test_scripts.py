@@ -41,6 +41,7 @@ class Bench:
         right: dict[str, tuple[Argument, ...]] = {
             "acknowledge": ("ann", "q1", token, host, 5, 1, 20, 100, 2, 1, "s", "", 0, 2, "r", "", 50),
             "add": (key, 2, "", hosts[1], 3, 1, "0", 1, "77", entry, hosts[3], 0, 0, "1", 1, "-78", entry),
+            "add_bytes": (crawl, "ann", 1, 700),
             "alive": (),
             "allow": (key, 50, "1"),
             "beat": ("ann", b"\x80"),
@@ -50,6 +51,7 @@ class Bench:
             "create": ("other", "nonce", 10, b"spec"),
             "draw": (crawl, 0, 5, 0, 10),
             "epoch": ("1", 1000, 500, 0, 0),
+            "facts": (crawl, "seeds_begun", 1, "seeds_began_ms", now),
             "forget": (key, "77", "-78"),
             "freeze": (0,),
             "home": (crawl, ""),

@@ -20,18 +20,18 @@ import msgspec
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, StoreCorrupt, UnknownCrawl
 from shoal.frontier import deletion, visit_codec
 from shoal.frontier.crawl_codec import copy_fields, crawl_of, limits_of, packed
+from shoal.frontier.crawl_facts import CrawlFacts
 from shoal.frontier.failures import FailureCursor, failures
 from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model import validation
-from shoal.model.crawl import STATES, Counts, Crawl, Limits, State
+from shoal.model.crawl import STATES, Counts, Crawl, CrawlKind, Limits, State
 from shoal.model.visit import Visit
 from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 
 _TALLY_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
-_BRANCH = "branch:"
 # One that was met longer ago is asked for again.
 _MOST_KNOWN = 2000
 
@@ -41,6 +41,7 @@ class Crawls:
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
+        self.facts = CrawlFacts(shards)
         self._by_id: dict[str, Crawl] = {}
         self._by_key: dict[str, Crawl] = {}
 
@@ -109,7 +110,7 @@ class Crawls:
             self.check_open(await self.get(crawl_id))
             limits = msgspec.structs.replace(crawl.limits, spider=spider)
             # Known to its crawl before there is anything in it: who looks whether all has ended sees it.
-            await self.tally(crawl_id, **{_BRANCH + spider: 1})
+            await self.facts.add_branch(crawl_id, spider)
             made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True)
             # Who pauses, resumes or stops the crawl meanwhile may not have met it.
             while made.state.open and made.parent == crawl_id:
@@ -126,13 +127,12 @@ class Crawls:
         if not (await self.known(crawl_id)).limits.spider:
             return []
         found = []
-        for name in await self.tally(crawl_id):
-            if name.startswith(_BRANCH):
-                # One that is about to be made has nothing in it yet.
-                with contextlib.suppress(UnknownCrawl):
-                    branch = await self.known(f"{crawl_id}:{name.removeprefix(_BRANCH)}")
-                    # A deleted one has no specification any more.
-                    found += [branch.id] if branch.parent == crawl_id else []
+        for spider in (await self.facts.read(crawl_id)).branches:
+            # A branch that is about to be created has nothing in it yet.
+            with contextlib.suppress(UnknownCrawl):
+                branch = await self.known(f"{crawl_id}:{spider}")
+                # A deleted one has no specification any more.
+                found += [branch.id] if branch.parent == crawl_id else []
         return found
 
     async def pause(self, crawl_id: str, why: str = "") -> Crawl:
@@ -165,7 +165,7 @@ class Crawls:
         crawl = await self.get(crawl_id)
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
-        if not crawl.parent:
+        if crawl.kind is not CrawlKind.BRANCH:
             await deletion.note(self._shards, crawl_id, await self.count(crawl_id))
         for branch in await self.branches(crawl_id):
             # Who ended the crawl may have died before its branches were ended.
@@ -287,7 +287,7 @@ class Crawls:
     async def tally(self, crawl_id: str, **counts: int) -> dict[str, int]:
         """Add to the crawl's statistics and return all totals; without counts, only return them.
 
-        For people, not for decisions: a call whose reply was lost is repeated and counts twice.
+        For people, not for decisions: a call whose reply was lost is repeated and counts twice. Decisions use `facts`.
         """
         args: list[str | int] = [validation.crawl_id(crawl_id)]
         for name, count in counts.items():

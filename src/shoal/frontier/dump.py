@@ -4,7 +4,7 @@
     {"crawl": id, "key": ..., "state": ..., "spec": base64, ...}               then every crawl with its counts
     {"waiting" | "front" | "failed": [base64, ...], "crawl": key, ...}         entries as they stand in the queues
     {"later": base64, ...}  {"seen": [...], ...}  {"pages": n, ...}  {"host": name, "fields": {...}}
-    {"validators": {field: base64, ...}, "crawl": key}  {"tally": {name: total, ...}, "of": id}
+    {"validators": {field: base64, ...}, "crawl": key}  {"tally" | "facts": {name: total, ...}, "of": id}
     {"end": lines}                                                             last: without it the dump is cut off
 
 While it is dumped every shard refuses writes, and workers wait; a dump that dies leaves them frozen for a minute at
@@ -103,8 +103,9 @@ class _Dump:
                 "ended_ms": int(fields.get("ended", 0)), "why": fields.get("why", b"").decode(),
                 "spec": _b64(fields.get("spec", b"")), "counts": counts, "reasons": reasons,
             }  # fmt: skip
-            if tally := _pairs(await self._ask("HGETALL", f"{p}tally:{key}", key=p + "crawls")):
-                yield {"tally": {name: int(total) for name, total in tally.items()}, "of": raw.decode()}
+            for kind in ("tally", "facts"):
+                if totals := _pairs(await self._ask("HGETALL", f"{p}{kind}:{key}", key=p + "crawls")):
+                    yield {kind: {name: int(total) for name, total in totals.items()}, "of": raw.decode()}
 
     async def _scan(self, at: str) -> AsyncIterator[dict[str, Any]]:
         cursor = b"0"
@@ -261,9 +262,10 @@ class _Load:
                 fields[shard] += [field, base64.b64decode(value)]
             for shard, flat in fields.items():
                 await self._of_crawl(record["crawl"], shard, "valid", *flat)
-        elif "tally" in record:
-            totals: list[Argument] = [part for pair in record["tally"].items() for part in pair]
-            await self._write(self._shards.home(record["of"]), "tally", record["of"], *totals)
+        elif "tally" in record or "facts" in record:
+            kind = "tally" if "tally" in record else "facts"
+            totals: list[Argument] = [part for pair in record[kind].items() for part in pair]
+            await self._write(self._shards.home(record["of"]), kind, record["of"], *totals)
         elif "host" in record:
             pairs: list[Argument] = [part for pair in record["fields"].items() for part in pair]
             await self._write(self._shards.of(record["host"]), "host", record["host"], *pairs)

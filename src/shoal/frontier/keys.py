@@ -46,6 +46,8 @@ FAMILIES = (
     "forced:",  # <request>                string the reply to a call that forced visits in
     "grants:",  # <crawl>                  hash   allowance given to shards
     "tally:",  #  <crawl>                  hash   its statistics, at its home shard
+    "facts:",  #  <crawl>                  hash   its facts, at its home shard
+    "counted:",  # <crawl>                 hash   the last count of bytes of each worker, at its home shard
 )
 
 

@@ -1,6 +1,6 @@
 """The plain values Shoal passes around: crawl, policy, visit, lease, page, record. No behaviour beyond their fields."""
 
-from shoal.model.crawl import Counts, Crawl, Limits, State
+from shoal.model.crawl import Counts, Crawl, CrawlKind, Limits, State
 from shoal.model.crawl_spec import Policy
 from shoal.model.lease import Lease
 from shoal.model.record import Capture, Item, Record
@@ -12,6 +12,7 @@ __all__ = [
     "Capture",
     "Counts",
     "Crawl",
+    "CrawlKind",
     "Item",
     "Lease",
     "Limits",

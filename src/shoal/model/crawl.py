@@ -29,6 +29,15 @@ class State(StrEnum):
         return self in (State.RUNNING, State.PAUSED)
 
 
+class CrawlKind(StrEnum):
+    """Who works on a crawl."""
+
+    OWN = "own"  # Shoal's workers write its pages to outputs
+    SCRAPY = "scrapy"  # processes of a Scrapy project
+    BRANCH = "branch"  # part of another crawl, for one of its spiders
+    BARE = "bare"  # a program that uses the frontier directly
+
+
 # Why workers pause a crawl; it goes on by itself when the output that was away is back.
 OUTPUT_AWAY, OUTPUT_REFUSED = "output away", "output refused"
 
@@ -80,8 +89,16 @@ class Crawl(msgspec.Struct, frozen=True):
 
     @property
     def parent(self) -> str:
-        """The crawl that this is a branch of, '' when it is none."""
+        """The id of the crawl that this is a branch of, '' for any other kind."""
         return str(self.spec.get("parent", ""))
+
+    @property
+    def kind(self) -> CrawlKind:
+        if self.parent:
+            return CrawlKind.BRANCH
+        if "scrapy" in self.spec:
+            return CrawlKind.SCRAPY
+        return CrawlKind.OWN if "outputs" in self.spec else CrawlKind.BARE
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

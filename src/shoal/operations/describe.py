@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier import Frontier
-from shoal.model.crawl import Counts, Crawl, Limits
+from shoal.model.crawl import Counts, Crawl, CrawlKind, Limits
 from shoal.model.crawl_spec import Policy
 from shoal.settings import masked
 
@@ -36,7 +36,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 async def describe(frontier: Frontier, crawl: Crawl) -> Description:
     counts = await frontier.crawls.count(crawl.id)
-    tally = await frontier.crawls.tally(crawl.id)
+    facts = await frontier.crawls.facts.read(crawl.id)
     return Description(
         id=crawl.id,
         state=crawl.state.value,
@@ -46,10 +46,12 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         counts=counts,
         failed=_by_reason(counts, "failed:"),
         excluded=_by_reason(counts, "excluded:"),
-        bytes=tally.get("bytes", 0),
+        bytes=facts.bytes_received,
         limits=crawl.limits,
         # A crawl of Scrapy's has its rules in the settings of its project.
-        policy={**crawl.spec, "outputs": []} if "scrapy" in crawl.spec else _without_secrets(Policy.of(crawl.spec)),
+        policy={**crawl.spec, "outputs": []}
+        if crawl.kind is CrawlKind.SCRAPY
+        else _without_secrets(Policy.of(crawl.spec)),
         waiting=await waiting_for(frontier, crawl),
     )
 
@@ -65,7 +67,7 @@ async def waiting_for(frontier: Frontier, crawl: Crawl) -> tuple[str, ...]:
         # A part that has nothing to do needs nobody.
         if part.limits.spider not in have and (await frontier.crawls.count(part.id)).waiting:
             # The spider of a Scrapy project has a name that only its processes know.
-            theirs = "scrapy" in part.spec
+            theirs = part.kind is CrawlKind.SCRAPY
             lacks = "no Scrapy process works at it" if theirs else f"no worker has spider {part.limits.spider}"
             missing.append(f"waiting: {lacks}")
     return tuple(missing)

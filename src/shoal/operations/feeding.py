@@ -7,16 +7,16 @@ lack URLs. Adding is idempotent: whoever goes on may begin from the front.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
 from shoal.errors import CrawlEnded, StoreFull, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier
+from shoal.frontier.crawl_facts import Feed
 from shoal.model.visit import Visit
 
-SEEDS, PASS = "seeds", "pass"
+SEEDS, PASS = Feed.SEEDS, Feed.PASS
 _PAUSE_SECONDS = 1.0
 
 
@@ -27,30 +27,23 @@ class Feeding(NamedTuple):
     began_at: float
 
 
-async def under_way(frontier: Frontier, crawl: str, what: str) -> Feeding | None:
-    begun, done, at_ms = await _counted(frontier, crawl, what)
-    return Feeding(begun, at_ms / 1000) if begun > done else None
+async def under_way(frontier: Frontier, crawl: str, what: Feed) -> Feeding | None:
+    state = (await frontier.crawls.facts.read(crawl)).feed(what)
+    return Feeding(state.started, state.started_at) if state.under_way else None
 
 
 async def any_under_way(frontier: Frontier, crawl: str) -> bool:
     """Whether more is to come, by a command that runs or by the next one: the crawl is not over, whatever it counts."""
-    totals = await frontier.crawls.tally(crawl)
-    return any(totals.get(f"{what}_begun", 0) > totals.get(f"{what}_done", 0) for what in (SEEDS, PASS))
+    return (await frontier.crawls.facts.read(crawl)).feeding
 
 
-async def begin(frontier: Frontier, crawl: str, what: str) -> None:
+async def begin(frontier: Frontier, crawl: str, what: Feed) -> None:
     """Note that it is under way. It still is the same one if it was already."""
-    begun, done, at_ms = await _counted(frontier, crawl, what)
-    if begun <= done:
-        # Not by one: a call whose answer was lost counts twice, and only the order of the numbers says anything.
-        later_ms = max(0, int(time.time() * 1000) - at_ms)
-        await frontier.crawls.tally(crawl, **{f"{what}_begun": done + 1 - begun, f"{what}_began_ms": later_ms})
+    await frontier.crawls.facts.start_feed(crawl, what)
 
 
-async def end(frontier: Frontier, crawl: str, what: str) -> None:
-    begun, done, _ = await _counted(frontier, crawl, what)
-    if begun > done:
-        await frontier.crawls.tally(crawl, **{f"{what}_done": begun - done})
+async def end(frontier: Frontier, crawl: str, what: Feed) -> None:
+    await frontier.crawls.facts.finish_feed(crawl, what)
 
 
 async def feed(
@@ -73,9 +66,3 @@ async def feed(
                     on_trouble(str(error))
                     await asyncio.sleep(_PAUSE_SECONDS)
     return new
-
-
-async def _counted(frontier: Frontier, crawl: str, what: str) -> tuple[int, int, int]:
-    totals = await frontier.crawls.tally(crawl)
-    begun, done, at_ms = (totals.get(f"{what}_{name}", 0) for name in ("begun", "done", "began_ms"))
-    return begun, done, at_ms

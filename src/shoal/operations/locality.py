@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from shoal.errors import SinkRefused
 from shoal.frontier import Frontier
-from shoal.model.crawl import State
+from shoal.model.crawl import CrawlKind, State
 from shoal.model.crawl_spec import Policy
 from shoal.settings import masked
 from shoal.sinks import is_local, is_name
@@ -43,7 +43,7 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
     """Refuse to work on a store where a running crawl writes files of another machine."""
     async for crawl in frontier.crawls.all():
         # A branch goes with its crawl, and one of Scrapy's is no affair of these workers.
-        if crawl.state is State.RUNNING and not crawl.parent and "scrapy" not in crawl.spec:
+        if crawl.state is State.RUNNING and crawl.kind not in (CrawlKind.BRANCH, CrawlKind.SCRAPY):
             policy = Policy.of(crawl.spec)
             files = _files(policy)
             if files and policy.machine not in ("", machine):
@@ -67,9 +67,9 @@ async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
     paused = []
     async for crawl in frontier.crawls.all():
         # A branch goes with its crawl; what was submitted waits for workers, whoever brings them.
-        if crawl.state is not State.RUNNING or crawl.id == but or crawl.parent:
+        if crawl.state is not State.RUNNING or crawl.id == but or crawl.kind is CrawlKind.BRANCH:
             continue
-        if not (await frontier.crawls.tally(crawl.id)).get("submitted"):
+        if not (await frontier.crawls.facts.read(crawl.id)).submitted:
             await frontier.crawls.pause(crawl.id)
             paused.append(crawl.id)
     return paused

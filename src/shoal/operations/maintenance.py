@@ -21,7 +21,7 @@ from shoal.errors import FetchError, InvalidInput, ShoalError, StoreHeld, StoreU
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier
 from shoal.frontier.keys import prefix
-from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, State
+from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, CrawlKind, State
 from shoal.operations.describe import describe
 from shoal.operations.events import Emit, untold
 from shoal.operations.feeding import any_under_way
@@ -128,7 +128,7 @@ class Maintainer:
 
     async def _tend(self, crawl: Crawl, known: _Known) -> float:
         """Do what is due; returns in how many seconds to look again."""
-        if "outputs" not in crawl.spec or crawl.parent:
+        if crawl.kind is not CrawlKind.OWN:
             return _AGAIN_SECONDS
         if crawl.state is State.RUNNING and not await self._finish(crawl, known):
             self._show(crawl, known)
@@ -215,7 +215,7 @@ class Maintainer:
     async def _notify(self, crawl: Crawl, known: _Known, ago: float) -> None:
         """See to it that the URL which the crawl names is told of its end, once if it listens."""
         url = str(crawl.spec.get("notify") or "")
-        if not url or ago > _NOTIFY_LATE_SECONDS or (await self._frontier.crawls.tally(crawl.id)).get("notified"):
+        if not url or ago > _NOTIFY_LATE_SECONDS or (await self._frontier.crawls.facts.read(crawl.id)).notified:
             known.told = True
         elif not known.telling and len(self._telling) < _NOTIFY_AT_ONCE:
             known.telling = True
@@ -230,7 +230,7 @@ class Maintainer:
             hindrance = await self._post(crawl, url)
             last = known.tries >= _NOTIFY_TRIES
             if not hindrance or last:
-                await self._frontier.crawls.tally(crawl.id, notified=1)
+                await self._frontier.crawls.facts.mark_notified(crawl.id)
                 known.told = True
             if not hindrance:
                 self._tell(f"The end of crawl {crawl.id} was told.", event="notify.told", **facts)
@@ -267,7 +267,7 @@ class Maintainer:
         """Make visible what workers have written into files of this machine, until some time after the end."""
         # Who can use an embedded store is on its machine.
         ours = ("", self._machine) if not self._settings.store.url else (self._machine,)
-        if crawl.spec.get("machine") not in ours or crawl.parent:
+        if crawl.spec.get("machine") not in ours or crawl.kind is not CrawlKind.OWN:
             return
         known.next_mono = min(known.next_mono, time.monotonic() + _MOST_SECONDS)
         if crawl.ended_at and await store_seconds(self._frontier) - crawl.ended_at > _GATHER_SECONDS:

@@ -17,7 +17,7 @@ from msgspec import Meta
 from shoal.errors import CrawlEnded, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import hosts_of
-from shoal.model.crawl import Crawl, State
+from shoal.model.crawl import Crawl, CrawlKind, State
 
 # An answer is for people and programs that read it whole.
 MOST_DOMAINS = 1000
@@ -122,7 +122,7 @@ async def _of_app(frontier: Frontier, action: Action) -> AsyncIterator[Crawl]:
     """The open crawls of an application and a spider."""
     async for crawl in frontier.crawls.all():
         wanted = crawl.spec.get("app") == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
-        if wanted and crawl.state.open and not crawl.parent:
+        if wanted and crawl.state.open and crawl.kind is not CrawlKind.BRANCH:
             yield crawl
 
 

@@ -15,7 +15,7 @@ import msgspec
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidUrl, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import validation
-from shoal.model.crawl import Crawl, Limits, State
+from shoal.model.crawl import Crawl, CrawlKind, Limits, State
 from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
 from shoal.operations.locality import check_machine
@@ -120,7 +120,7 @@ async def begin(
 
 def check_takes_seeds(crawl: Crawl) -> None:
     """Refuse URLs for a crawl of Scrapy's: its processes could not tell which callback they are for."""
-    if "scrapy" in crawl.spec:
+    if crawl.kind is CrawlKind.SCRAPY:
         raise InvalidInput(
             f"Crawl {crawl.id!r} is one of Scrapy's, whose URLs come from its spider alone; push them to the key that "
             "a RedisSpider reads, or begin a crawl of another name."

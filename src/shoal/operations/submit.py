@@ -197,7 +197,7 @@ async def submit(frontier: Frontier, request: CrawlRequest, *, machine: str = ""
         created = False
     if created:
         # It belongs to no command that could be interrupted.
-        await frontier.crawls.tally(wanted.name, submitted=1)
+        await frontier.crawls.facts.mark_submitted(wanted.name)
     # Also when it was there: whoever created it may have died before this.
     await _add(frontier, wanted, joins=request.joins)
     return Submitted(id=wanted.name, created=created)

@@ -27,7 +27,7 @@ from shoal.errors import InvalidInput, ShoalError
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import waiting_hosts
-from shoal.model.crawl import Counts, Crawl, State
+from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.operations.feeding import any_under_way
 from shoal.operations.submit import CrawlRequest, submit, with_output
 from shoal.python.loop_thread import LoopThread
@@ -177,7 +177,7 @@ class Coordinator:
         try:
             # Whoever watched the counts alone has not asked whether the crawl is over.
             async for crawl in self._frontier.crawls.all():
-                if not crawl.parent and "outputs" in crawl.spec:
+                if crawl.kind is CrawlKind.OWN:
                     await self._wind_up(crawl)
         except ShoalError as error:
             self.events.append(str(error))
@@ -230,7 +230,7 @@ class Coordinator:
         waits = [
             f"Crawl {crawl.id} is {text}."
             for crawl in crawls
-            if not crawl.parent and "outputs" in crawl.spec
+            if crawl.kind is CrawlKind.OWN
             for text in await operations.waiting_for(self._frontier, crawl)
         ]
         return tuple(waits)
@@ -246,7 +246,7 @@ class Coordinator:
 
     async def _stats(self) -> Stats:
         every = [crawl async for crawl in self._frontier.crawls.all()]
-        found = [crawl for crawl in every if not crawl.parent]
+        found = [crawl for crawl in every if crawl.kind is not CrawlKind.BRANCH]
         counts = [await self._frontier.crawls.count(crawl.id) for crawl in found]
         total, now = self._supervisor.total(), time.monotonic()
         then, pages, requests = self._asked

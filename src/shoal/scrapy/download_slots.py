@@ -6,18 +6,11 @@ holds for everybody who asks the host; the last process that leaves the crawl ta
 
 from __future__ import annotations
 
-import logging
-import re
 from urllib.parse import urlsplit
 
 from shoal.frontier import Frontier
 from shoal.model.lease import Lease
 from shoal.scrapy.scrapy_redis_settings import Slot
-
-log = logging.getLogger("shoal.scrapy")
-# Among the crawl's totals, so that any of its processes can take it back.
-_NOTE = "slot:"
-_NOTABLE = re.compile(r"[A-Za-z0-9_.:-]{1,75}\Z")
 
 
 class DownloadSlots:
@@ -46,12 +39,10 @@ class DownloadSlots:
             slot = self._of(host)
             if slot is None:
                 continue
-            if _NOTABLE.match(host):
-                await self._frontier.crawls.tally(self._crawl, **{_NOTE + host: 1})
-                await self._set(host, slot)
-                early.add(host)
-            else:
-                log.warning("What DOWNLOAD_SLOTS says of %s is not kept: it has DOWNLOAD_DELAY's delay.", host)
+            # Recorded first, so that any process of the crawl can take it back.
+            await self._frontier.crawls.facts.add_download_slot(self._crawl, host)
+            await self._set(host, slot)
+            early.add(host)
             self._told.add(host)
         if early:
             await self._frontier.release([lease for lease in leases if lease.host in early])
@@ -63,8 +54,7 @@ class DownloadSlots:
             await self._set(host, None)
 
     async def _noted(self) -> list[str]:
-        totals = await self._frontier.crawls.tally(self._crawl)
-        return [name.removeprefix(_NOTE) for name in totals if name.startswith(_NOTE)]
+        return list((await self._frontier.crawls.facts.read(self._crawl)).download_slots)
 
     async def _set(self, host: str, slot: Slot | None) -> None:
         await self._frontier.hosts.set_delay(host, None if slot is None else slot.delay_seconds)

@@ -37,7 +37,7 @@ _MOST_WEIGHT = 50_000_000
 # An output that takes longer than this holds up hosts: their places are given back while their records wait.
 _SLOW_SECONDS = 1.0
 _FULL_TRIES = 4
-_TALLY_SECONDS = 0.5
+_COUNT_BYTES_SECONDS = 0.5
 
 _T = TypeVar("_T")
 
@@ -67,8 +67,8 @@ class Delivery:
         self._outputs = Outputs(frontier.worker, self._trouble)
         self.absent = OutputHealth(frontier, self._outputs, self.put)
         self._epochs = frontier.epochs
-        self._tallies: dict[str, dict[str, int]] = {}
-        self._tallied_mono = mono()
+        self._received: dict[str, int] = {}
+        self._bytes_counted_mono = mono()
 
     @property
     def backlog(self) -> int:
@@ -126,7 +126,7 @@ class Delivery:
             if left:
                 await self._release(left)
             if self._closing and not self._queue and not self._left:
-                await self._tally(now=True)
+                await self._count_bytes(now=True)
                 return
 
     def stop(self) -> None:
@@ -223,7 +223,7 @@ class Delivery:
             await sink.settle(refused)
         self._trouble("")
         self._close_books(by_hold, set(lost))
-        await self._tally()
+        await self._count_bytes()
 
     def _close_books(self, by_hold: dict[Hold, list[VisitResult]], lost: set[str]) -> None:
         report = self._report
@@ -241,12 +241,11 @@ class Delivery:
 
     def _count(self, one: VisitResult) -> None:
         report, outcome = self._report, one.outcome
-        tally = self._tallies.setdefault(one.visit.crawl, {"pages": 0, "bytes": 0})
         if one.record is not None:
-            tally["bytes"] += one.record.bytes_received
+            crawl = one.visit.crawl
+            self._received[crawl] = self._received.get(crawl, 0) + one.record.bytes_received
         if outcome.code == "s":
             report.pages += 1
-            tally["pages"] += 1
         elif outcome.code == "f":
             report.failed[outcome.reason] = report.failed.get(outcome.reason, 0) + 1
         elif outcome.code == "x":
@@ -374,22 +373,22 @@ class Delivery:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
 
-    async def _tally(self, *, now: bool = False) -> None:
+    async def _count_bytes(self, *, now: bool = False) -> None:
         """Tell the store how much was fetched, and end a crawl that has its bytes."""
-        if not self._tallies:
+        if not self._received:
             return
-        met = [await self._persist(partial(self._conducts.of, crawl)) for crawl in self._tallies]
+        met = [await self._persist(partial(self._conducts.of, crawl)) for crawl in self._received]
         limited = [conduct for conduct in met if conduct.policy.max_bytes]
-        if not (now or limited or mono() - self._tallied_mono > _TALLY_SECONDS):
+        if not (now or limited or mono() - self._bytes_counted_mono > _COUNT_BYTES_SECONDS):
             return
-        self._tallied_mono = mono()
-        tallies, self._tallies = self._tallies, {}
-        for crawl, counts in tallies.items():
+        self._bytes_counted_mono = mono()
+        counts, self._received = self._received, {}
+        for crawl, count in counts.items():
             with contextlib.suppress(StoreError, UnknownCrawl, CrawlEnded):
-                totals = await self._frontier.crawls.tally(crawl, **counts)
+                received = await self._frontier.crawls.facts.add_bytes(crawl, count)
                 conduct = await self._conducts.of(crawl)
                 most = conduct.policy.max_bytes
-                if most and totals.get("bytes", 0) >= most:
+                if most and received >= most:
                     await self._frontier.crawls.end(conduct.crawl, "bytes")
 
 

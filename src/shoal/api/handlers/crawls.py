@@ -20,7 +20,7 @@ from shoal.api.problem_details import Json, RequestRefused, problem
 from shoal.api.request import MOST_A_PAGE, RequestContext, all_crawls, cursor_of
 from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import FailureCursor
-from shoal.model.crawl import Counts, Crawl, State
+from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.model.visit import Visit
 from shoal.operations import crawls as deleting
 from shoal.operations.describe import describe
@@ -149,7 +149,7 @@ async def listing(asked: RequestContext) -> Response:
     async for at, crawl in all_crawls(asked.frontier, after):
         looked += 1
         last = (at, crawl.id)
-        wanted = crawl.state is not State.DELETED and not crawl.parent
+        wanted = crawl.state is not State.DELETED and crawl.kind is not CrawlKind.BRANCH
         if wanted and (not state or crawl.state.value == state) and (not app or crawl.spec.get("app", "") == app):
             found.append(await _brief(asked, crawl))
         # A filter that nothing passes ends, too: the rest is on the next page.

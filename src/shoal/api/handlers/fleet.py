@@ -22,7 +22,7 @@ from shoal.api.request import MOST_A_PAGE, ApiServer, RequestContext, all_crawls
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.deletion import noted
-from shoal.model.crawl import Counts, Crawl, State
+from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.operations.scrapy_cluster import store_seconds
 
 _READY_SECONDS = 2.0
@@ -81,7 +81,7 @@ class CrawlTotals:
         spiders = {""}
         now = await store_seconds(self._frontier)
         async for _, crawl in all_crawls(self._frontier):
-            if crawl.parent:
+            if crawl.kind is CrawlKind.BRANCH:
                 continue
             known = self._settled.get(crawl.id)
             if known is None or known[0] != crawl.state.value:

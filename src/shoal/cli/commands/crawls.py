@@ -8,6 +8,7 @@ import time
 import click
 
 from shoal.cli.options import existing, on_store
+from shoal.model.crawl import CrawlKind
 from shoal.settings import Settings
 
 
@@ -29,7 +30,7 @@ async def _list(settings: Settings) -> None:
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         # A branch is counted with its crawl.
-        crawls = [crawl async for crawl in frontier.crawls.all() if not crawl.parent]
+        crawls = [crawl async for crawl in frontier.crawls.all() if crawl.kind is not CrawlKind.BRANCH]
         found = [(crawl, await frontier.crawls.count(crawl.id)) for crawl in crawls]
     for crawl, counts in sorted(found, key=lambda one: one[0].created_at):
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(crawl.created_at))

@@ -33,7 +33,7 @@ if wanted ~= from or (spec ~= '' and spec ~= now[4]) then
   if wanted == 's' or wanted == 'e' or wanted == 'f' then call('HSET', record, 'ended', NOW, 'why', why) end
   if wanted == 'd' then
     call('HDEL', record, 'spec')
-    call('UNLINK', P .. 'grants:' .. now[1], P .. 'tally:' .. now[1])
+    call('UNLINK', P .. 'grants:' .. now[1], P .. 'tally:' .. now[1], P .. 'facts:' .. now[1], P .. 'counted:' .. now[1])
   end
 end
 local after = call('HMGET', record, 'spec', 'why')

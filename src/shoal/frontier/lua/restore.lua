@@ -8,7 +8,7 @@
 --         seen    crawl, fingerprints ...
 --         valid   crawl, then field, value, ... as they stand in its hashes of validators
 --         pages   crawl, host, pages stored
---         tally   id, then name, total, ...
+--         tally   id, then name, total, ...; facts: the same
 --         host    host, then field, value, ...
 --         seed    seed of fingerprints
 -- Reply   OK
@@ -41,17 +41,17 @@ elseif kind == 'seed' then
   local seed = text(20, '^%d+$')
   if wrong then return {S.INVALID, wrong} end
   call('HSET', KEYS[1], 'seed', seed)
-elseif kind == 'tally' then
+elseif kind == 'tally' or kind == 'facts' then
   local id = text(128, '^[%w_.:@-]+$')
   local totals = {}
   while not wrong and at < #ARGV do
-    totals[#totals + 1] = text(80, '^[%w_.:-]+$')
+    totals[#totals + 1] = kind == 'tally' and text(80, '^[%w_.:-]+$') or text(280, '^[^%s%c]+$')
     totals[#totals + 1] = number(0, BIG)
   end
-  if wrong or #totals == 0 or #totals > 128 then return {S.INVALID, wrong or 'totals'} end
+  if wrong or #totals == 0 or #totals > (kind == 'tally' and 128 or 2000) then return {S.INVALID, wrong or 'totals'} end
   local key = call('HGET', P .. 'crawl:' .. id, 'key')
   if not key then return {S.UNKNOWN} end
-  call('HSET', P .. 'tally:' .. key, unpack(totals))
+  call('HSET', P .. kind .. ':' .. key, unpack(totals))
 elseif kind == 'host' then
   local host = text(260, HOST)
   local fields = rest(128)

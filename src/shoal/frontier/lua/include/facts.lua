@@ -1,0 +1,30 @@
+-- facts: the facts of a crawl, those that Shoal 0.1 wrote among its statistics included.
+-- Names    branch:<spider>, slot:<host>, submitted, notified, bytes; of seeds and of pass: _begun and _done (numbers,
+--          under way while begun is greater) and _began_ms
+local FACT = '^[^%s%c]+$'
+local OLD = {'^branch:', '^slot:', '^seeds_[bd]', '^pass_[bd]', '^submitted$', '^notified$', '^bytes$'}
+
+local function whole(value)
+  return tonumber(string.match(value, '^%d+$')) or 0
+end
+
+local function facts(key)
+  local found, held = {}, 0
+  local flat = call('HGETALL', P .. 'facts:' .. key)
+  for i = 1, #flat, 2 do
+    found[flat[i]] = whole(flat[i + 1])
+    held = held + 1
+  end
+  flat = call('HGETALL', P .. 'tally:' .. key)
+  for i = 1, #flat, 2 do
+    for _, pattern in ipairs(OLD) do
+      if string.find(flat[i], pattern) then
+        local old, new = whole(flat[i + 1]), found[flat[i]] or 0
+        -- Workers of both versions count bytes, each in its own place.
+        found[flat[i]] = flat[i] == 'bytes' and math.min(old + new, BIG) or math.max(old, new)
+        break
+      end
+    end
+  end
+  return found, held
+end
