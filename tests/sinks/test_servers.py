@@ -259,7 +259,7 @@ async def test_a_server_that_says_nothing_is_left_and_asked_again(
         between.silent = True
         write = asyncio.create_task(sink.write([page(1)], b""))
         await until(lambda: told)
-        assert told[0].endswith(" does not answer; waiting")
+        assert told[0].endswith(" does not respond; waiting")
         between.silent = False
         await asyncio.wait_for(write, 30)
     assert len(rows(database, table)) == 1

@@ -16,6 +16,7 @@ import pytest
 import shoal
 import shoal.frontier
 from shoal import sinks
+from shoal.brokers.address import OPTIONS
 from shoal.frontier import keys, scripts
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.hosts import Hosts
@@ -24,7 +25,6 @@ from shoal.frontier.validators import Validators
 from shoal.frontier.workers import WorkerInfo, Workers
 from shoal.model.crawl_spec import DROPPED_PARAMETERS
 from shoal.operations.submit import CrawlRequest
-from shoal.sinks.streams.stream import OPTIONS
 from shoal.urls import traps
 
 ROOT = Path(__file__).resolve().parents[2]

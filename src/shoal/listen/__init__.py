@@ -9,23 +9,22 @@ import importlib
 import importlib.util
 from typing import cast
 
+from shoal.brokers.address import KAFKA_PROPERTIES, TLS_OPTIONS, parse_broker_uri
 from shoal.errors import InvalidInput, SinkRefused
 from shoal.listen.bridge import Bridge
 from shoal.listen.source import Source
 from shoal.settings import masked
-from shoal.sinks.streams.stream import KAFKA_PROPERTIES, OPTIONS, stream_of
 
 __all__ = ["Bridge", "Source", "open_source"]
 
 _PLACES = ("dead", "reply")
-_TLS = tuple(name for name in OPTIONS["amqps"] if name.startswith("ssl_"))
 # Scheme: options, module, class, the package it needs and the extra of Shoal that installs it.
 _KINDS: dict[str, tuple[tuple[str, ...], str, str, str, str]] = {
     "redis": (("stream", "group", *_PLACES), "redis", "RedisSource", "", ""),
-    "rediss": (("stream", "group", *_PLACES, *_TLS), "redis", "RedisSource", "", ""),
+    "rediss": (("stream", "group", *_PLACES, *TLS_OPTIONS), "redis", "RedisSource", "", ""),
     "kafka": (("group", *_PLACES, *KAFKA_PROPERTIES), "kafka", "KafkaSource", "confluent_kafka", "kafka"),
     "amqp": (_PLACES, "amqp", "AmqpSource", "aio_pika", "amqp"),
-    "amqps": ((*_PLACES, *_TLS), "amqp", "AmqpSource", "aio_pika", "amqp"),
+    "amqps": ((*_PLACES, *TLS_OPTIONS), "amqp", "AmqpSource", "aio_pika", "amqp"),
 }
 
 
@@ -40,7 +39,7 @@ def open_source(uri: str) -> Source:
         )
     options, module, name, driver, extra = kind
     try:
-        address = stream_of(uri, what="source", options=options)
+        address = parse_broker_uri(uri, what="source", options=options)
     except SinkRefused as error:
         raise InvalidInput(str(error)) from None
     if driver and importlib.util.find_spec(driver) is None:

@@ -13,11 +13,11 @@ import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import exceptions
 
+from shoal.brokers.address import BrokerAddress
+from shoal.brokers.amqp import LOST, NO_VIRTUAL_HOST, connect, fault_of, is_abrupt_close
+from shoal.brokers.connection import CONNECT_SECONDS, ConnectionFault, describe_os_error
 from shoal.errors import ShoalError, SinkRefused
 from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, SourceUnavailable, dead_letter, names_of, trouble
-from shoal.sinks.retry import CONNECT_SECONDS, reason
-from shoal.sinks.streams.amqp import NO_HOST, connect, meaning
-from shoal.sinks.streams.stream import BrokerAddress
 
 
 class AmqpSource:
@@ -120,15 +120,14 @@ async def _translated(address: BrokerAddress, *, met: bool) -> AsyncIterator[Non
         raise
     except SinkRefused as error:
         raise ShoalError(str(error)) from None
-    except exceptions.InvalidFrameError as error:
-        # See shoal.sinks.streams.amqp: refused at the first time, lost at any other.
-        raise trouble(address, ("lost the connection", True) if met else (NO_HOST, False)) from error
     except Exception as error:
-        found = meaning(error)
-        if found is None and isinstance(error, TimeoutError):
-            found = ("does not answer", True)
-        elif found is None and isinstance(error, OSError):
-            found = (f"cannot be reached ({reason(error)})", True)
-        if found is None:
+        fault = fault_of(error)
+        if is_abrupt_close(error):
+            fault = LOST if met else NO_VIRTUAL_HOST
+        elif fault is None and isinstance(error, TimeoutError):
+            fault = ConnectionFault("does not respond", transient=True)
+        elif fault is None and isinstance(error, OSError):
+            fault = ConnectionFault(f"cannot be reached ({describe_os_error(error)})", transient=True)
+        if fault is None:
             raise
-        raise trouble(address, found) from error
+        raise trouble(address, fault) from error

@@ -10,9 +10,9 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from shoal.brokers.address import BrokerAddress
+from shoal.brokers.kafka import PolledProducer, configuration, fault_of
 from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, SourceUnavailable, dead_letter, names_of, trouble
-from shoal.sinks.streams import stream
-from shoal.sinks.streams.kafka import Wire, configuration, meaning
 
 T = TypeVar("T")
 
@@ -27,13 +27,13 @@ _SESSION_MS = 10_000
 class KafkaSource:
     """librdkafka is asked in a thread: its calls wait."""
 
-    def __init__(self, address: stream.BrokerAddress) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         self.shown = address.shown
         self._address = address
         self._topic, self._names = address.name, names_of(address)
         self._pool: ThreadPoolExecutor | None = None
         self._consumer: Consumer | None = None
-        self._wire: Wire | None = None
+        self._producer: PolledProducer | None = None
         self._down: KafkaError | None = None
 
     async def open(self) -> None:
@@ -43,8 +43,8 @@ class KafkaSource:
 
     def _subscribe(self) -> None:
         settings = configuration(self._address)
-        self._wire = Wire({**settings, "acks": "all", "enable.idempotence": True})
-        self._wire.find(self._topic)
+        self._producer = PolledProducer({**settings, "acks": "all", "enable.idempotence": True})
+        self._producer.check_topic(self._topic)
         self._consumer = Consumer(
             {
                 **settings, "group.id": self._address.options.get("group") or "shoal", "enable.auto.commit": False,
@@ -60,7 +60,7 @@ class KafkaSource:
     async def take(self) -> list[ReceivedMessage]:
         found = await self._run(self._consume)
         if self._down is not None and not found:
-            raise trouble(self._address, meaning(self._down))
+            raise trouble(self._address, fault_of(self._down))
         self._down = None
         return [_message(one) for one in found]
 
@@ -83,10 +83,10 @@ class KafkaSource:
         await self._send(place or self._names.reply, message, answer)
 
     async def _send(self, topic: str, message: ReceivedMessage, body: bytes) -> None:
-        wire = self._wire
-        if wire is None:
+        producer = self._producer
+        if producer is None:
             raise SourceUnavailable("was closed here")
-        await self._run(lambda: wire.send(topic, [stream.StreamMessage(message.id, body, {})]))
+        await self._run(lambda: producer.send(topic, [(message.id, body)]))
 
     async def done(self, messages: Sequence[ReceivedMessage]) -> None:
         ends: dict[int, int] = {}
@@ -110,9 +110,9 @@ class KafkaSource:
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
-        if self._wire is not None:
-            self._wire.leave()
-            self._wire = None
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
         if pool is not None:
             consumer, self._consumer = self._consumer, None
             if consumer is not None:
@@ -125,7 +125,7 @@ class KafkaSource:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except KafkaException as error:
-            raise trouble(self._address, meaning(error.args[0])) from error
+            raise trouble(self._address, fault_of(error.args[0])) from error
 
 
 def _message(one: KafkaMessage) -> ReceivedMessage:

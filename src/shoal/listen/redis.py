@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
+from shoal.brokers.address import BrokerAddress
+from shoal.brokers.redis import fault_of, server_of
 from shoal.errors import ShoalError, SinkRefused
 from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, dead_letter, names_of, trouble
-from shoal.sinks.streams.redis import meaning, server_of
-from shoal.sinks.streams.stream import BrokerAddress
 from shoal.store.connection import Connection, ConnectionLost, ReplyError, dial, pack
 
 # A bridge that is silent for so long is dead. One that only slept has its messages handled twice, which is no harm.
@@ -86,8 +86,8 @@ class _Redis:
         return replies
 
     def _meaning(self, error: Exception) -> Exception:
-        found = meaning(error)
-        return error if found is None else trouble(self._address, found)
+        fault = fault_of(error)
+        return error if fault is None else trouble(self._address, fault)
 
     async def _beat(self) -> None:
         while True:

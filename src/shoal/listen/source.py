@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from shoal.brokers.address import BrokerAddress
+from shoal.brokers.connection import ConnectionFault
 from shoal.errors import ShoalError
-from shoal.sinks.streams.stream import BrokerAddress
 
 # How many messages a bridge holds, and how long it waits for the first.
 MOST = 100
@@ -80,7 +81,8 @@ def dead_letter(message: ReceivedMessage, reason: str) -> bytes:
     return msgspec.json.encode({"reason": reason, "message": text})
 
 
-def trouble(address: BrokerAddress, found: tuple[str, bool]) -> Exception:
-    """What a technology says of an error (sentence, whether time heals it), as a bridge hears it."""
-    sentence, heals = found
-    return SourceUnavailable(sentence) if heals else ShoalError(f"The source {address.shown} {sentence}.")
+def trouble(address: BrokerAddress, fault: ConnectionFault) -> Exception:
+    """The exception that a bridge gets for a fault: SourceUnavailable if a retry makes sense, ShoalError if not."""
+    if fault.transient:
+        return SourceUnavailable(fault.sentence)
+    return ShoalError(f"The source {address.shown} {fault.sentence}.")

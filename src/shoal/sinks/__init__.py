@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from shoal.brokers.address import parse_broker_uri
 from shoal.errors import SinkRefused
 from shoal.model.record import Capture, Item, Record
 from shoal.settings import masked
@@ -238,9 +239,7 @@ def _parsed(uri: str) -> tuple[Technology, Path | str]:
     if kind.place is Location.SERVER:
         return kind, address_of(uri, kind.scheme).uri
     if kind.place is Location.STREAM:
-        from shoal.sinks.streams.stream import stream_of
-
-        return kind, stream_of(uri).uri
+        return kind, parse_broker_uri(uri).uri
     if re.match(r"//[^/]", path):
         raise SinkRefused(f"The output {shown} names a server where a file is meant; write {kind.scheme}:PATH.")
     try:

@@ -9,8 +9,6 @@ Waiting for an output that is busy, full or away, and saying so now and then.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import ssl
 import time
 from abc import ABC, abstractmethod
@@ -18,11 +16,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from shoal.brokers.connection import CONNECT_SECONDS, ConnectionFault, describe_os_error
 from shoal.errors import SinkRefused, SinkUnavailable
 
 # How long an attempt may take. A server that is frozen, or a network that swallows packets, says nothing at all.
 ANSWER_SECONDS = 60.0
-CONNECT_SECONDS = 10.0
 # What heals by itself within a moment, as between workers, is nothing to tell a person.
 QUIET_SECONDS = 5.0
 
@@ -82,13 +80,19 @@ class Connected(ABC, Generic[Connection]):
             if isinstance(one, ssl.SSLCertVerificationError):
                 return self._refused(f"has a certificate that is not trusted: {one.verify_message.rstrip('.')}")
         if isinstance(error, TimeoutError):
-            return TransientError("does not answer")
+            return TransientError("does not respond")
         if isinstance(error, OSError):
-            return TransientError(f"cannot be reached ({reason(error)})")
+            return TransientError(f"cannot be reached ({describe_os_error(error)})")
         return error
 
     def _refused(self, sentence: str) -> SinkRefused:
         return SinkRefused(f"The output {self._shown} {sentence}.")
+
+    def _failed(self, fault: ConnectionFault, *, quiet_seconds: float = 0.0) -> Exception:
+        """The exception to raise for a fault: one that is retried, or SinkRefused."""
+        if fault.transient:
+            return TransientError(fault.sentence, quiet_seconds=quiet_seconds)
+        return self._refused(fault.sentence)
 
     @abstractmethod
     async def _connect(self) -> Connection:
@@ -103,12 +107,6 @@ class Connected(ABC, Generic[Connection]):
     @abstractmethod
     def _abandon(self, connection: Connection) -> None:
         """Close it at once, whatever it is doing."""
-
-
-def reason(error: OSError) -> str:
-    if isinstance(error, socket.gaierror | ssl.SSLError) or not error.errno:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
 
 
 FIRST_PAUSE_SECONDS = 0.05

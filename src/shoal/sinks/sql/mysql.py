@@ -18,9 +18,10 @@ import asyncmy
 import msgspec
 from asyncmy import errors
 
+from shoal.brokers.connection import CONNECT_SECONDS, describe_os_error
 from shoal.model.record import Item, Record
 from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, ColumnKind, Row, data_text, digest, moment, plain, spread
-from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, TransientError, reason
+from shoal.sinks.retry import QUIET_SECONDS, TransientError
 from shoal.sinks.sql.server import ServerSink, ServerTable, item_id
 
 _TYPES = {str: "LONGTEXT NOT NULL DEFAULT ('')", int: "BIGINT NOT NULL DEFAULT 0", float: "DOUBLE NOT NULL DEFAULT 0"}
@@ -292,7 +293,7 @@ async def _ask(connection: Connection, statement: str) -> Sequence[Sequence[Any]
 
 def _why(error: errors.MySQLError) -> str:
     cause = error.__cause__
-    return reason(cause) if isinstance(cause, OSError) else str(error.args[-1])
+    return describe_os_error(cause) if isinstance(cause, OSError) else str(error.args[-1])
 
 
 def _insert(table: str, names: Iterable[str], changes: str) -> tuple[bytes, bytes]:

@@ -18,9 +18,10 @@ from typing import Any, get_type_hints
 import asyncpg
 import msgspec
 
+from shoal.brokers.connection import CONNECT_SECONDS
 from shoal.model.record import Item, Record
 from shoal.sinks.columns import COLUMNS, MOST_COLUMNS, REPLACEMENT, ColumnKind, data_text, digest, spread
-from shoal.sinks.retry import CONNECT_SECONDS, QUIET_SECONDS, TransientError
+from shoal.sinks.retry import QUIET_SECONDS, TransientError
 from shoal.sinks.sql.server import ServerSink, ServerTable, item_id
 
 _TYPES = {

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from shoal.brokers.connection import CONNECT_SECONDS
 from shoal.sinks.columns import Row
 from shoal.sinks.executor import SinkThread
 from shoal.sinks.reader import ReadRequest, line_decoder, record_of
@@ -78,7 +79,7 @@ async def _stream(sink: Any) -> AsyncIterator[list[bytes]]:
 async def _topic(sink: Any) -> AsyncIterator[list[bytes]]:
     """By a consumer of no group: it has its partitions assigned, and commits nothing."""
     kafka: Any = importlib.import_module("confluent_kafka")
-    module: Any = importlib.import_module("shoal.sinks.streams.kafka")
+    configuration: Any = importlib.import_module("shoal.brokers.kafka").configuration
     topic, thread = sink._address.name, SinkThread("kafka-reader")
     consumer: Any = None
 
@@ -87,19 +88,17 @@ async def _topic(sink: Any) -> AsyncIterator[list[bytes]]:
         nonlocal consumer
         consumer = kafka.Consumer(
             {
-                **module.configuration(sink._address), "group.id": f"shoal-export-{uuid.uuid4()}",
+                **configuration(sink._address), "group.id": f"shoal-export-{uuid.uuid4()}",
                 "enable.auto.commit": False, "auto.offset.reset": "earliest", "enable.partition.eof": True,
                 "queued.max.messages.kbytes": 16_384, "allow.auto.create.topics": False,
             }
         )  # fmt: skip
-        found = consumer.list_topics(topic, timeout=module.CONNECT_SECONDS).topics[topic]
+        found = consumer.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
         if found.error is not None:
             raise kafka.KafkaException(found.error)
         ends, parts = {}, []
         for number in found.partitions:
-            low, high = consumer.get_watermark_offsets(
-                kafka.TopicPartition(topic, number), timeout=module.CONNECT_SECONDS
-            )
+            low, high = consumer.get_watermark_offsets(kafka.TopicPartition(topic, number), timeout=CONNECT_SECONDS)
             if low < high:
                 ends[number] = high
                 parts.append(kafka.TopicPartition(topic, number, low))
