@@ -6,8 +6,6 @@ import asyncio
 import base64
 import binascii
 import hashlib
-import heapq
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -16,7 +14,7 @@ from starlette.requests import Request
 from shoal.api.auth import Caller, Role
 from shoal.api.middleware import read_body
 from shoal.api.problem_details import RequestRefused
-from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
+from shoal.errors import UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, State
 from shoal.operations.maintenance import Maintainer
@@ -109,24 +107,6 @@ class RequestContext:
     def must_be(self, role: Role, what: str) -> None:
         if self.caller.role < role:
             raise RequestRefused(403, f"{what} needs a token with the role {role.name.lower()}.")
-
-
-async def all_crawls(frontier: Frontier, after: tuple[float, str] | None = None) -> AsyncIterator[tuple[float, Crawl]]:
-    """Crawls with the moment they were made, the newest first; those whose record is not Shoal's are left out."""
-    lists = []
-    for prefix in frontier.shards.prefixes:
-        key = f"{prefix}crawls"
-        highest = "+inf" if after is None else repr(after[0])
-        flat = await frontier.shards.store.command("ZREVRANGEBYSCORE", key, highest, "-inf", "WITHSCORES", key=key)
-        found = zip(flat[::2], flat[1::2], strict=True)
-        lists.append(sorted((-float(score), name.decode(errors="replace")) for name, score in found))
-    for minus, name in heapq.merge(*lists):
-        if after is None or (minus, name) > (-after[0], after[1]):
-            try:
-                crawl = await frontier.crawls.get(name)
-            except (StoreCorrupt, UnknownCrawl, InvalidInput):
-                continue
-            yield -minus, crawl
 
 
 def cursor_of(value: object, *of: str) -> str:

@@ -1,17 +1,53 @@
-"""Who waits where: the hosts that have visits waiting, and how many of which crawl.
+"""Read-only queries for operators: crawls, waiting hosts and visits, the oldest lease, the store's clock.
 
 Reads keys of the store as frontier/keys.py names them, those of one shard a call, and writes nothing. A host is listed
-while it has visits that wait or a lease; one that has nothing to do is found by its name alone.
+while it has waiting visits or a lease.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import AsyncIterator, Collection
 from typing import Any
 
+from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.model.crawl import Crawl
 
 CLASSES = 3
+
+
+async def store_seconds(frontier: Frontier) -> float:
+    """The store's clock, in seconds since 1970."""
+    return int((await frontier.shards.call("clock", 0, ()))[1]) / 1000
+
+
+async def list_crawls(frontier: Frontier, after: tuple[float, str] | None = None) -> AsyncIterator[tuple[float, Crawl]]:
+    """Crawls with their creation time, newest first, starting behind `after`. Unreadable crawl records are skipped."""
+    shards = []
+    for prefix in frontier.shards.prefixes:
+        highest = "+inf" if after is None else repr(after[0])
+        flat = await _ask(frontier, "ZREVRANGEBYSCORE", f"{prefix}crawls", highest, "-inf", "WITHSCORES")
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        shards.append(sorted((-float(score), name.decode(errors="replace")) for name, score in pairs))
+    for minus, name in heapq.merge(*shards):
+        if after is None or (minus, name) > (-after[0], after[1]):
+            try:
+                crawl = await frontier.crawls.get(name)
+            except (StoreCorrupt, UnknownCrawl, InvalidInput):
+                continue
+            yield -minus, crawl
+
+
+async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
+    """Age of the oldest lease since it was granted or last renewed. A lease expires at `lease_seconds`."""
+    now = await store_seconds(frontier)
+    oldest = 0.0
+    for prefix in frontier.shards.prefixes:
+        first = await _ask(frontier, "ZRANGE", f"{prefix}leases", 0, 0, "WITHSCORES")
+        if first:
+            oldest = max(oldest, now + lease_seconds - float(first[1]) / 1000)
+    return oldest
 
 
 async def waiting_hosts(

@@ -20,13 +20,13 @@ import msgspec
 from shoal.errors import FetchError, InvalidInput, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import store_seconds
 from shoal.frontier.keys import prefix
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, CrawlKind, State
 from shoal.operations.describe import describe
 from shoal.operations.events import Emit, untold
 from shoal.operations.feeding import any_under_way
 from shoal.operations.merge_outputs import gather_outputs, is_gathered
-from shoal.operations.scrapy_cluster import store_seconds
 from shoal.settings import Settings
 
 _ROUND_SECONDS, _ASIDE_SECONDS, _LOCK_MS = 0.5, 3.0, 5000

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from shoal.errors import CrawlEnded, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.frontier.inspect import hosts_of
+from shoal.frontier.inspect import hosts_of, store_seconds
 from shoal.model.crawl import Crawl, CrawlKind, State
 
 # An answer is for people and programs that read it whole.
@@ -97,11 +97,6 @@ async def expire_now(frontier: Frontier, crawl_id: str) -> Crawl:
     await frontier.crawls.expire(crawl_id, now)
     # The first call set the end, this one writes it down: a crawl whose time has come is expired to whoever looks.
     return await frontier.crawls.expire(crawl_id, now)
-
-
-async def store_seconds(frontier: Frontier) -> float:
-    """The store's clock, in seconds since 1970."""
-    return int((await frontier.shards.call("clock", 0, ()))[1]) / 1000
 
 
 async def _named(frontier: Frontier, action: Action) -> Crawl:

@@ -17,11 +17,12 @@ from msgspec import Meta
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT, Policy
 from shoal.model.visit import Visit
-from shoal.operations.scrapy_cluster import Action, app_of, cluster_name, spider_of, store_seconds
+from shoal.operations.scrapy_cluster import Action, app_of, cluster_name, spider_of
 from shoal.operations.start import check, seed_url
 from shoal.sinks import check_output, is_name
 from shoal.sinks.bodies import check_files

@@ -21,6 +21,7 @@ from scrapy.settings import BaseSettings
 
 from shoal.errors import CrawlEnded, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import store_seconds
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.arguments import digest
@@ -147,8 +148,7 @@ async def _newest(frontier: Frontier, name: str) -> int:
 
 async def _began_before(frontier: Frontier, began_mono: float, moment: float) -> bool:
     """Whether this run is older than a moment on the store's clock."""
-    seconds, microseconds = await frontier.shards.store.command("TIME")
-    return int(seconds) + int(microseconds) / 1e6 - (time.monotonic() - began_mono) < moment
+    return await store_seconds(frontier) - (time.monotonic() - began_mono) < moment
 
 
 def _age_seconds() -> float:

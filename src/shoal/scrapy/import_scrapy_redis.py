@@ -22,6 +22,7 @@ from w3lib.url import canonicalize_url
 
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
+from shoal.frontier.scrapy_redis_keys import ScrapyRedisKeys
 from shoal.scrapy import codec, scrapy_redis_settings
 from shoal.scrapy.outbox import Outbox
 
@@ -40,7 +41,7 @@ class Importer:
         push: Callable[[Request, bytes], None],
     ) -> None:  # fmt: skip
         self._spider = spider
-        self._store = frontier.shards.store
+        self._server = ScrapyRedisKeys(frontier)
         self._outbox = outbox
         self._push = push
         self._queue, self._filter = (
@@ -52,12 +53,7 @@ class Importer:
 
     async def open(self) -> None:
         """Learn what was seen, before the first request is filtered."""
-        at = b"0"
-        while True:
-            at, found = await self._store.command("SSCAN", self._filter, at, "COUNT", 1000, key=self._filter)
-            self._seen.update(found)
-            if at == b"0":
-                return
+        self._seen = {member async for member in self._server.members(self._filter)}
 
     def seen(self, request: Request) -> bool:
         """By scrapy-redis' fingerprint."""
@@ -69,10 +65,9 @@ class Importer:
 
     async def run(self) -> None:
         moved = 0
-        kind = await self._store.command("TYPE", self._queue, key=self._queue)
-        read, take = ("ZRANGE", ("ZREM",)) if kind in (b"zset", "zset") else ("LRANGE", ("LREM", 1))
-        while found := await self._store.command(read, self._queue, 0, _BATCH - 1, key=self._queue):
-            for data in found:
+        kind = await self._server.type_of(self._queue)
+        while entries := await self._server.first_entries(self._queue, kind, _BATCH):
+            for data in entries:
                 try:
                     request = read_request(data, self._spider)
                 except InvalidInput as error:
@@ -82,10 +77,9 @@ class Importer:
                     request.dont_filter = True
                     self._push(request, hashlib.sha1(data, usedforsecurity=False).digest())
             await self._outbox.empty()
-            for data in found:
-                name, *rest = take
-                await self._store.command(name, self._queue, *rest, data, key=self._queue)
-            moved += len(found)
+            for data in entries:
+                await self._server.remove_entry(self._queue, kind, data)
+            moved += len(entries)
         log.info("%d requests of scrapy-redis were moved into the frontier.", moved)
         self.busy = False
 

@@ -10,7 +10,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
-from shoal.frontier import Frontier
+from shoal.frontier.scrapy_redis_keys import ScrapyRedisKeys
 from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.session import Session
 
@@ -18,7 +18,7 @@ from shoal.scrapy.session import Session
 class RedisPipeline:
     """ITEM_PIPELINES = {"shoal.scrapy.RedisPipeline": 300}."""
 
-    _frontier: Frontier
+    _server: ScrapyRedisKeys
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -34,11 +34,11 @@ class RedisPipeline:
         return cls(crawler)
 
     async def _opened(self) -> None:
-        self._frontier = await Session.of(self._crawler).join()
+        self._server = ScrapyRedisKeys(await Session.of(self._crawler).join())
 
     async def process_item(self, item: Any, spider: Spider | None = None) -> Any:
         key = self.item_key(item, spider or self._crawler.spider)
-        await self._frontier.shards.store.command("RPUSH", key, self.serialize(item), key=key)
+        await self._server.append_item(key, self.serialize(item))
         return item
 
     def item_key(self, item: Any, spider: Any) -> str:

@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 
 from shoal.errors import InvalidUrl, InvalidVisit, ShoalError
 from shoal.frontier import Frontier, mono
+from shoal.frontier.inspect import store_seconds
 from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
@@ -109,9 +110,8 @@ class Scheduler(BaseScheduler):
         self._spider = spider
         for name in scrapy_redis_settings.unused(settings):
             log.info("%s is set and does nothing here: %s.", name, scrapy_redis_settings.NAMES[name].here)
-        seconds, microseconds = await frontier.shards.store.command("TIME")
         name = crawl_join.name_of(spider, settings, arguments.given(self._crawler))
-        self._peers = Peers(frontier, name, int(seconds) + int(microseconds) / 1e6)
+        self._peers = Peers(frontier, name, await store_seconds(frontier))
         since, first = await self._peers.oldest()
         joined = await crawl_join.join(
             frontier, name, scrapy_redis_settings.limits(settings, spider, tag=crawl_join.tag_of(name)),

@@ -19,6 +19,7 @@ from scrapy.exceptions import DontCloseSpider
 
 from shoal.errors import SettingsError, ShoalError, StoreCorrupt
 from shoal.frontier import Frontier
+from shoal.frontier.scrapy_redis_keys import ScrapyRedisKeys
 from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.outbox import Outbox
 
@@ -33,49 +34,6 @@ _BECAUSE = {
 }
 Push = Callable[[Request, bytes], None]
 
-# KEYS 1 the user's key, 2 the claim | ARGV 1 list, set or zset, 2 messages at most, 3 claimer, 4 claim length ms
-# Reply: nothing, or the claim's name and its messages, which stay where they are; without a name it is another's.
-_CLAIM = """
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local c = redis.call('HMGET', KEYS[2], 'id', 'by', 'until', 'n')
-if c[1] then
-  if c[2] ~= ARGV[3] and tonumber(c[3]) > now then return {''} end
-  redis.call('HSET', KEYS[2], 'by', ARGV[3], 'until', now + ARGV[4])
-  local again = {c[1]}
-  for i = 1, tonumber(c[4]) do again[i + 1] = redis.call('HGET', KEYS[2], i) end
-  return again
-end
-local m
-if ARGV[1] == 'set' then m = redis.call('SRANDMEMBER', KEYS[1], ARGV[2])
-elseif ARGV[1] == 'zset' then m = redis.call('ZREVRANGE', KEYS[1], 0, ARGV[2] - 1)
-else m = redis.call('LRANGE', KEYS[1], 0, ARGV[2] - 1) end
-if #m == 0 then return {} end
-local id = t[1] .. '.' .. t[2] .. '.' .. ARGV[3]
-local args = {'id', id, 'by', ARGV[3], 'until', now + ARGV[4], 'n', #m}
-local reply = {id}
-for i, one in ipairs(m) do
-  args[#args + 1] = i
-  args[#args + 1] = one
-  reply[i + 1] = one
-end
-redis.call('HSET', KEYS[2], unpack(args))
-return reply
-"""
-# KEYS the same | ARGV 1 list, set or zset, 2 the claim's name. Takes its messages away; a claim of another name stays.
-_SETTLE = """
-if redis.call('HGET', KEYS[2], 'id') ~= ARGV[2] then return 0 end
-local n = tonumber(redis.call('HGET', KEYS[2], 'n'))
-for i = 1, n do
-  local one = redis.call('HGET', KEYS[2], i)
-  if ARGV[1] == 'set' then redis.call('SREM', KEYS[1], one)
-  elseif ARGV[1] == 'zset' then redis.call('ZREM', KEYS[1], one)
-  else redis.call('LREM', KEYS[1], 1, one) end
-end
-redis.call('DEL', KEYS[2])
-return n
-"""
-
 
 class StartUrls:
     def __init__(
@@ -83,8 +41,7 @@ class StartUrls:
     ) -> None:
         settings = crawler.settings
         self._spider = spider
-        self._store = frontier.shards.store
-        self._claimer = frontier.worker
+        self._server = ScrapyRedisKeys(frontier)
         self._outbox = outbox
         self._push = push
         self._ended = ended
@@ -143,35 +100,30 @@ class StartUrls:
                 await asyncio.sleep(scrapy_redis_settings.SLOW_TO_NOTICE_SECONDS)
 
     async def _take(self, key: str) -> int:
-        claim = f"{key}:shoal" if "{" in key else f"{{{key}}}:shoal"
-        command = self._store.command
-        ask = ("EVAL", _CLAIM, 2, key, claim, self._kind, self._batch, self._claimer, _CLAIM_MS)
         try:
-            reply = await command(*ask, key=key)
+            batch = await self._server.claim(key, self._kind, self._batch, _CLAIM_MS)
         except StoreCorrupt:
             await self._check_kind(key)
             raise
-        if not reply:
+        if batch is None:
             return 0
         # As long as there is something under the key, the spider is not idle.
         self._last = time.monotonic()
-        if not reply[0]:
+        if not batch.id:
             return 0
         self.busy = True
         try:
-            name, messages = reply[0], reply[1:]
-            for number, request in enumerate(self._requests(key, messages)):
-                self._push(request, b"%s %s %d" % (key.encode(), name, number))
+            for number, request in enumerate(self._requests(key, batch.messages)):
+                self._push(request, b"%s %s %d" % (key.encode(), batch.id, number))
             # In the frontier first; only then it leaves its list.
             await self._outbox.empty()
-            await command("EVAL", _SETTLE, 2, key, claim, self._kind, name, key=key)
+            await self._server.remove(key, self._kind, batch.id)
         finally:
             self.busy = False
-        return len(messages)
+        return len(batch.messages)
 
     async def _check_kind(self, key: str) -> None:
-        found = await self._store.command("TYPE", key, key=key)
-        kind = found.decode() if isinstance(found, bytes) else str(found)
+        kind = await self._server.type_of(key)
         if kind not in (self._kind, "none"):
             raise SettingsError(f"{key!r} is a {kind} and is read as a {self._kind}, because {_BECAUSE[self._kind]}.")
 

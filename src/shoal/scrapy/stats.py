@@ -17,17 +17,12 @@ from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
 from shoal.errors import ShoalError
+from shoal.frontier.scrapy_redis_keys import ScrapyRedisKeys
 from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.session import Session
 
 log = logging.getLogger("shoal.scrapy")
 _EVERY_SECONDS = 1.0
-# KEYS 1 the hash | ARGV 1 name, 2 number, 3 max or min. Sets it unless a greater or a lesser one is there.
-_COMPARE = """
-local had, new = tonumber(redis.call('HGET', KEYS[1], ARGV[1])), tonumber(ARGV[2])
-if had and ((ARGV[3] == 'max' and had >= new) or (ARGV[3] == 'min' and had <= new)) then return 0 end
-return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-"""
 
 
 class RedisStatsCollector(StatsCollector):
@@ -90,18 +85,18 @@ class RedisStatsCollector(StatsCollector):
                 "name": spider.name,
             }
             changed = {name: value for name, value in self._stats.items() if self._sent.get(name) != value}
-            calls = [self._call(key, name, value) for name, value in changed.items()]
-            await asyncio.gather(*(frontier.shards.store.command(*call, key=key) for call in calls))
+            server = ScrapyRedisKeys(frontier)
+            await asyncio.gather(*(self._write(server, key, name, value) for name, value in changed.items()))
             self._sent.update(changed)
         finally:
             await session.leave()
 
-    def _call(self, key: str, name: str, value: Any) -> tuple[Any, ...]:
+    async def _write(self, server: ScrapyRedisKeys, key: str, name: str, value: Any) -> None:
         how = self._how.get(name)
         if type(value) not in (int, float) or how is None:
             shown = value.timestamp() if isinstance(value, datetime) else value
-            return ("HSET", key, name, str(shown))
-        if how != "add":
-            return ("EVAL", _COMPARE, 1, key, name, str(value), how)
-        more = value - self._sent.get(name, 0)
-        return ("HINCRBY" if type(more) is int else "HINCRBYFLOAT", key, name, str(more))
+            await server.set_stat(key, name, str(shown))
+        elif how == "add":
+            await server.add_to_stat(key, name, value - self._sent.get(name, 0))
+        else:
+            await server.compare_stat(key, name, value, how)

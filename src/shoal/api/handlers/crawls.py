@@ -17,9 +17,10 @@ from starlette.responses import Response, StreamingResponse
 
 from shoal.api.auth import Role
 from shoal.api.problem_details import Json, RequestRefused, problem
-from shoal.api.request import MOST_A_PAGE, RequestContext, all_crawls, cursor_of
+from shoal.api.request import MOST_A_PAGE, RequestContext, cursor_of
 from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import FailureCursor
+from shoal.frontier.inspect import list_crawls
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.model.visit import Visit
 from shoal.operations import crawls as deleting
@@ -146,7 +147,7 @@ async def listing(asked: RequestContext) -> Response:
     found: list[CrawlSummary] = []
     looked = 0
     last: tuple[float, str] = (0.0, "")
-    async for at, crawl in all_crawls(asked.frontier, after):
+    async for at, crawl in list_crawls(asked.frontier, after):
         looked += 1
         last = (at, crawl.id)
         wanted = crawl.state is not State.DELETED and crawl.kind is not CrawlKind.BRANCH

@@ -18,12 +18,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from shoal.api.problem_details import Json
-from shoal.api.request import MOST_A_PAGE, ApiServer, RequestContext, all_crawls, cursor_of
+from shoal.api.request import MOST_A_PAGE, ApiServer, RequestContext, cursor_of
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.deletion import noted
+from shoal.frontier.inspect import lease_age_seconds, list_crawls, store_seconds
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
-from shoal.operations.scrapy_cluster import store_seconds
 
 _READY_SECONDS = 2.0
 _MOST_REASONS = 100
@@ -80,7 +80,7 @@ class CrawlTotals:
         there, gone = _Sums(), _Sums()
         spiders = {""}
         now = await store_seconds(self._frontier)
-        async for _, crawl in all_crawls(self._frontier):
+        async for _, crawl in list_crawls(self._frontier):
             if crawl.kind is CrawlKind.BRANCH:
                 continue
             known = self._settled.get(crawl.id)
@@ -118,18 +118,6 @@ class _Sums:
 
     def counts(self) -> Counts:
         return Counts(**self._numbers, reasons=dict(self._reasons))
-
-
-async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
-    """How long ago the lease was given or renewed that was so longest ago. It is over at `frontier.lease_seconds`."""
-    now = await store_seconds(frontier)
-    oldest = 0.0
-    for prefix in frontier.shards.prefixes:
-        key = f"{prefix}leases"
-        first = await frontier.shards.store.command("ZRANGE", key, 0, 0, "WITHSCORES", key=key)
-        if first:
-            oldest = max(oldest, now + lease_seconds - float(first[1]) / 1000)
-    return oldest
 
 
 class Fleet:

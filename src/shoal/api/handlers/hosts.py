@@ -9,9 +9,9 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from shoal.api.problem_details import Json
-from shoal.api.request import MOST_A_PAGE, RequestContext, all_crawls, cursor_of
+from shoal.api.request import MOST_A_PAGE, RequestContext, cursor_of
 from shoal.frontier.hosts import Host
-from shoal.frontier.inspect import waiting, waiting_hosts
+from shoal.frontier.inspect import list_crawls, waiting, waiting_hosts
 from shoal.model.crawl import State
 
 
@@ -45,7 +45,7 @@ async def listing(asked: RequestContext) -> Response:
     most = asked.whole("limit", 50, MOST_A_PAGE)
     shard, name = asked.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts") or (0, "")
     spiders, paused = {""}, []
-    async for _, crawl in all_crawls(asked.frontier):
+    async for _, crawl in list_crawls(asked.frontier):
         if crawl.state.open:
             spiders.add(crawl.limits.spider)
         if crawl.state is State.PAUSED:
@@ -81,7 +81,7 @@ async def change(asked: RequestContext) -> Response:
 
 
 async def _paused(asked: RequestContext) -> list[str]:
-    return [crawl.key async for _, crawl in all_crawls(asked.frontier) if crawl.state is State.PAUSED]
+    return [crawl.key async for _, crawl in list_crawls(asked.frontier) if crawl.state is State.PAUSED]
 
 
 async def _view(asked: RequestContext, host: Host, paused: list[str]) -> HostView:
