@@ -135,9 +135,9 @@ def errors_tree() -> str:
 def api_tables() -> str:
     """Routes and types of the HTTP API, as /openapi.json has them."""
     from shoal.api.openapi import describe
-    from shoal.api.routes import listed
+    from shoal.api.routes import ROUTES
 
-    told = describe(listed())
+    told = describe(ROUTES)
     lines = ["## Routes", "", "| route | role | what it does | takes | gives |", "| --- | --- | --- | --- | --- |"]
     for path, methods in told["paths"].items():
         for method, operation in methods.items():
@@ -238,7 +238,8 @@ def _keys_before(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDe
 
 def metrics_table() -> str:
     """The metrics of an empty store with one worker, as they are scraped."""
-    from shoal.api.handlers.fleet import FleetStats, _families
+    from shoal.api.fleet_stats import FleetStats
+    from shoal.api.metrics import families
     from shoal.frontier.workers import WorkerInfo
     from shoal.model.crawl import Counts
 
@@ -246,7 +247,7 @@ def metrics_table() -> str:
         crawls={}, counts=Counts(), workers=0, pages_per_second=0, hosts_ready=0, hosts_cooling=0, lease_age_seconds=0
     )
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    for family in _families(nothing, [WorkerInfo(name="", seen_seconds_ago=0, info={})], 0, nothing.counts):
+    for family in families(nothing, [WorkerInfo(name="", seen_seconds_ago=0, info={})], 0, nothing.counts):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
         lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")

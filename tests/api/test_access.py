@@ -10,7 +10,7 @@ import pytest
 
 from shoal.api.auth import Role, Tokens, make
 from shoal.api.middleware import HEADERS, Rates
-from shoal.api.routes import Route, listed
+from shoal.api.routes import ROUTES, Route
 from shoal.client import Client
 from shoal.errors import SettingsError, ShoalError, UnknownCrawl
 from tests.api.served import Got, Served, served
@@ -22,7 +22,6 @@ SETTINGS = "[tokens]\n" + "".join(
     f'{role.replace(":", "-")} = "{line}"\n' for role, (_, line) in TOKENS.items()
 )  # fmt: skip
 
-ROUTES: list[Route] = listed()
 GUARDED = [route for route in ROUTES if route.role is not None]
 
 

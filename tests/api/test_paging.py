@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from shoal.api.request import cursor_of
+from shoal.api.pagination import cursor_of
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.record import Record

@@ -15,9 +15,9 @@ from shoal.api import openapi
 from shoal.api.audit import AuditedRequest, AuditLog, log
 from shoal.api.auth import OWNER, Caller, Tokens
 from shoal.api.middleware import LimitsMiddleware, Rates, now
-from shoal.api.problem_details import Json, RequestRefused
+from shoal.api.problem_details import RequestRefused
 from shoal.api.request import ApiServer, RequestContext
-from shoal.api.routes import Route, routes
+from shoal.api.routes import ROUTES, Route
 from shoal.operations.events import Emit
 
 _DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}
@@ -27,16 +27,10 @@ def application(server: ApiServer, *, tell: Emit = log) -> ASGIApp:
     tokens = Tokens(server.settings.tokens)
     rates = Rates(server.settings.api.rate)
     telling = AuditLog(tell)
-    described: dict[str, object] = {}
-
-    async def describe(asked: RequestContext) -> Response:
-        return Json(described)
-
-    table = routes(server, describe)
-    described.update(openapi.describe(table))
+    server.description = openapi.describe(ROUTES)
     # Not a whole Starlette: its own handling of errors would answer before the guard does.
     paths = [
-        Path(route.path, _endpoint(route, server, tokens, rates, telling), methods=[route.method]) for route in table
+        Path(route.path, _endpoint(route, server, tokens, rates, telling), methods=[route.method]) for route in ROUTES
     ]
     return LimitsMiddleware(Router(paths), local=not tokens, on_problem=telling.problem)
 

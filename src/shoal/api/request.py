@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hashlib
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 
 from shoal.api.auth import Caller, Role
+from shoal.api.fleet_stats import CrawlTotals
 from shoal.api.middleware import read_body
+from shoal.api.pagination import parse_cursor
 from shoal.api.problem_details import RequestRefused
 from shoal.errors import UnknownCrawl
 from shoal.frontier import Frontier
@@ -20,11 +19,7 @@ from shoal.model.crawl import Crawl, State
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
 
-MOST_A_PAGE = 500
 MOST_TEXT = 1000
-# A record's key has its URL in it, of 8,192 characters at most.
-MOST_CURSOR = 12_000
-_MARK_BYTES = 6
 
 
 class ApiServer:
@@ -36,6 +31,9 @@ class ApiServer:
         # Streams end when it is set: a server that stops does not wait for people who watch.
         self.stopping = asyncio.Event()
         self.streams = 0
+        self.totals = CrawlTotals(frontier)
+        # The OpenAPI document.
+        self.description: dict[str, Any] = {}
         # Who tends the crawls beside this server, if somebody does.
         self.tender: Maintainer | None = None
 
@@ -80,18 +78,7 @@ class RequestContext:
 
     def cursor(self, type_: Any, *of: str) -> Any:
         """Where to go on, None to begin. `of` is what was said to `cursor_of` when the page before was made."""
-        text = self.request.query_params.get("cursor", "")
-        if not text:
-            return None
-        try:
-            raw = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
-            if len(text) <= MOST_CURSOR and raw[:_MARK_BYTES] == _mark(raw[_MARK_BYTES:], of):
-                return msgspec.json.decode(raw[_MARK_BYTES:], type=type_)
-        except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError):
-            pass
-        raise RequestRefused(
-            422, "cursor is not one of this list: pass what `next` said, or none.", kind="InvalidInput"
-        )
+        return parse_cursor(self.request.query_params.get("cursor", ""), type_, *of)
 
     async def crawl(self) -> Crawl:
         """The crawl of the path. Those of other applications are not there for a caller who has one."""
@@ -107,14 +94,3 @@ class RequestContext:
     def must_be(self, role: Role, what: str) -> None:
         if self.caller.role < role:
             raise RequestRefused(403, f"{what} needs a token with the role {role.name.lower()}.")
-
-
-def cursor_of(value: object, *of: str) -> str:
-    """Where the next page begins, as text that nobody should look into. `of` names the list and how it was filtered."""
-    body = msgspec.json.encode(value)
-    return base64.urlsafe_b64encode(_mark(body, of) + body).decode().rstrip("=")
-
-
-def _mark(body: bytes, of: tuple[str, ...]) -> bytes:
-    """Tells a cursor of another list, or one that was cut off, from one that goes on here. It is no secret."""
-    return hashlib.blake2b("\0".join(of).encode() + b"\0" + body, digest_size=_MARK_BYTES).digest()

@@ -16,8 +16,9 @@ from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from shoal.api.auth import Role
+from shoal.api.pagination import MOST_A_PAGE, cursor_of
 from shoal.api.problem_details import Json, RequestRefused, problem
-from shoal.api.request import MOST_A_PAGE, RequestContext, cursor_of
+from shoal.api.request import RequestContext
 from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import FailureCursor
 from shoal.frontier.inspect import list_crawls

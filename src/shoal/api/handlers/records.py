@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from shoal.api.pagination import MOST_A_PAGE, cursor_of
 from shoal.api.problem_details import Json
-from shoal.api.request import MOST_A_PAGE, RequestContext, cursor_of
+from shoal.api.request import RequestContext
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl
 from shoal.model.record import Item, Record
