@@ -99,7 +99,7 @@ def test_an_error_that_is_missing_from_the_drawn_tree_is_found(
 
 @pytest.mark.parametrize(
     "event",
-    ["crawl.end", "host.changed", "crawl.retried", "crawl.expired", "notify.told", "crawl.trouble", "listen.well"],
+    ["crawl.end", "host.changed", "crawl.retried", "crawl.expired", "notify.told", "crawl.trouble", "listen.recovered"],
 )
 def test_an_event_that_no_table_names_is_found(
     generate: ModuleType, monkeypatch: pytest.MonkeyPatch, event: str

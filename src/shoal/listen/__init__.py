@@ -1,6 +1,6 @@
-"""Bridges: crawl requests that come by a Redis list or stream, a Kafka topic or an AMQP queue.
+"""Bridges: crawl requests from a Redis list or stream, a Kafka topic or an AMQP queue.
 
-This module owns the table of technologies. It imports a technology's module only when a source of that kind is opened.
+Owns the table of technologies. A technology's module is imported only when a source of that kind is opened.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from shoal.settings import masked
 
 __all__ = ["Bridge", "Source", "open_source"]
 
-_PLACES = ("dead", "reply")
+_QUEUES = ("dead", "reply")
 # Scheme: options, module, class, the package it needs and the extra of Shoal that installs it.
 _KINDS: dict[str, tuple[tuple[str, ...], str, str, str, str]] = {
-    "redis": (("stream", "group", *_PLACES), "redis", "RedisSource", "", ""),
-    "rediss": (("stream", "group", *_PLACES, *TLS_OPTIONS), "redis", "RedisSource", "", ""),
-    "kafka": (("group", *_PLACES, *KAFKA_PROPERTIES), "kafka", "KafkaSource", "confluent_kafka", "kafka"),
-    "amqp": (_PLACES, "amqp", "AmqpSource", "aio_pika", "amqp"),
-    "amqps": ((*_PLACES, *TLS_OPTIONS), "amqp", "AmqpSource", "aio_pika", "amqp"),
+    "redis": (("stream", "group", *_QUEUES), "redis", "RedisSource", "", ""),
+    "rediss": (("stream", "group", *_QUEUES, *TLS_OPTIONS), "redis", "RedisSource", "", ""),
+    "kafka": (("group", *_QUEUES, *KAFKA_PROPERTIES), "kafka", "KafkaSource", "confluent_kafka", "kafka"),
+    "amqp": (_QUEUES, "amqp", "AmqpSource", "aio_pika", "amqp"),
+    "amqps": ((*_QUEUES, *TLS_OPTIONS), "amqp", "AmqpSource", "aio_pika", "amqp"),
 }
 
 
 def open_source(uri: str) -> Source:
-    """A source, to be opened by its `open`; InvalidInput in one sentence for what is none."""
+    """The source of a URI; call its `open`. InvalidInput for an invalid URI."""
     scheme, separator, _ = uri.partition("://")
     kind = _KINDS.get(scheme.lower()) if separator and uri.isprintable() else None
     if kind is None:
         raise InvalidInput(
-            f"No source is meant by {masked(uri)!r}; write redis://HOST:6379/0/NAME, kafka://BROKER:9092/TOPIC or "
+            f"Unsupported source {masked(uri)!r}; use redis://HOST:6379/0/NAME, kafka://BROKER:9092/TOPIC or "
             "amqp://HOST/QUEUE."
         )
     options, module, name, driver, extra = kind
@@ -47,7 +47,7 @@ def open_source(uri: str) -> Source:
             f"The source {address.shown} needs the package {driver}, which is not installed; "
             f"run: pip install 'shoal[{extra}]'."
         )
-    # `stream` and `group` say of a list that it is a stream.
+    # `stream` or `group` selects a stream instead of a list.
     if module == "redis" and {"stream", "group"} & address.options.keys():
         name = "RedisStreamSource"
     return cast(Source, getattr(importlib.import_module(f"shoal.listen.{module}"), name)(address))

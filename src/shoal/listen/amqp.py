@@ -1,6 +1,6 @@
-"""AMQP 0-9-1, as RabbitMQ speaks it, as a source: a queue whose messages are acknowledged after they are stored.
+"""An AMQP 0-9-1 queue (RabbitMQ) as a source. Messages are acknowledged after they are stored.
 
-Queues that are not there are made, durable. What is unacknowledged when a connection ends, the broker gives out again.
+Missing queues are declared as durable. When a connection closes, the broker delivers unacknowledged messages again.
 """
 
 from __future__ import annotations
@@ -17,65 +17,74 @@ from shoal.brokers.address import BrokerAddress
 from shoal.brokers.amqp import LOST, NO_VIRTUAL_HOST, connect, fault_of, is_abrupt_close
 from shoal.brokers.connection import CONNECT_SECONDS, ConnectionFault, describe_os_error
 from shoal.errors import ShoalError, SinkRefused
-from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, SourceUnavailable, dead_letter, names_of, trouble
+from shoal.listen.source import (
+    BATCH_SIZE,
+    WAIT_SECONDS,
+    ReceivedMessage,
+    SourceUnavailable,
+    dead_letter,
+    queue_names,
+    to_error,
+)
 
 
 class AmqpSource:
     def __init__(self, address: BrokerAddress) -> None:
         self.shown = address.shown
         self._address = address
-        self._names = names_of(address)
+        self._names = queue_names(address)
         self._connection: AbstractConnection | None = None
         self._channel: aio_pika.abc.AbstractChannel | None = None
         self._arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
-        self._made: set[str] = set()
-        self._met = False
+        self._declared: set[str] = set()
+        # Whether the broker has ever accepted a connection.
+        self._connected = False
 
     async def open(self) -> None:
-        async with _translated(self._address, met=self._met):
-            # What was here came over a connection that is gone: the broker gives it out again.
+        async with _translated(self._address, connected=self._connected):
+            # Messages of a closed connection are delivered again.
             self._arrived = asyncio.Queue()
             self._connection = await connect(self._address, "source")
-            self._met = True
+            self._connected = True
             self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
-            await self._channel.set_qos(prefetch_count=MOST)
-            await self._make(self._address.name)
+            await self._channel.set_qos(prefetch_count=BATCH_SIZE)
+            await self._declare(self._address.name)
             queue = await self._channel.get_queue(self._address.name, ensure=False)
             await queue.consume(self._arrived.put)
 
-    async def take(self) -> list[ReceivedMessage]:
-        async with _translated(self._address, met=True):
+    async def receive(self) -> list[ReceivedMessage]:
+        async with _translated(self._address, connected=True):
             if self._connection is None or self._connection.is_closed or not self._channel or self._channel.is_closed:
                 raise SourceUnavailable("lost the connection")
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
-                    found = [await self._arrived.get()]
+                    messages = [await self._arrived.get()]
             except TimeoutError:
                 return []
-            while len(found) < MOST and not self._arrived.empty():
-                found.append(self._arrived.get_nowait())
+            while len(messages) < BATCH_SIZE and not self._arrived.empty():
+                messages.append(self._arrived.get_nowait())
         return [
             ReceivedMessage(
-                one.body, f"{self._address.name}-{one.message_id}" if one.message_id else "", one,
-                one.reply_to or "", one.correlation_id,
+                message.body, f"{self._address.name}-{message.message_id}" if message.message_id else "", message,
+                message.reply_to or "", message.correlation_id,
             )
-            for one in found
+            for message in messages
         ]  # fmt: skip
 
-    async def bury(self, message: ReceivedMessage, reason: str) -> None:
-        async with _translated(self._address, met=True):
-            await self._make(self._names.dead)
-            await self._publish(self._names.dead, message, dead_letter(message, reason), mandatory=True)
+    async def reject(self, message: ReceivedMessage, reason: str) -> None:
+        async with _translated(self._address, connected=True):
+            await self._declare(self._names.dead_letters)
+            await self._publish(self._names.dead_letters, message, dead_letter(message, reason), mandatory=True)
 
-    async def answer(self, message: ReceivedMessage, place: str, answer: bytes) -> None:
-        async with _translated(self._address, met=True):
-            if not place:
-                await self._make(self._names.reply)
-            # Somebody who asked and left is no reason to wait.
-            await self._publish(place or self._names.reply, message, answer, mandatory=not place)
+    async def reply(self, message: ReceivedMessage, queue: str, body: bytes) -> None:
+        async with _translated(self._address, connected=True):
+            if not queue:
+                await self._declare(self._names.replies)
+            # A sender that is gone must not hold up the others.
+            await self._publish(queue or self._names.replies, message, body, mandatory=not queue)
 
-    async def done(self, messages: Sequence[ReceivedMessage]) -> None:
-        async with _translated(self._address, met=True):
+    async def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
+        async with _translated(self._address, connected=True):
             for message in messages:
                 await message.token.ack()
 
@@ -86,34 +95,34 @@ class AmqpSource:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await connection.close()
 
-    async def _make(self, name: str) -> None:
-        """A queue of this name, whoever made it and however."""
-        if name in self._made:
+    async def _declare(self, name: str) -> None:
+        """Declare a queue, unless it exists with whatever options."""
+        if name in self._declared:
             return
         if self._connection is None:
             raise SourceUnavailable("lost the connection")
-        # A channel of its own: the broker closes it when the queue is not there.
+        # In a channel of its own, because the broker closes it when the queue does not exist.
         try:
             async with self._connection.channel() as channel:
                 await channel.declare_queue(name, passive=True)
         except exceptions.ChannelNotFoundEntity:
             async with self._connection.channel() as channel:
                 await channel.declare_queue(name, durable=True)
-        self._made.add(name)
+        self._declared.add(name)
 
     async def _publish(self, queue: str, message: ReceivedMessage, body: bytes, *, mandatory: bool) -> None:
         if self._channel is None:
             raise SourceUnavailable("lost the connection")
-        letter = aio_pika.Message(
+        outgoing = aio_pika.Message(
             body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-            correlation_id=message.correlation, app_id="shoal",
+            correlation_id=message.correlation_id, app_id="shoal",
         )  # fmt: skip
-        await self._channel.default_exchange.publish(letter, queue, mandatory=mandatory)
+        await self._channel.default_exchange.publish(outgoing, queue, mandatory=mandatory)
 
 
 @contextlib.asynccontextmanager
-async def _translated(address: BrokerAddress, *, met: bool) -> AsyncIterator[None]:
-    """The driver's errors as a bridge hears them."""
+async def _translated(address: BrokerAddress, *, connected: bool) -> AsyncIterator[None]:
+    """Translate the driver's errors into SourceUnavailable and ShoalError."""
     try:
         yield
     except (SourceUnavailable, asyncio.CancelledError):
@@ -123,11 +132,11 @@ async def _translated(address: BrokerAddress, *, met: bool) -> AsyncIterator[Non
     except Exception as error:
         fault = fault_of(error)
         if is_abrupt_close(error):
-            fault = LOST if met else NO_VIRTUAL_HOST
+            fault = LOST if connected else NO_VIRTUAL_HOST
         elif fault is None and isinstance(error, TimeoutError):
             fault = ConnectionFault("does not respond", transient=True)
         elif fault is None and isinstance(error, OSError):
             fault = ConnectionFault(f"cannot be reached ({describe_os_error(error)})", transient=True)
         if fault is None:
             raise
-        raise trouble(address, fault) from error
+        raise to_error(address, fault) from error

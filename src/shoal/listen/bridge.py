@@ -1,8 +1,9 @@
-"""Requests from a source into a store: at least once, and the same crawl once, because its name is the key.
+"""Requests from a source into a store: at least once, and each crawl once, because its name identifies it.
 
-A message is done only after its crawl is stored, its action answered, or itself buried with the reason. Whatever fails
-before that brings it again. A request without a name is named after its place in the source, so that it too is one
-crawl when it comes again. Senders are not known here: what is for administrators they cannot ask for.
+A message is acknowledged only after its crawl is stored, its action has its reply, or the message is in the dead-letter
+queue with the reason. After a failure before that, the source delivers it again. A request without a name gets one from
+the message's id, so that a repeated delivery creates no second crawl. The senders are not authenticated, so they cannot
+use options that need the administrator role.
 """
 
 from __future__ import annotations
@@ -36,34 +37,35 @@ from shoal.sinks import is_name
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
-SAY_EVERY_SECONDS = 60.0
-_PLACE = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
-# Of the store, and no fault of a message.
-_STORE = (StoreUnavailable, StoreHeld, StoreFull)
+REPORT_EVERY_SECONDS = 60.0
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
+# Errors of the store. The message is not the cause, so it is not rejected.
+_STORE_ERRORS = (StoreUnavailable, StoreHeld, StoreFull)
 
 
 class ParsedMessage(NamedTuple):
-    """A message that was read: what it asks for, or the reason why it cannot; and where the answer should go."""
-
     message: ReceivedMessage
-    asked: CrawlRequest | Action | str
-    place: str
+    # What the message requests, or the reason why it is invalid.
+    request: CrawlRequest | Action | str
+    # The queue for the reply; '' means the source's own.
+    reply_to: str
 
 
 class Bridge:
-    """`tell` gets what happens. `outputs` are those that the settings name."""
+    """`emit` receives the events. `outputs` are the names in the settings' [outputs]."""
 
-    def __init__(self, frontier: Frontier, source: Source, tell: Emit, outputs: Collection[str] = ()) -> None:
-        self.crawls = self.answers = self.buried = 0
+    def __init__(self, frontier: Frontier, source: Source, emit: Emit, outputs: Collection[str] = ()) -> None:
+        self.crawls = self.replies = self.rejected = 0
         self._frontier = frontier
         self._source = source
-        self._tell = tell
+        self._emit = emit
         self._outputs = outputs
         self._stop = asyncio.Event()
-        self._said_mono: float | None = None
+        # When a failure was last reported; None while everything works.
+        self._reported_mono: float | None = None
 
     def stop(self) -> None:
-        """End after the messages that are in hand."""
+        """Stop after the messages that were already received."""
         self._stop.set()
 
     async def run(self) -> None:
@@ -73,74 +75,76 @@ class Bridge:
                 try:
                     await self._source.open()
                     while not self._stop.is_set():
-                        await self._turn()
+                        await self._handle_batch()
                         pause = FIRST_PAUSE_SECONDS
-                        self._well()
-                except SourceUnavailable as away:
-                    self._trouble(f"source {self._source.shown} {away}; waiting")
-                except _STORE as error:
-                    self._trouble(str(error))
+                        self._report_recovery()
+                except SourceUnavailable as error:
+                    self._report_failure(f"source {self._source.shown} {error}; retrying")
+                except _STORE_ERRORS as error:
+                    self._report_failure(str(error))
                 await self._source.close()
-                await self._rest(pause)
+                await self._sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
         finally:
             await self._source.close()
 
-    async def _turn(self) -> None:
+    async def _handle_batch(self) -> None:
         handled: list[ReceivedMessage] = []
         try:
-            for run in _runs([_read(message) for message in await self._source.take()]):
-                outcomes = await asyncio.gather(*map(self._outcome, run), return_exceptions=True)
-                for letter, outcome in zip(run, outcomes, strict=True):
+            for group in _groups([_parse(message) for message in await self._source.receive()]):
+                outcomes = await asyncio.gather(*map(self._outcome, group), return_exceptions=True)
+                for parsed, outcome in zip(group, outcomes, strict=True):
                     if isinstance(outcome, BaseException):
                         raise outcome
-                    await self._finish(letter, outcome)
-                    handled.append(letter.message)
+                    await self._finish(parsed, outcome)
+                    handled.append(parsed.message)
         finally:
-            # Those before one that failed, or they would be buried again and again while the store is away. None that
-            # is behind it: a source may know only how far it was read.
+            # Messages before a failed one are acknowledged, or they would be rejected again and again while the store
+            # is unavailable. Messages behind it are not: a source may only know how far it was read.
             if handled:
-                await self._source.done(handled)
+                await self._source.acknowledge(handled)
 
-    async def _outcome(self, letter: ParsedMessage) -> dict[str, Any] | str:
-        """The answer, empty when none is due, or the reason why it cannot be used."""
+    async def _outcome(self, parsed: ParsedMessage) -> dict[str, Any] | str:
+        """The reply, empty when the request has none, or the reason for a rejection."""
         try:
-            if isinstance(letter.asked, str):
-                return letter.asked
-            if isinstance(letter.asked, Action):
-                return await self._act(letter.asked)
-            await self._submit(letter.asked, letter.message)
+            if isinstance(parsed.request, str):
+                return parsed.request
+            if isinstance(parsed.request, Action):
+                return await self._act(parsed.request)
+            await self._submit(parsed.request, parsed.message)
             return {}
-        except (*_STORE, StoreRefused, StoreCorrupt):
+        except (*_STORE_ERRORS, StoreRefused, StoreCorrupt):
             raise
         except ShoalError as error:
             return str(error)
         except Exception as error:
-            return f"This is a defect of Shoal: {type(error).__name__}: {error}."
+            return f"Internal error (a bug in Shoal): {type(error).__name__}: {error}."
 
-    async def _finish(self, letter: ParsedMessage, outcome: dict[str, Any] | str) -> None:
+    async def _finish(self, parsed: ParsedMessage, outcome: dict[str, Any] | str) -> None:
         if isinstance(outcome, str):
-            await self._source.bury(letter.message, outcome)
-            self.buried += 1
-            self._refused(letter.asked, outcome)
+            await self._source.reject(parsed.message, outcome)
+            self.rejected += 1
+            self._report_refusal(parsed.request, outcome)
         elif outcome:
-            await self._source.answer(letter.message, letter.place, msgspec.json.encode(outcome))
-            self.answers += 1
+            await self._source.reply(parsed.message, parsed.reply_to, msgspec.json.encode(outcome))
+            self.replies += 1
 
     async def _submit(self, request: CrawlRequest, message: ReceivedMessage) -> None:
         if request.ignore_robots:
             raise InvalidInput(
-                "The request sets ignore_robots: only an administrator of the store can, by the command."
+                "ignore_robots is not allowed here: only an administrator can set it, with `shoal submit`."
             )
         if request.files or not all(map(is_name, request.outputs)):
-            # Without what was sent: it may hold a password.
-            raise InvalidInput("An output is not the name of one in [outputs]: only an administrator can give others.")
+            # The message may contain a password, so it is not quoted.
+            raise InvalidInput(
+                "outputs must be names in [outputs]; only an administrator can use other outputs or files."
+            )
         request = with_output(request, self._outputs, as_in='"outputs": ["NAME"] in the request')
         if not request.name and message.id:
-            request = msgspec.structs.replace(request, name=_name(message))
+            request = msgspec.structs.replace(request, name=_crawl_name(message))
         submitted = await submit(self._frontier, request)
         self.crawls += submitted.created
-        self._tell(
+        self._emit(
             f"crawl {submitted.id} was submitted{'' if submitted.created else ' again'}", event="crawl.submitted",
             crawl=submitted.id, app=request.app, seeds=len(request.seeds), source=self._source.shown,
             created=submitted.created,
@@ -148,72 +152,72 @@ class Bridge:
 
     async def _act(self, action: Action) -> dict[str, Any]:
         try:
-            answer = await act(self._frontier, action)
-            await tell_action(self._tell, self._frontier, action, source=self._source.shown)
-            return answer
+            reply = await act(self._frontier, action)
+            await tell_action(self._emit, self._frontier, action, source=self._source.shown)
+            return reply
         except (UnknownCrawl, InvalidInput) as error:
-            self._refused(action, str(error))
+            self._report_refusal(action, str(error))
             return {**msgspec.to_builtins(action), "error": str(error)}
 
-    def _refused(self, asked: CrawlRequest | Action | str, why: str) -> None:
+    def _report_refusal(self, request: CrawlRequest | Action | str, reason: str) -> None:
         crawl = app = ""
-        if isinstance(asked, CrawlRequest):
-            crawl, app = asked.name, asked.app
-        elif isinstance(asked, Action):
-            crawl, app = asked.crawlid or "", asked.appid
-        text = f"a request was refused: {why}"
-        self._tell(text, event="request.refused", crawl=crawl, app=app, source=self._source.shown)
+        if isinstance(request, CrawlRequest):
+            crawl, app = request.name, request.app
+        elif isinstance(request, Action):
+            crawl, app = request.crawlid or "", request.appid
+        text = f"a request was refused: {reason}"
+        self._emit(text, event="request.refused", crawl=crawl, app=app, source=self._source.shown)
 
-    def _trouble(self, sentence: str) -> None:
+    def _report_failure(self, sentence: str) -> None:
         now = time.monotonic()
-        if self._said_mono is None or now - self._said_mono >= SAY_EVERY_SECONDS:
-            self._said_mono = now
-            self._tell(sentence, event="listen.trouble")
+        if self._reported_mono is None or now - self._reported_mono >= REPORT_EVERY_SECONDS:
+            self._reported_mono = now
+            self._emit(sentence, event="listen.trouble")
 
-    def _well(self) -> None:
-        if self._said_mono is not None:
-            self._said_mono = None
-            self._tell(f"source {self._source.shown} is heard again", event="listen.well")
+    def _report_recovery(self) -> None:
+        if self._reported_mono is not None:
+            self._reported_mono = None
+            self._emit(f"reconnected to source {self._source.shown}", event="listen.recovered")
 
-    async def _rest(self, seconds: float) -> None:
+    async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop.wait()
 
 
-def _read(message: ReceivedMessage) -> ParsedMessage:
+def _parse(message: ReceivedMessage) -> ParsedMessage:
     try:
-        place = message.reply
-        asked = None
+        content = None
         if len(message.body) <= MAX_REQUEST_BYTES:
             with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                asked = msgspec.json.decode(message.body)
-        if not (isinstance(asked, dict) and "action" in asked and "reply" in asked):
-            return ParsedMessage(message, parse(message.body), place)
-        place = asked.pop("reply")
-        if not isinstance(place, str) or not _PLACE.match(place):
-            raise InvalidInput("reply is not a name of 1 to 200 letters, digits and . _ : -.")
-        return ParsedMessage(message, parse(asked), place)
+                content = msgspec.json.decode(message.body)
+        if not (isinstance(content, dict) and "action" in content and "reply" in content):
+            return ParsedMessage(message, parse(message.body), message.reply_to)
+        reply_to = content.pop("reply")
+        if not isinstance(reply_to, str) or not _QUEUE_NAME.match(reply_to):
+            raise InvalidInput("reply must be 1 to 200 letters, digits or . _ : -.")
+        return ParsedMessage(message, parse(content), reply_to)
     except ShoalError as error:
         return ParsedMessage(message, str(error), "")
 
 
-def _runs(letters: list[ParsedMessage]) -> Iterator[list[ParsedMessage]]:
-    """Letters that can be handled at once: crawls of different names. An action comes after what came before it."""
-    run: list[ParsedMessage] = []
+def _groups(messages: list[ParsedMessage]) -> Iterator[list[ParsedMessage]]:
+    """Messages that can be handled concurrently: crawls with different names. An action is handled alone, in order."""
+    group: list[ParsedMessage] = []
     names: set[str] = set()
-    for letter in letters:
-        name = letter.asked.name if isinstance(letter.asked, CrawlRequest) else ""
-        if run and (isinstance(letter.asked, Action) or isinstance(run[-1].asked, Action) or (name and name in names)):
-            yield run
-            run, names = [], set()
-        run.append(letter)
+    for parsed in messages:
+        name = parsed.request.name if isinstance(parsed.request, CrawlRequest) else ""
+        action = isinstance(parsed.request, Action) or (group and isinstance(group[-1].request, Action))
+        if group and (action or (name and name in names)):
+            yield group
+            group, names = [], set()
+        group.append(parsed)
         names.add(name)
-    if run:
-        yield run
+    if group:
+        yield group
 
 
-def _name(message: ReceivedMessage) -> str:
-    """The same whenever the message comes; another where a topic was made anew and counts from the beginning."""
-    place = re.sub(r"[^A-Za-z0-9_.-]", "-", message.id)[-100:].lstrip("-.")
-    return f"{place}-{hashlib.sha256(message.body).hexdigest()[:10]}"
+def _crawl_name(message: ReceivedMessage) -> str:
+    """The same for every delivery of a message. The hash tells apart messages of a topic that was created again."""
+    prefix = re.sub(r"[^A-Za-z0-9_.-]", "-", message.id)[-100:].lstrip("-.")
+    return f"{prefix}-{hashlib.sha256(message.body).hexdigest()[:10]}"

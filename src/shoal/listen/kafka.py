@@ -1,4 +1,4 @@
-"""Kafka as a source: a consumer group whose offsets are committed after the requests are stored."""
+"""A Kafka topic as a source: a consumer group whose offsets are committed after the requests are stored."""
 
 from __future__ import annotations
 
@@ -12,25 +12,34 @@ from confluent_kafka import Message as KafkaMessage
 
 from shoal.brokers.address import BrokerAddress
 from shoal.brokers.kafka import PolledProducer, configuration, fault_of
-from shoal.listen.source import MOST, WAIT_SECONDS, ReceivedMessage, SourceUnavailable, dead_letter, names_of, trouble
+from shoal.listen.source import (
+    BATCH_SIZE,
+    WAIT_SECONDS,
+    ReceivedMessage,
+    SourceUnavailable,
+    dead_letter,
+    queue_names,
+    to_error,
+)
 
 T = TypeVar("T")
 
-# The partitions are somebody else's now, who gets the messages again.
+# The partitions were assigned to another consumer, which receives the messages again.
 _MOVED = (
     KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS, KafkaError._NO_OFFSET
 )  # fmt: skip
-# A bridge that died is missed after this; one that only sleeps has its messages handled twice, which is no harm.
+# The broker takes a bridge for dead after this time. If it was only slow, its messages are handled twice, which is
+# harmless.
 _SESSION_MS = 10_000
 
 
 class KafkaSource:
-    """librdkafka is asked in a thread: its calls wait."""
+    """Calls librdkafka in a thread, because its calls block."""
 
     def __init__(self, address: BrokerAddress) -> None:
         self.shown = address.shown
         self._address = address
-        self._topic, self._names = address.name, names_of(address)
+        self._topic, self._names = address.name, queue_names(address)
         self._pool: ThreadPoolExecutor | None = None
         self._consumer: Consumer | None = None
         self._producer: PolledProducer | None = None
@@ -48,47 +57,47 @@ class KafkaSource:
         self._consumer = Consumer(
             {
                 **settings, "group.id": self._address.options.get("group") or "shoal", "enable.auto.commit": False,
-                "auto.offset.reset": "earliest", "session.timeout.ms": _SESSION_MS, "error_cb": self._note,
+                "auto.offset.reset": "earliest", "session.timeout.ms": _SESSION_MS, "error_cb": self._on_error,
             }
         )  # fmt: skip
         self._consumer.subscribe([self._topic])
 
-    def _note(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         if error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION):
             self._down = error
 
-    async def take(self) -> list[ReceivedMessage]:
-        found = await self._run(self._consume)
-        if self._down is not None and not found:
-            raise trouble(self._address, fault_of(self._down))
+    async def receive(self) -> list[ReceivedMessage]:
+        messages = await self._run(self._consume)
+        if self._down is not None and not messages:
+            raise to_error(self._address, fault_of(self._down))
         self._down = None
-        return [_message(one) for one in found]
+        return [_message(message) for message in messages]
 
     def _consume(self) -> list[KafkaMessage]:
         if self._consumer is None:
-            raise SourceUnavailable("was closed here")
-        found: list[KafkaMessage] = []
-        for one in self._consumer.consume(MOST, WAIT_SECONDS):
-            error = one.error()
+            raise SourceUnavailable("is closed")
+        messages: list[KafkaMessage] = []
+        for message in self._consumer.consume(BATCH_SIZE, WAIT_SECONDS):
+            error = message.error()
             if error is None:
-                found.append(one)
-            elif error.code() != KafkaError._PARTITION_EOF and not found:
+                messages.append(message)
+            elif error.code() != KafkaError._PARTITION_EOF and not messages:
                 raise KafkaException(error)
-        return found
+        return messages
 
-    async def bury(self, message: ReceivedMessage, reason: str) -> None:
-        await self._send(self._names.dead, message, dead_letter(message, reason))
+    async def reject(self, message: ReceivedMessage, reason: str) -> None:
+        await self._send(self._names.dead_letters, message, dead_letter(message, reason))
 
-    async def answer(self, message: ReceivedMessage, place: str, answer: bytes) -> None:
-        await self._send(place or self._names.reply, message, answer)
+    async def reply(self, message: ReceivedMessage, queue: str, body: bytes) -> None:
+        await self._send(queue or self._names.replies, message, body)
 
     async def _send(self, topic: str, message: ReceivedMessage, body: bytes) -> None:
         producer = self._producer
         if producer is None:
-            raise SourceUnavailable("was closed here")
+            raise SourceUnavailable("is closed")
         await self._run(lambda: producer.send(topic, [(message.id, body)]))
 
-    async def done(self, messages: Sequence[ReceivedMessage]) -> None:
+    async def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
         ends: dict[int, int] = {}
         for message in messages:
             partition, offset = message.token
@@ -97,11 +106,11 @@ class KafkaSource:
 
         def commit() -> None:
             if self._consumer is None:
-                raise SourceUnavailable("was closed here")
+                raise SourceUnavailable("is closed")
             try:
-                for one in self._consumer.commit(offsets=offsets, asynchronous=False) or ():
-                    if one.error is not None and one.error.code() not in _MOVED:
-                        raise KafkaException(one.error)
+                for partition in self._consumer.commit(offsets=offsets, asynchronous=False) or ():
+                    if partition.error is not None and partition.error.code() not in _MOVED:
+                        raise KafkaException(partition.error)
             except KafkaException as error:
                 if error.args[0].code() not in _MOVED:
                     raise
@@ -121,15 +130,15 @@ class KafkaSource:
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._pool is None:
-            raise SourceUnavailable("was closed here")
+            raise SourceUnavailable("is closed")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except KafkaException as error:
-            raise trouble(self._address, fault_of(error.args[0])) from error
+            raise to_error(self._address, fault_of(error.args[0])) from error
 
 
-def _message(one: KafkaMessage) -> ReceivedMessage:
-    partition, offset = one.partition(), one.offset()
-    value = one.value()
+def _message(message: KafkaMessage) -> ReceivedMessage:
+    partition, offset = message.partition(), message.offset()
+    value = message.value()
     body = value if isinstance(value, bytes) else (value or "").encode()
-    return ReceivedMessage(body, f"{one.topic()}-{partition}-{offset}", (partition, offset))
+    return ReceivedMessage(body, f"{message.topic()}-{partition}-{offset}", (partition, offset))

@@ -1,10 +1,11 @@
-"""What every source of requests does. One object is one bridge's end of one list, topic or queue.
+"""The contract of every source of requests. One object is one bridge's end of one list, topic or queue.
 
-    messages = await source.take()        they stay the source's until they are done
-    each is stored, answered or buried
-    await source.done(messages)           they never come again
+    messages = await source.receive()         they belong to the source until they are acknowledged
+    each message is stored, replied to or rejected
+    await source.acknowledge(messages)        they are never delivered again
 
-Whatever fails, the bridge closes the source and opens it again: what was taken and is not done comes again.
+After any failure, the bridge closes the source and opens it again: messages that were received and not acknowledged are
+delivered again.
 """
 
 from __future__ import annotations
@@ -18,70 +19,67 @@ from shoal.brokers.address import BrokerAddress
 from shoal.brokers.connection import ConnectionFault
 from shoal.errors import ShoalError
 
-# How many messages a bridge holds, and how long it waits for the first.
-MOST = 100
+# Messages that a bridge holds at most, and how long it waits for the first one.
+BATCH_SIZE = 100
 WAIT_SECONDS = 1.0
 
 
 class SourceUnavailable(Exception):
-    """The source cannot be used now; time or a person heals it. The message goes on after the source's name."""
+    """The source cannot be used for now. The message is the end of a sentence that starts with the source's name."""
 
 
 class ReceivedMessage(NamedTuple):
-    """`id` is the same when the message comes again, '' when its source cannot tell. `token` is the source's own.
-
-    `reply` is where its sender wants answers, '' for the source's usual place.
-    """
-
     body: bytes
+    # The same whenever the message is delivered; '' when the source has no such id.
     id: str
+    # What the source needs to acknowledge the message.
     token: Any
-    reply: str = ""
-    correlation: str | None = None
+    # Where the sender wants the reply; '' means the source's own reply queue.
+    reply_to: str = ""
+    correlation_id: str | None = None
 
 
 class Source(Protocol):
-    """Every method may raise Away. ShoalError in one sentence says that this source can never work as it is."""
+    """Every method may raise SourceUnavailable. A ShoalError means that the source cannot work as it is configured."""
 
     shown: str
 
     async def open(self) -> None: ...
 
-    async def take(self) -> list[ReceivedMessage]:
-        """The next messages in their order, none after a while."""
+    async def receive(self) -> list[ReceivedMessage]:
+        """The next messages in their order; an empty list after WAIT_SECONDS."""
 
-    async def bury(self, message: ReceivedMessage, reason: str) -> None:
-        """Keep a message that cannot be used, with the reason, where people find it."""
+    async def reject(self, message: ReceivedMessage, reason: str) -> None:
+        """Put an unusable message into the dead-letter queue, with the reason."""
 
-    async def answer(self, message: ReceivedMessage, place: str, answer: bytes) -> None:
-        """Send an answer to `place`, or to where such answers go when it is ''."""
+    async def reply(self, message: ReceivedMessage, queue: str, body: bytes) -> None:
+        """Send a reply to `queue`, or to the source's own reply queue when `queue` is ''."""
 
-    async def done(self, messages: Sequence[ReceivedMessage]) -> None: ...
+    async def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None: ...
 
     async def close(self) -> None:
         """A second call does nothing."""
 
 
 class QueueNames(NamedTuple):
-    """Where dead letters and answers of a source go."""
-
-    dead: str
-    reply: str
+    dead_letters: str
+    replies: str
 
 
-def names_of(address: BrokerAddress) -> QueueNames:
+def queue_names(address: BrokerAddress) -> QueueNames:
+    """Where a source sends dead letters and replies."""
     return QueueNames(
         address.options.get("dead") or f"{address.name}-dead", address.options.get("reply") or f"{address.name}-replies"
     )
 
 
 def dead_letter(message: ReceivedMessage, reason: str) -> bytes:
-    """One object in every technology, so that one program reads them all."""
+    """The same JSON object in every technology, so that one program reads them all."""
     text = message.body.decode(errors="backslashreplace")
     return msgspec.json.encode({"reason": reason, "message": text})
 
 
-def trouble(address: BrokerAddress, fault: ConnectionFault) -> Exception:
+def to_error(address: BrokerAddress, fault: ConnectionFault) -> Exception:
     """The exception that a bridge gets for a fault: SourceUnavailable if a retry makes sense, ShoalError if not."""
     if fault.transient:
         return SourceUnavailable(fault.sentence)

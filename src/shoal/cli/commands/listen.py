@@ -60,8 +60,8 @@ async def _run(settings: Settings, source: Source) -> int:
         say(f"Listening to {source.shown} for {where}. Ctrl-C ends it.", event="listen.begin", store=where)
         await bridge.run()
         say(
-            f"{counted(bridge.crawls, 'crawl')} submitted, {counted(bridge.answers, 'action')} answered, "
-            f"{counted(bridge.buried, 'request')} refused.",
-            event="listen.end", crawls=bridge.crawls, answers=bridge.answers, refused=bridge.buried,
+            f"{counted(bridge.crawls, 'crawl')} submitted, {counted(bridge.replies, 'action')} answered, "
+            f"{counted(bridge.rejected, 'request')} refused.",
+            event="listen.end", crawls=bridge.crawls, answers=bridge.replies, refused=bridge.rejected,
         )  # fmt: skip
         return FINISHED

@@ -57,7 +57,7 @@ EVENTS = {
     "serve.end": "it has ended",
     "listen.begin": "`shoal listen` has joined its source",
     "listen.trouble": "its source or the store is away, and is waited for",
-    "listen.well": "the source is heard again",
+    "listen.recovered": "the source is connected again",
     "listen.end": "it has ended",
     "note": "anything else",
     "warning": "anything else that somebody should look at; also why a command failed",

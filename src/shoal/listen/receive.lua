@@ -1,9 +1,9 @@
--- take: give a bridge what it holds of a list: first what bridges held that died, else the next entries.
--- KEYS 1 the list | 2 sorted set of bridges by when they were last heard of
--- ARGV 1 the bridge | 2 entries at most | 3 ms of silence after which a bridge is dead
+-- receive: give a bridge its entries of a list: first those of dead bridges, else the next ones.
+-- KEYS 1 the list | 2 sorted set of bridges by the time of their last heartbeat
+-- ARGV 1 the bridge | 2 entries at most | 3 ms without a heartbeat after which a bridge is dead
 -- Reply   entries, the newest first: an id, a space, the message
--- Keeps   an entry is in the list or in the list `-taken:` of one bridge; its id is given once and goes with it
--- Cost    O(entries taken)
+-- Keeps   an entry is in the list or in the list `-taken:` of one bridge; its id is assigned once and kept
+-- Cost    O(entries returned)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local mine = KEYS[1] .. '-taken:' .. ARGV[1]
