@@ -191,7 +191,15 @@ def event_fields() -> dict[str, list[str]]:
                 continue
             for call in ast.walk(function):
                 teller = _called(call)
-                if not isinstance(call, ast.Call) or teller not in ("say", "_say", "warn", "tell", "_tell", "emit", "_emit"):
+                if not isinstance(call, ast.Call) or teller not in (
+                    "say",
+                    "_say",
+                    "warn",
+                    "tell",
+                    "_tell",
+                    "emit",
+                    "_emit",
+                ):
                     continue
                 keywords = {keyword.arg: keyword.value for keyword in call.keywords}
                 if teller not in ("say", "warn") and "event" not in keywords:

@@ -1,7 +1,7 @@
-"""A client of Shoal's HTTP API: `Client` for programs that wait, `AsyncClient` for those that do not.
+"""A client of Shoal's HTTP API: `Client` is synchronous, `AsyncClient` is for asyncio.
 
-Speaks HTTP and nothing else: no store, no worker is needed where it runs. Answers are plain dicts as the API gives
-them; what the API refuses is raised as the error that it names, so that code for a store and for an API is the same.
+It needs HTTP only, no store and no worker. Responses are the API's JSON objects as dicts. An error of the API is raised
+as the exception class of shoal.errors that it names, so that code for a store and code for the API handle it alike.
 
     client = shoal.Client("http://127.0.0.1:8080", token="shoal_...")
     crawl = client.submit(seeds=["https://example.org/"], outputs=["warehouse"])["id"]
@@ -26,39 +26,41 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from shoal import errors
 
-Answer = dict[str, Any]
+JsonObject = dict[str, Any]
 T = TypeVar("T")
 _MOST_BYTES = 64_000_000
-# The server closes connections that were silent for longer.
+# The server closes connections that are idle for longer.
 _IDLE_SECONDS = 10.0
-_PATIENT_TRIES, _LONGEST_SECONDS = 10, 10.0
-_NAMED = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+_RATE_LIMIT_TRIES, _RETRY_SECONDS = 10, 10.0
+_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 
 
 def is_api(url: str) -> bool:
-    """Whether a URL is that of an API, and not of a store."""
+    """Whether a URL is an API's and not a store's."""
     return url.startswith(("http://", "https://"))
 
 
 class Client:
-    """One connection at a time, kept open between calls; threads may share it. The token may be in SHOAL_TOKEN."""
+    """One connection, kept open between calls. Threads may share it. The default token is $SHOAL_TOKEN."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout_seconds: float = 30.0) -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            # Without what was given: there may be a password in it.
-            raise errors.InvalidInput("The URL of the API is none: its host or its port cannot be read.") from None
+            # The URL may contain a password, so it is not quoted.
+            raise errors.InvalidInput("Invalid API URL: the host or the port cannot be parsed.") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise errors.InvalidInput("The URL of an API begins with http:// or https:// and a host.")
+            raise errors.InvalidInput("Invalid API URL: it must start with http:// or https:// and a host.")
         self.shown = f"{parts.scheme}://{parts.hostname}" + (f":{port}" if port else "")
-        self._make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._place = (parts.hostname, port)
+        self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._address = (parts.hostname, port)
         self._root = parts.path.rstrip("/")
         self._token = (os.environ.get("SHOAL_TOKEN", "") if token is None else token).strip()
         if not re.fullmatch(r"[!-~]*", self._token):
-            raise errors.InvalidInput("The token has a space, a line break or another character that no token has.")
+            raise errors.InvalidInput(
+                "Invalid token: it contains a space, a line break or another character that tokens do not have."
+            )
         self._timeout = timeout_seconds
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
@@ -66,54 +68,54 @@ class Client:
 
     # Crawls
 
-    def submit(self, **request: Any) -> Answer:
-        """Hand a crawl over. `request` has the fields of CrawlRequest; returns its `id` and if it was `created`."""
-        return self._ask("POST", "/v1/crawls", request)
+    def submit(self, **request: Any) -> JsonObject:
+        """Submit a crawl. `request` has the fields of CrawlRequest; returns `id`, and whether it was `created`."""
+        return self._request("POST", "/v1/crawls", request)
 
-    def crawls(self, *, state: str = "", app: str = "") -> Iterator[Answer]:
-        """Every crawl, the newest first."""
+    def crawls(self, *, state: str = "", app: str = "") -> Iterator[JsonObject]:
+        """Every crawl, newest first."""
         return self._pages("/v1/crawls", "crawls", {"state": state, "app": app})
 
-    def crawl(self, crawl: str) -> Answer:
-        return self._ask("GET", _of(crawl))
+    def crawl(self, crawl: str) -> JsonObject:
+        return self._request("GET", _path(crawl))
 
-    def pause(self, crawl: str) -> Answer:
-        return self._ask("POST", _of(crawl, "pause"))
+    def pause(self, crawl: str) -> JsonObject:
+        return self._request("POST", _path(crawl, "pause"))
 
-    def resume(self, crawl: str) -> Answer:
-        return self._ask("POST", _of(crawl, "resume"))
+    def resume(self, crawl: str) -> JsonObject:
+        return self._request("POST", _path(crawl, "resume"))
 
-    def stop(self, crawl: str) -> Answer:
-        return self._ask("POST", _of(crawl, "stop"))
+    def stop(self, crawl: str) -> JsonObject:
+        return self._request("POST", _path(crawl, "stop"))
 
     def delete(self, crawl: str) -> None:
-        self._ask("DELETE", _of(crawl))
+        self._request("DELETE", _path(crawl))
 
-    def add(self, crawl: str, seeds: Iterable[str]) -> Answer:
-        """Add URLs to a crawl that is open."""
-        return self._ask("POST", _of(crawl, "seeds"), {"seeds": list(seeds)})
+    def add(self, crawl: str, seeds: Iterable[str]) -> JsonObject:
+        """Add URLs to an open crawl."""
+        return self._request("POST", _path(crawl, "seeds"), {"seeds": list(seeds)})
 
-    def failed(self, crawl: str) -> Iterator[Answer]:
-        """Every URL that failed, with its reason, fetched a page at a time."""
-        return self._pages(_of(crawl, "failed"), "failed", {"limit": "1000"})
+    def failed(self, crawl: str) -> Iterator[JsonObject]:
+        """Every failed URL with its reason, fetched page by page."""
+        return self._pages(_path(crawl, "failed"), "failed", {"limit": "1000"})
 
     def retry(self, crawl: str) -> int:
-        return int(self._ask("POST", _of(crawl, "retry"))["retried"])
+        return int(self._request("POST", _path(crawl, "retry"))["retried"])
 
-    def records(self, crawl: str, *, kind: str = "page", fields: Iterable[str] = ()) -> Iterator[Answer]:
-        """Every record of a crawl, fetched a page at a time."""
-        return self._pages(_of(crawl, "records"), "records", {"kind": kind, "fields": ",".join(fields)})
+    def records(self, crawl: str, *, kind: str = "page", fields: Iterable[str] = ()) -> Iterator[JsonObject]:
+        """Every record of a crawl, fetched page by page."""
+        return self._pages(_path(crawl, "records"), "records", {"kind": kind, "fields": ",".join(fields)})
 
-    def events(self, crawl: str) -> Iterator[tuple[str, Answer]]:
-        """('counts', ...) whenever they change, ('end', ...) when the crawl has ended; then it is over."""
+    def events(self, crawl: str) -> Iterator[tuple[str, JsonObject]]:
+        """Yield ('counts', ...) whenever the counts change, then ('end', ...) when the crawl has ended."""
         return self._events(crawl, max(60.0, self._timeout))
 
-    def _events(self, crawl: str, silence_seconds: float) -> Iterator[tuple[str, Answer]]:
-        connection = self._make(*self._place, timeout=silence_seconds)
+    def _events(self, crawl: str, idle_seconds: float) -> Iterator[tuple[str, JsonObject]]:
+        connection = self._connect(*self._address, timeout=idle_seconds)
         try:
-            response = self._send(connection, "GET", _of(crawl, "events"), None)
+            response = self._send(connection, "GET", _path(crawl, "events"), None)
             if response.status != 200:
-                raise _refusal(response.status, response.read(_MOST_BYTES))
+                raise _error(response.status, response.read(_MOST_BYTES))
             name = ""
             for line in response:
                 if line.startswith(b"event: "):
@@ -121,19 +123,19 @@ class Client:
                 elif line.startswith(b"data: "):
                     yield name, json.loads(line[6:])
         except (OSError, http.client.HTTPException) as error:
-            raise self._away(error) from None
+            raise self._unavailable(error) from None
         finally:
             connection.close()
 
-    def wait(self, crawl: str, *, timeout_seconds: float = float("inf")) -> Answer:
-        """Wait for the end of a crawl, and return its description; TimeoutError when that takes longer.
+    def wait(self, crawl: str, *, timeout_seconds: float = float("inf")) -> JsonObject:
+        """Wait until a crawl has ended and return its description; TimeoutError after `timeout_seconds`.
 
-        A server that is away is asked again.
+        While the server is unavailable, it retries.
         """
-        return next(filter(None, self._waited(crawl, timeout_seconds)))
+        return next(filter(None, self._polled(crawl, timeout_seconds)))
 
-    def _waited(self, crawl: str, timeout_seconds: float) -> Iterator[Answer | None]:
-        """None whenever something was heard of a crawl, and its description when it has ended."""
+    def _polled(self, crawl: str, timeout_seconds: float) -> Iterator[JsonObject | None]:
+        """Yield None at every event of a crawl, then its description when it has ended."""
         until = time.monotonic() + timeout_seconds
         while True:
             with contextlib.suppress(errors.StoreUnavailable):
@@ -145,27 +147,27 @@ class Client:
                         break
                     yield None
             if time.monotonic() > until:
-                raise TimeoutError(f"Crawl {crawl} has not ended within {timeout_seconds:g} s.")
+                raise TimeoutError(f"Crawl {crawl} did not end within {timeout_seconds:g} s.")
             time.sleep(min(1.0, max(0.0, until - time.monotonic())))
 
     # The fleet
 
-    def hosts(self) -> Iterator[Answer]:
-        """Hosts that have something to do."""
+    def hosts(self) -> Iterator[JsonObject]:
+        """Hosts that have waiting URLs or a lease."""
         return self._pages("/v1/hosts", "hosts", {})
 
-    def host(self, host: str) -> Answer:
-        return self._ask("GET", f"/v1/hosts/{quote(host, safe='')}")
+    def host(self, host: str) -> JsonObject:
+        return self._request("GET", f"/v1/hosts/{quote(host, safe='')}")
 
-    def change_host(self, host: str, **changes: Any) -> Answer:
-        """Set `delay_seconds`, `places` (None takes them back) or `blocked` (a reason, '' to unblock)."""
-        return self._ask("PATCH", f"/v1/hosts/{quote(host, safe='')}", changes)
+    def change_host(self, host: str, **changes: Any) -> JsonObject:
+        """Set `delay_seconds` or `places` (None removes the setting), or `blocked` (a reason, '' to unblock)."""
+        return self._request("PATCH", f"/v1/hosts/{quote(host, safe='')}", changes)
 
-    def workers(self) -> list[Answer]:
+    def workers(self) -> list[JsonObject]:
         return list(self._pages("/v1/workers", "workers", {}))
 
-    def stats(self) -> Answer:
-        return self._ask("GET", "/v1/stats")
+    def stats(self) -> JsonObject:
+        return self._request("GET", "/v1/stats")
 
     def close(self) -> None:
         with self._lock:
@@ -177,51 +179,51 @@ class Client:
     def __exit__(self, *args: object) -> None:
         self.close()
 
-    def _pages(self, path: str, field: str, query: dict[str, str]) -> Iterator[Answer]:
+    def _pages(self, path: str, field: str, query: dict[str, str]) -> Iterator[JsonObject]:
         cursor = ""
         while True:
-            given = {name: value for name, value in (query | {"cursor": cursor}).items() if value}
-            page = self._ask("GET", f"{path}?{urlencode(given)}" if given else path)
+            parameters = {name: value for name, value in (query | {"cursor": cursor}).items() if value}
+            page = self._request("GET", f"{path}?{urlencode(parameters)}" if parameters else path)
             if not isinstance(page.get(field), list):
-                raise self._strange()
+                raise self._not_shoal()
             yield from page[field]
             cursor = page.get("next") or ""
             if not cursor:
                 return
 
-    def _ask(self, method: str, path: str, body: Answer | None = None) -> Answer:
-        for _ in range(_PATIENT_TRIES):
+    def _request(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
+        for _ in range(_RATE_LIMIT_TRIES):
             with self._lock:
-                status, raw, wait = self._answer(method, path, body)
+                status, raw, retry_after = self._exchange(method, path, body)
             if status != 429:
                 break
-            # Nothing was done: who asks too often is told when to come back.
-            time.sleep(min(float(wait) if wait.isdigit() else 1.0, _LONGEST_SECONDS))
+            # A rate-limited request had no effect, so it can be repeated.
+            time.sleep(min(float(retry_after) if retry_after.isdigit() else 1.0, _RETRY_SECONDS))
         if status >= 400:
-            raise _refusal(status, raw)
+            raise _error(status, raw)
         with contextlib.suppress(ValueError):
-            answer = json.loads(raw or b"{}")
-            if status < 300 and isinstance(answer, dict):
-                return answer
-        raise self._strange()
+            content = json.loads(raw or b"{}")
+            if status < 300 and isinstance(content, dict):
+                return content
+        raise self._not_shoal()
 
-    def _answer(self, method: str, path: str, body: Answer | None) -> tuple[int, bytes, str]:
-        """Status, body, and what Retry-After says."""
+    def _exchange(self, method: str, path: str, body: JsonObject | None) -> tuple[int, bytes, str]:
+        """Send a request; returns the status, the body and the Retry-After header."""
         if self._connection is not None and time.monotonic() - self._used_mono > _IDLE_SECONDS:
             self._drop()
         if self._connection is None:
-            self._connection = self._make(*self._place, timeout=self._timeout)
+            self._connection = self._connect(*self._address, timeout=self._timeout)
         try:
             response = self._send(self._connection, method, path, body)
             raw = response.read(_MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             self._drop()
-            raise self._away(error) from None
+            raise self._unavailable(error) from None
         self._used_mono = time.monotonic()
         return response.status, raw, response.getheader("Retry-After", "")
 
     def _send(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: Answer | None
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: JsonObject | None
     ) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json"}
         if self._token:
@@ -238,73 +240,73 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _strange(self) -> errors.ShoalError:
-        return errors.ShoalError(f"{self.shown} answers, but not as an API of Shoal does; is it the right URL?")
+    def _not_shoal(self) -> errors.ShoalError:
+        return errors.ShoalError(f"{self.shown} is not a Shoal API. Check the URL.")
 
-    def _away(self, error: Exception) -> errors.StoreUnavailable:
-        why = str(error) or type(error).__name__
-        return errors.StoreUnavailable(f"The API at {self.shown} does not answer: {why}.")
+    def _unavailable(self, error: Exception) -> errors.StoreUnavailable:
+        reason = str(error) or type(error).__name__
+        return errors.StoreUnavailable(f"The API at {self.shown} is unavailable: {reason}.")
 
 
 class AsyncClient:
-    """The same for asyncio: each call in a thread of its own, so that none holds up the loop."""
+    """The same methods for asyncio. Each call runs in a thread, so that it does not block the event loop."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout_seconds: float = 30.0) -> None:
         self._client = Client(url, token=token, timeout_seconds=timeout_seconds)
 
-    async def submit(self, **request: Any) -> Answer:
+    async def submit(self, **request: Any) -> JsonObject:
         return await asyncio.to_thread(functools.partial(self._client.submit, **request))
 
-    def crawls(self, *, state: str = "", app: str = "") -> AsyncIterator[Answer]:
-        return _each(lambda: self._client.crawls(state=state, app=app))
+    def crawls(self, *, state: str = "", app: str = "") -> AsyncIterator[JsonObject]:
+        return _iterate(lambda: self._client.crawls(state=state, app=app))
 
-    async def crawl(self, crawl: str) -> Answer:
+    async def crawl(self, crawl: str) -> JsonObject:
         return await asyncio.to_thread(self._client.crawl, crawl)
 
-    async def pause(self, crawl: str) -> Answer:
+    async def pause(self, crawl: str) -> JsonObject:
         return await asyncio.to_thread(self._client.pause, crawl)
 
-    async def resume(self, crawl: str) -> Answer:
+    async def resume(self, crawl: str) -> JsonObject:
         return await asyncio.to_thread(self._client.resume, crawl)
 
-    async def stop(self, crawl: str) -> Answer:
+    async def stop(self, crawl: str) -> JsonObject:
         return await asyncio.to_thread(self._client.stop, crawl)
 
     async def delete(self, crawl: str) -> None:
         await asyncio.to_thread(self._client.delete, crawl)
 
-    async def add(self, crawl: str, seeds: Iterable[str]) -> Answer:
+    async def add(self, crawl: str, seeds: Iterable[str]) -> JsonObject:
         return await asyncio.to_thread(self._client.add, crawl, seeds)
 
-    def failed(self, crawl: str) -> AsyncIterator[Answer]:
-        return _each(lambda: self._client.failed(crawl))
+    def failed(self, crawl: str) -> AsyncIterator[JsonObject]:
+        return _iterate(lambda: self._client.failed(crawl))
 
     async def retry(self, crawl: str) -> int:
         return await asyncio.to_thread(self._client.retry, crawl)
 
-    def records(self, crawl: str, *, kind: str = "page", fields: Iterable[str] = ()) -> AsyncIterator[Answer]:
-        return _each(lambda: self._client.records(crawl, kind=kind, fields=fields))
+    def records(self, crawl: str, *, kind: str = "page", fields: Iterable[str] = ()) -> AsyncIterator[JsonObject]:
+        return _iterate(lambda: self._client.records(crawl, kind=kind, fields=fields))
 
-    def events(self, crawl: str) -> AsyncIterator[tuple[str, Answer]]:
-        return _each(lambda: self._client.events(crawl))
+    def events(self, crawl: str) -> AsyncIterator[tuple[str, JsonObject]]:
+        return _iterate(lambda: self._client.events(crawl))
 
-    async def wait(self, crawl: str, *, timeout_seconds: float = float("inf")) -> Answer:
-        heard = _each(lambda: self._client._waited(crawl, timeout_seconds))
-        return await anext(told async for told in heard if told is not None)
+    async def wait(self, crawl: str, *, timeout_seconds: float = float("inf")) -> JsonObject:
+        descriptions = _iterate(lambda: self._client._polled(crawl, timeout_seconds))
+        return await anext(description async for description in descriptions if description is not None)
 
-    def hosts(self) -> AsyncIterator[Answer]:
-        return _each(self._client.hosts)
+    def hosts(self) -> AsyncIterator[JsonObject]:
+        return _iterate(self._client.hosts)
 
-    async def host(self, host: str) -> Answer:
+    async def host(self, host: str) -> JsonObject:
         return await asyncio.to_thread(self._client.host, host)
 
-    async def change_host(self, host: str, **changes: Any) -> Answer:
+    async def change_host(self, host: str, **changes: Any) -> JsonObject:
         return await asyncio.to_thread(functools.partial(self._client.change_host, host, **changes))
 
-    async def workers(self) -> list[Answer]:
+    async def workers(self) -> list[JsonObject]:
         return await asyncio.to_thread(self._client.workers)
 
-    async def stats(self) -> Answer:
+    async def stats(self) -> JsonObject:
         return await asyncio.to_thread(self._client.stats)
 
     async def close(self) -> None:
@@ -317,28 +319,28 @@ class AsyncClient:
         await self.close()
 
 
-async def _each(make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-    """What an iterator gives, each in a thread; a `StopIteration` may not leave one."""
-    over = object()
-    found = await asyncio.to_thread(make)
-    while (one := await asyncio.to_thread(next, found, over)) is not over:
-        yield one  # type: ignore[misc]
+async def _iterate(make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    """Iterate in a thread. A sentinel ends it, because StopIteration cannot be raised out of a thread."""
+    end = object()
+    iterator = await asyncio.to_thread(make)
+    while (value := await asyncio.to_thread(next, iterator, end)) is not end:
+        yield value  # type: ignore[misc]
 
 
-def _of(crawl: str, *rest: str) -> str:
+def _path(crawl: str, *rest: str) -> str:
     return "/".join(["/v1/crawls", quote(crawl, safe=""), *rest])
 
 
-def _refusal(status: int, raw: bytes) -> errors.ShoalError:
-    """The error that a problem names; of another server's answers only the status is told."""
-    told: Any = None
+def _error(status: int, raw: bytes) -> errors.ShoalError:
+    """The exception that a problem names. The response of another server is not quoted, only its status."""
+    problem: Any = None
     with contextlib.suppress(ValueError):
-        told = json.loads(raw)
-    if not isinstance(told, dict) or not isinstance(told.get("detail"), str):
-        return errors.ShoalError(f"The API answers with status {status}, and not as Shoal does.")
-    name = str(told.get("type", "")).rpartition(":")[2]
-    kind = _NAMED.get(name, errors.StoreUnavailable if status == 503 else errors.ShoalError)
+        problem = json.loads(raw)
+    if not isinstance(problem, dict) or not isinstance(problem.get("detail"), str):
+        return errors.ShoalError(f"The server returned status {status} without a problem of Shoal.")
+    name = str(problem.get("type", "")).rpartition(":")[2]
+    kind = _ERRORS.get(name, errors.StoreUnavailable if status == 503 else errors.ShoalError)
     if not issubclass(kind, errors.ShoalError) or kind is errors.FetchError:
         kind = errors.ShoalError
-    error: errors.ShoalError = kind(told["detail"])
+    error: errors.ShoalError = kind(problem["detail"])
     return error

@@ -1,4 +1,4 @@
-"""What a user subclasses: a spider turns pages into items and says where to go on.
+"""The base class of spiders: a spider turns pages into items and follow-ups.
 
     class Books(shoal.Spider):
         def parse(self, page):
@@ -6,8 +6,8 @@
                 yield {"title": book.css_first("h3").text(), "url": page.url}
             yield from page.follow("a.next")
 
-Owns what spiders see and yield, and how one is found by its reference. Must not fetch, store or know the frontier: the
-worker calls spiders and does what they ask for.
+Owns what spiders see and yield, and how a reference is resolved to a class. Does not fetch, store or use the frontier:
+the worker calls spiders and acts on what they yield.
 """
 
 from __future__ import annotations
@@ -25,68 +25,67 @@ import msgspec
 
 from shoal.errors import InvalidInput
 from shoal.model import validation
-from shoal.model.response import Response as Answer
+from shoal.model.response import Response
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-One = TypeVar("One")
+Reference = TypeVar("Reference")
 
 ENTRY_POINTS = "shoal.spiders"
 _SHOWN = 80
-# Where an element names another page.
+# Attributes that link to another page.
 _ATTRIBUTES = ("href", "src", "action")
 
 
 class Follow(msgspec.Struct, frozen=True, kw_only=True):
-    """A page to visit next. `callback` names the method that gets it, `data` comes along as `page.data`.
+    """A page to visit next."""
 
-    A `url` that is not whole is relative to that of the page, whatever its `<base>`; in `start` it must be whole.
-
-    With `spider`, another spider gets it: workers that have that one visit it, and this one's need not have it.
-    """
-
+    # Absolute, or relative to the page's URL (its <base> is ignored). In `start` it must be absolute.
     url: str
+    # The name of the method that receives the page; '' means `parse`.
     callback: str = ""
+    # Passed to that method as `page.data`.
     data: dict[str, Any] = {}
     priority: int | None = None
+    # Another spider that receives the page. Only workers with that spider visit it.
     spider: str = ""
 
 
 class Spider:
-    """A subclass has a `parse`; its name is that of the class, unless `name` says otherwise.
+    """Subclass it and define `parse`. The spider's name is `name`, or else the name of the class.
 
-    Methods may be plain or `async`, and return or yield any number of items (dicts, dataclasses and the like) and
-    follow-ups. One object serves all pages of a crawl in a worker process; what it keeps, the other processes do not
-    see. An exception fails the page that raised it.
+    Methods may be plain or `async`, and may return or yield any number of items (e.g. dicts, dataclasses) and
+    follow-ups. One object serves all pages of a crawl in a worker process; other processes have their own. An exception
+    fails the page that raised it.
     """
 
     name: ClassVar[str] = ""
     urls: ClassVar[Iterable[str]] = ()
 
     def start(self) -> Any:
-        """What to visit first: URLs or Follow. Not asked when URLs are given to the crawl."""
+        """Return or yield the first URLs or Follows. Not called when the crawl is given URLs."""
         return self.urls
 
     def parse(self, page: Page) -> Any:
-        """A page whose visit names no other callback."""
+        """Handle a page whose follow-up names no other callback."""
         raise NotImplementedError(f"{type(self).__name__} has no method parse.")
 
     def failed(self, url: str, error: str) -> Any:
-        """A URL that is given up, also by an exception of this spider; items may be yielded here, and no follow-ups."""
+        """Handle a URL that failed, also by an exception of this spider. It may yield items, but no follow-ups."""
 
 
 class Page:
-    """A page as spiders see it."""
+    """A fetched page."""
 
-    __slots__ = ("_answer", "_base_url", "_markup", "_parsed", "_priority", "_tree", "data", "depth", "spider")
+    __slots__ = ("_base_url", "_markup", "_parsed", "_priority", "_response", "_tree", "data", "depth", "spider")
 
     def __init__(
-        self, answer: Answer, *, parsed: Any, markup: Callable[[], bytes], tree: Callable[[bytes], LexborHTMLParser],
-        depth: int, priority: int, data: dict[str, Any], spider: str,
+        self, response: Response, *, parsed: Any, markup: Callable[[], bytes],
+        tree: Callable[[bytes], LexborHTMLParser], depth: int, priority: int, data: dict[str, Any], spider: str,
     ) -> None:  # fmt: skip
-        """`parsed` has title, text and links; `markup` gives the page in UTF-8, of which `tree` makes a tree."""
-        self._answer = answer
+        """`parsed` has title, text and links. `markup` returns the page in UTF-8, and `tree` parses that."""
+        self._response = response
         self._parsed = parsed
         self._markup: bytes | Callable[[], bytes] = markup
         self._tree: LexborHTMLParser | Callable[[bytes], LexborHTMLParser] = tree
@@ -98,25 +97,25 @@ class Page:
 
     @property
     def url(self) -> str:
-        return self._answer.url
+        return self._response.url
 
     @property
     def status(self) -> int:
-        return self._answer.status
+        return self._response.status
 
     @property
     def body(self) -> bytes:
-        """As it came, but for its content coding."""
-        return self._answer.body
+        """The response body, with its content coding removed."""
+        return self._response.body
 
     @property
     def headers(self) -> dict[str, str]:
-        """By their names in lower case; of several with one name the first."""
-        return dict(reversed(self._answer.headers))
+        """Values by lower-case name; the first value where a name is repeated."""
+        return dict(reversed(self._response.headers))
 
     @property
     def html(self) -> str:
-        """The whole page as text, by the encoding that it or its server names."""
+        """The whole page as text, decoded by the encoding that the page or its server declares."""
         return self._utf8().decode("utf-8", "replace")
 
     @property
@@ -125,19 +124,19 @@ class Page:
 
     @property
     def text(self) -> str:
-        """What a reader sees of an HTML page; the whole of any other text."""
+        """The visible text of an HTML page; the whole of any other text."""
         return str(self._parsed.text) or ("" if self._parsed.charset else self.html)
 
     @property
     def links(self) -> list[str]:
-        """Where the page leads, in its order, each URL once."""
+        """The URLs that the page links to, in order, without duplicates."""
         return [link.url for link in self._parsed.links]
 
     def json(self) -> Any:
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, RecursionError) as error:
-            # Python's own, seldom needed, reads more: half a surrogate pair, which JavaScript may write, and UTF-16.
+            # Python's own parser accepts more: UTF-16, and the lone surrogates that JavaScript may write.
             import json
 
             with contextlib.suppress(ValueError, RecursionError):
@@ -145,7 +144,7 @@ class Page:
             raise ValueError(f"{self.url} is not JSON: {error}") from None
 
     def css(self, selector: str) -> list[LexborNode]:
-        """All elements that match."""
+        """All elements that match a selector."""
         return self._root().css(selector)
 
     def css_first(self, selector: str) -> LexborNode | None:
@@ -161,18 +160,18 @@ class Page:
         return Selector(text=self.html, base_url=self.url)
 
     def absolute(self, href: str) -> str:
-        """A link of this page as a whole URL."""
+        """A link of this page as an absolute URL."""
         try:
             joined: str = ada_url.join_url(self._base(), href.strip())
         except (ValueError, UnicodeError):
-            raise ValueError(f"{href[:_SHOWN]!r} on {self.url} is not a link.") from None
+            raise ValueError(f"{href[:_SHOWN]!r} on {self.url} is not a valid link.") from None
         return joined
 
     def visit(
         self, url: str, *, callback: str = "", data: Mapping[str, Any] | None = None, priority: int | None = None,
         spider: str = "",
     ) -> Follow:  # fmt: skip
-        """One page to visit next, by its URL, which may be relative to this page."""
+        """A follow-up for a URL, which may be relative to this page."""
         own = self._priority if priority is None else priority
         return Follow(
             url=self.absolute(url), callback=callback, data=dict(data or {}), priority=own, spider=spider
@@ -182,7 +181,7 @@ class Page:
         self, css: str, *, callback: str = "", data: Mapping[str, Any] | None = None, priority: int | None = None,
         spider: str = "",
     ) -> Iterator[Follow]:  # fmt: skip
-        """The pages that the elements lead to that match `css`. What is no link of the web is left out."""
+        """Follow-ups for the links of all elements that match `css`. Invalid links are skipped."""
         for node in self.css(css):
             attributes = node.attributes
             href = next((attributes[name] for name in _ATTRIBUTES if attributes.get(name)), None)
@@ -207,7 +206,7 @@ class Page:
         return self._tree
 
     def _base(self) -> str:
-        # Looked for once: a page may have as many links as elements to search.
+        # Computed once: searching for <base> again for every link would be quadratic.
         if not self._base_url:
             self._base_url = self.url
             base = self.css_first("base[href]")
@@ -218,47 +217,49 @@ class Page:
 
 
 def name_of(spider: type[Spider]) -> str:
-    """What crawls and workers call it."""
+    """The name that crawls and workers use for a spider."""
     return validation.spider(spider.name or spider.__name__)
 
 
-def unique(named: Iterable[tuple[str, One]]) -> dict[str, One]:
-    """By their names; two that differ must not have the same one."""
-    found: dict[str, One] = {}
-    for name, one in named:
-        if found.setdefault(name, one) != one:
-            raise InvalidInput(f"Two spiders are called {name}, {found[name]} and {one}: give one another `name`.")
-    return found
+def unique(references: Iterable[tuple[str, Reference]]) -> dict[str, Reference]:
+    """References by name; InvalidInput when two different spiders have the same name."""
+    by_name: dict[str, Reference] = {}
+    for name, reference in references:
+        if by_name.setdefault(name, reference) != reference:
+            raise InvalidInput(
+                f"Two spiders are named {name}: {by_name[name]} and {reference}. Set `name` in one of them."
+            )
+    return by_name
 
 
 def load(reference: str) -> type[Spider]:
-    """The class that FILE.py:Class or package.module:Class means. It runs the file: that is the user's own code."""
+    """The class of FILE.py:Class or package.module:Class. Loading runs the file, which is the user's own code."""
     where, _, name = reference.rpartition(":")
     if not where or not name.isidentifier():
-        raise InvalidInput(f"The spider {reference!r} is none: write FILE.py:Class or package.module:Class.")
+        raise InvalidInput(f"Invalid spider {reference!r}: use FILE.py:Class or package.module:Class.")
     try:
         module = _module(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except InvalidInput:
         raise
     except (Exception, SystemExit) as error:
         raise InvalidInput(f"The spider {reference} cannot be loaded: {_where(error, where)}.") from error
-    found = getattr(module, name, None)
-    if not (isinstance(found, type) and issubclass(found, Spider)):
-        known = [one.__name__ for one in vars(module).values() if _is_spider(one, module.__name__)]
+    spider = getattr(module, name, None)
+    if not (isinstance(spider, type) and issubclass(spider, Spider)):
+        known = [value.__name__ for value in vars(module).values() if _is_spider(value, module.__name__)]
         has = f"it has {', '.join(known)}" if known else "it has none"
-        raise InvalidInput(f"There is no spider {name} in {where}; {has}. A spider is a subclass of shoal.Spider.")
-    name_of(found)
-    return found
+        raise InvalidInput(f"No spider {name} in {where}; {has}. A spider is a subclass of shoal.Spider.")
+    name_of(spider)
+    return spider
 
 
 def load_all(references: Mapping[str, str]) -> dict[str, type[Spider]]:
-    """The classes of spiders that are known by these names."""
+    """Load the spiders of a table of names and references."""
     return {validation.spider(name): load(reference) for name, reference in references.items()}
 
 
 def installed() -> dict[str, str]:
-    """The spiders that installed packages bring, as entry points: names and references."""
-    # Loads much that workers, which are told what there is, do not need.
+    """Names and references of the spiders that installed packages declare as entry points."""
+    # Imported here: it is slow to load, and workers get the references at start-up.
     from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
@@ -267,11 +268,11 @@ def installed() -> dict[str, str]:
 def _module(path: Path) -> Any:
     path = path.resolve()
     if not path.is_file():
-        raise InvalidInput(f"There is no file {path} to load a spider from.")
-    # What lies beside it can be imported, as if the file itself were run.
+        raise InvalidInput(f"Spider file not found: {path}.")
+    # As if the file were run: modules beside it can be imported.
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    # By its path: a file called json.py must not take the place of a module that others use.
+    # Named by its path, so that a file called json.py does not replace the standard module.
     spec = importlib.util.spec_from_file_location(str(path), path)
     if spec is None or spec.loader is None:
         raise InvalidInput(f"{path} is not a Python file.")
@@ -281,8 +282,8 @@ def _module(path: Path) -> Any:
     return module
 
 
-def _is_spider(found: object, module: str) -> bool:
-    return isinstance(found, type) and issubclass(found, Spider) and found.__module__ == module
+def _is_spider(value: object, module: str) -> bool:
+    return isinstance(value, type) and issubclass(value, Spider) and value.__module__ == module
 
 
 def _where(error: BaseException, where: str) -> str:

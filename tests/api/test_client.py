@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.api.auth import make
+from shoal.api.auth import create_token
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCrawl
 from tests.api.served import Served, served
@@ -16,7 +16,7 @@ from tests.site.answers import page
 from tests.system.commanding import Shell
 from tests.system.crawling import Crawls, crawling
 
-TOKEN, LINE = make("admin")
+TOKEN, LINE = create_token("admin")
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +69,14 @@ def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> 
 
 
 def test_a_client_says_what_is_wrong(api: Served) -> None:
-    with pytest.raises(StoreUnavailable, match="does not answer"):
+    with pytest.raises(StoreUnavailable, match="is unavailable"):
         Client(f"http://127.0.0.1:{free_port()}").stats()
-    with pytest.raises(InvalidInput, match="begins with http"):
+    with pytest.raises(InvalidInput, match="must start with http"):
         Client("redis://127.0.0.1")
     with pytest.raises(ShoalError, match="Authorization: Bearer"):
         Client(api.url, token="wrong").stats()
     crawl = api.client.submit(seeds=["http://example.org/"], outputs=["main"], spider="nobody")["id"]
-    with pytest.raises(TimeoutError, match="has not ended"):
+    with pytest.raises(TimeoutError, match="did not end"):
         api.client.wait(crawl, timeout_seconds=0.1)
     api.client.stop(crawl)
 

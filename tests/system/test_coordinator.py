@@ -88,5 +88,5 @@ def test_a_spider_that_nobody_has_is_told_and_a_host_is_counted_once(site: Site)
 
 def test_two_spiders_of_one_name_are_refused(folder: Path) -> None:
     (folder / "others.py").write_text(SPIDERS)
-    with pytest.raises(InvalidInput, match=r"Two spiders are called One, spiders\.py:One and others\.py:One"):
+    with pytest.raises(InvalidInput, match=r"Two spiders are named One: spiders\.py:One and others\.py:One"):
         shoal.Coordinator(spiders=["spiders.py:One", "others.py:One"])

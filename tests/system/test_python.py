@@ -232,7 +232,7 @@ def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Si
         ({"files": "gopher://a/"}, "No files can be kept"),
         ({"spiders": [Titles]}, "give spider too"),
         ({"spider": Lists, "spiders": [Titles()]}, "pass the class itself"),
-        ({"spider": Lists, "spiders": [type("Lists", (Titles,), {})]}, "Two spiders are called Lists"),
+        ({"spider": Lists, "spiders": [type("Lists", (Titles,), {})]}, "Two spiders are named Lists"),
         ({"seeds": ["http://127.0.0.1:2/"]}, "takes no seeds: give the URLs first"),
         ({"settings": {"store.url": "redis://127.0.0.1:1"}}, "a store of its own, so settings may not have store.url"),
         ({"settings": {"x": 1}}, "^settings has the unknown setting x"),

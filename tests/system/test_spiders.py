@@ -212,8 +212,8 @@ def test_what_a_spider_asks_for_keeps_to_the_scope_and_the_wishes_of_the_site(si
 @pytest.mark.parametrize(
     ("spider", "told"),
     [
-        ("books.py:Bokks", "There is no spider Bokks in books.py; it has Books, Authors."),
-        ("none.py:Books", "There is no file"),
+        ("books.py:Bokks", "No spider Bokks in books.py; it has Books, Authors."),
+        ("none.py:Books", "Spider file not found"),
         ("books.py", "write FILE.py:Class"),
     ],
 )
@@ -330,7 +330,7 @@ def test_a_worker_with_two_spiders_of_one_name_is_refused(shell: Shell) -> None:
     (shell.folder / "more.py").write_text(BOOKS)
     ran = shell.run("worker", "--spider", "books.py:Books", "--spider", "more.py:Books")
     assert ran.code == 2, ran.err
-    assert "Two spiders are called Books, " in ran.err
+    assert "Two spiders are named Books: " in ran.err
     assert ran.err.count("\n") == 1
     assert not (shell.folder / ".shoal").exists()
 

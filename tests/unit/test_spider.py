@@ -74,7 +74,7 @@ def test_links_are_followed_by_selector_from_the_base_of_the_page() -> None:
     assert _page().visit("?q=ä").url == "http://books.example/other/?q=%C3%A4"
     # Without a word on it, the priority of the page itself.
     assert _page().visit("/").priority == 3
-    with pytest.raises(ValueError, match="is not a link"):
+    with pytest.raises(ValueError, match="is not a valid link"):
         _page().visit("http://[")
 
 
@@ -323,8 +323,12 @@ async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch
 @pytest.mark.parametrize("way", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
 def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    program = f"import asyncio, time\nfrom shoal.worker.crash_marker import Blame, Blamed\nasync def work(): {way}\n"
-    program += f"async def run(): await Blamed(work(), Blame({str(note)!r}, 0.05), 'token', 7)\nasyncio.run(run())\n"
+    program = (
+        f"import asyncio, time\nfrom shoal.worker.crash_marker import CrashMarker, Marked\nasync def work(): {way}\n"
+    )
+    program += (
+        f"async def run(): await Marked(work(), CrashMarker({str(note)!r}, 0.05), 'token', 7)\nasyncio.run(run())\n"
+    )
     ended = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
     assert ended.returncode == (-signal.SIGALRM if "sleep" in way else -signal.SIGPROF)
     assert read(note) == ("token", 7)
@@ -425,7 +429,7 @@ def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "name", "told"),
     [
-        (None, "Books", "There is no file"),
+        (None, "Books", "Spider file not found"),
         ("x = 1", "Books", "it has none"),
         ("import shoal\nclass Other(shoal.Spider): pass", "Books", "it has Other"),
         ("class Books: pass", "Books", "A spider is a subclass"),
@@ -433,7 +437,7 @@ def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
         ("x = 1\nraise ValueError('no')", "Books", r"ValueError: no, in line 2 of .*spider\.py"),
         ("import sys\nsys.exit(1)", "Books", "SystemExit"),
         ("import shoal\nclass Books(shoal.Spider): name = 'a b'", "Books", "spider is 'a b'"),
-        ("", "not a name", "write FILE.py:Class"),
+        ("", "not a name", "use FILE.py:Class"),
     ],
 )
 def test_a_spider_that_cannot_be_loaded_is_one_sentence(
