@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.api.auth import Role, Tokens, make
-from shoal.api.middleware import HEADERS, Rates
+from shoal.api.auth import Role, Tokens, create_token
+from shoal.api.middleware import HEADERS, RateLimiter
 from shoal.api.routes import ROUTES, Route
 from shoal.client import Client
 from shoal.errors import SettingsError, ShoalError, UnknownCrawl
@@ -17,7 +17,7 @@ from tests.api.served import Got, Served, served
 from tests.system.commanding import Shell
 
 ROLES = ("read", "submit", "admin", "read:shop", "submit:shop", "admin:shop")
-TOKENS = {role: make(role) for role in ROLES}
+TOKENS = {role: create_token(role) for role in ROLES}
 SETTINGS = "[tokens]\n" + "".join(
     f'{role.replace(":", "-")} = "{line}"\n' for role, (_, line) in TOKENS.items()
 )  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_route_refuses_without_with_a_wrong_and_with_a_too_small_token(api: Se
         got = ask(api, route, TOKENS[role.name.lower()][0])
         assert (got.status == 403) == (role < route.role), (role, got)
     got = ask(api, route, TOKENS["admin:shop"][0])
-    assert (got.status == 403) == route.whole
+    assert (got.status == 403) == route.fleet_wide
 
 
 def test_every_answer_has_strict_headers(api: Served) -> None:
@@ -70,7 +70,7 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         ran = shell.run("serve", "--host", host, "--port", "0")
         assert ran.code == 2
-        assert "there are no [tokens]" in ran.err
+        assert "no [tokens] are configured" in ran.err
     with served(tmp_path / "own") as api:
         assert api.host == "127.0.0.1"
         assert api.ask("GET", "/v1/crawls").status == 200
@@ -91,7 +91,7 @@ def test_a_token_is_made_and_never_kept(tmp_path: Path) -> None:
     assert caller is not None
     assert (caller.role, caller.app) == (Role.SUBMIT, "shop")
     assert Shell(tmp_path).run("serve", "--make-token", "king").code == 2
-    with pytest.raises(SettingsError, match=r"tokens\.x is not"):
+    with pytest.raises(SettingsError, match=r"tokens\.x must be"):
         Tokens({"x": f"admin {token}"})
 
 
@@ -118,10 +118,10 @@ def test_a_token_of_an_application_sees_and_makes_its_crawls_alone(api: Served) 
 
 def test_what_only_administrators_may_ask_for(api: Served, tmp_path: Path) -> None:
     with Client(api.url, token=TOKENS["submit"][0]) as client:
-        with pytest.raises(ShoalError, match="ignore_robots needs a token with the role admin"):
+        with pytest.raises(ShoalError, match="ignore_robots requires a token with the role admin"):
             client.submit(seeds=["http://example.org/"], ignore_robots=True)
         for uri in (str(tmp_path / "x.db"), "redis://127.0.0.1:1/7/key", "postgresql://127.0.0.1:1/pages"):
-            with pytest.raises(ShoalError, match=r"not the name of one in \[outputs\] needs"):
+            with pytest.raises(ShoalError, match=r"not a name in \[outputs\] requires"):
                 client.submit(seeds=["http://example.org/"], outputs=[uri])
     with Client(api.url, token=TOKENS["admin"][0]) as client:
         crawl = client.submit(seeds=["http://example.org/"], ignore_robots=True, outputs=["main"], spider="nobody")[
@@ -159,7 +159,7 @@ def test_bodies_are_bounded(api: Served) -> None:
 
 
 def test_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
-    token, line = make("read")
+    token, line = create_token("read")
     with served(tmp_path, settings=f'[api]\nrate = 5\n[tokens]\na = "{line}"\n', token=token) as api:
         found = [api.ask("GET", "/v1/workers") for _ in range(15)]
         assert found[0].status == 200
@@ -174,7 +174,7 @@ def test_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
 
 
 def test_a_bucket_fills_again_with_time() -> None:
-    rates = Rates(10.0)
+    rates = RateLimiter(10.0)
     assert sum(rates.wait_seconds("a", 0.0) == 0 for _ in range(30)) == 20
     assert rates.wait_seconds("b", 0.0) == 0
     assert rates.wait_seconds("a", 0.0) == pytest.approx(0.1)

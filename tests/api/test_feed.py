@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shoal.api.auth import make
+from shoal.api.auth import create_token
 from tests.api.served import Got, Served, served
 from tests.site.answers import page
 from tests.system.crawling import Crawls, crawling
 
-TOKENS = {role: make(role) for role in ("admin", "submit:appa", "submit:appb", "submit:my-app")}
+TOKENS = {role: create_token(role) for role in ("admin", "submit:appa", "submit:appb", "submit:my-app")}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from shoal.api.pagination import cursor_of
+from shoal.api.pagination import make_cursor
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.record import Record
@@ -171,7 +171,7 @@ def test_crawls_hosts_and_workers_come_by_the_page(api: Served, store: Server) -
     assert [one["name"] for one in api.client.workers()] == ["w1", "w2", "w3", "w4"]
 
 
-def test_a_cursor_of_another_list_or_of_nobody_is_refused_in_one_sentence(
+def test_a_make_cursor_another_list_or_of_nobody_is_refused_in_one_sentence(
     api: Served, store: Server, tmp_path: Path
 ) -> None:
     for crawl in ("mine", "other"):
@@ -205,7 +205,7 @@ def test_a_forged_cursor_makes_no_defect(api: Served, store: Server) -> None:
         ("crawls", ("crawls", "", "")), ("hosts", ("hosts",)), ("workers", ("workers",)),
     ):  # fmt: skip
         for value in strange:
-            got = api.ask("GET", f"/v1/{path}?cursor={cursor_of(value, *of)}")
+            got = api.ask("GET", f"/v1/{path}?cursor={make_cursor(value, *of)}")
             assert got.status in (200, 422), (path, value, got.raw)
 
 

@@ -25,7 +25,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from shoal.api.audit import OPERATIONS, AuditLog
-from shoal.api.auth import make
+from shoal.api.auth import create_token
 from shoal.api.middleware import LimitsMiddleware
 from shoal.api.routes import ROUTES
 from shoal.frontier import Frontier
@@ -44,7 +44,7 @@ FIELDS = {
     row[0]: set(re.findall(r"`(\w+)`", row[1])) for row in re.findall(r"^\| `([a-z.]+)` \| (.*?) \| ", PAGE, re.M)
 }  # fmt: skip
 ALWAYS = {"time", "level", "event", "message"}
-TOKENS = {name: make(name) for name in ("admin", "submit:shop", "read")}
+TOKENS = {name: create_token(name) for name in ("admin", "submit:shop", "read")}
 NAMED = {"admin": "boss", "submit:shop": "shopkeeper", "read": "reader"}
 SETTINGS = '[outputs]\nmain = "{folder}/pages.db"\n[tokens]\n' + "".join(
     f'{NAMED[role]} = "{line}"\n' for role, (_, line) in TOKENS.items()
@@ -298,7 +298,7 @@ def test_what_fails_because_the_store_is_away_is_logged_also_of_requests_that_re
         got = api.ask("GET", "/v1/crawls/docs").json
         (said,) = [one for one in events(api.said()) if one["event"] == "request.failed"]
     assert (said["status"], said["problem"], said["id"]) == (503, "StoreUnavailable", got["id"])
-    assert (said["crawl"], said["who"]) == ("docs", "owner of this machine")
+    assert (said["crawl"], said["who"]) == ("docs", "local (no authentication)")
 
 
 async def test_a_defect_is_logged_with_its_trace_and_answered_without() -> None:
@@ -312,7 +312,7 @@ async def test_a_defect_is_logged_with_its_trace_and_answered_without() -> None:
         return {"type": "http.request"}
 
     log, sent = Log(), list[Message]()
-    guarding = LimitsMiddleware(defective, local=False, on_problem=AuditLog(log.tell).problem)
+    guarding = LimitsMiddleware(defective, local=False, on_problem=AuditLog(log.tell).log_problem)
     scope: Scope = {"type": "http", "method": "GET", "path": "/v1/crawls", "headers": [], "client": ("127.0.0.1", 1)}
     await guarding(scope, receive, send)
     ((event, facts),) = log

@@ -1,4 +1,4 @@
-"""The HTTP API: crawls as jobs, for programs. `shoal serve` runs it."""
+"""The HTTP API: submit and manage crawls from other programs. `shoal serve` runs it."""
 
 from shoal.api.app import application
 from shoal.api.server import run

@@ -1,4 +1,4 @@
-"""The application: routes, each behind its role, all of them behind the guard, all changes told."""
+"""The ASGI application: every route behind its role and the limits, every change in the audit log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from shoal.api import openapi
-from shoal.api.audit import AuditedRequest, AuditLog, log
-from shoal.api.auth import OWNER, Caller, Tokens
-from shoal.api.middleware import LimitsMiddleware, Rates, now
+from shoal.api.audit import AuditedRequest, AuditLog, log_to_stderr
+from shoal.api.auth import LOCAL_CALLER, Caller, Tokens
+from shoal.api.middleware import LimitsMiddleware, RateLimiter, now
 from shoal.api.problem_details import RequestRefused
 from shoal.api.request import ApiServer, RequestContext
 from shoal.api.routes import ROUTES, Route
@@ -23,48 +23,50 @@ from shoal.operations.events import Emit
 _DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}
 
 
-def application(server: ApiServer, *, tell: Emit = log) -> ASGIApp:
+def application(server: ApiServer, *, emit: Emit = log_to_stderr) -> ASGIApp:
     tokens = Tokens(server.settings.tokens)
-    rates = Rates(server.settings.api.rate)
-    telling = AuditLog(tell)
+    rates = RateLimiter(server.settings.api.rate)
+    audit = AuditLog(emit)
     server.description = openapi.describe(ROUTES)
-    # Not a whole Starlette: its own handling of errors would answer before the guard does.
+    # A bare Router: Starlette's own error handling would respond before LimitsMiddleware does.
     paths = [
-        Path(route.path, _endpoint(route, server, tokens, rates, telling), methods=[route.method]) for route in ROUTES
+        Path(route.path, _endpoint(route, server, tokens, rates, audit), methods=[route.method]) for route in ROUTES
     ]
-    return LimitsMiddleware(Router(paths), local=not tokens, on_problem=telling.problem)
+    return LimitsMiddleware(Router(paths), local=not tokens, on_problem=audit.log_problem)
 
 
 def _endpoint(
-    route: Route, server: ApiServer, tokens: Tokens, rates: Rates, telling: AuditLog
+    route: Route, server: ApiServer, tokens: Tokens, rates: RateLimiter, audit: AuditLog
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        telling.note(request, route)
+        audit.start(request, route)
         if route.role is None:
-            return await route.handler(RequestContext(request, server, OWNER))
-        asked = AuditedRequest(request, server, _caller(request, tokens, rates))
-        caller = asked.caller
+            return await route.handler(RequestContext(request, server, LOCAL_CALLER))
+        context = AuditedRequest(request, server, _caller(request, tokens, rates))
+        caller = context.caller
         if caller.role < route.role:
             has, needed = caller.role.name.lower(), route.role.name.lower()
-            raise RequestRefused(403, f"{request.method} {route.path} needs the role {needed}; this token has {has}.")
-        if route.whole and caller.app:
             raise RequestRefused(
-                403, f"This token is bound to the application {caller.app!r}; this is about the fleet."
+                403, f"{request.method} {route.path} requires the role {needed}; this token has {has}."
             )
-        response = await route.handler(asked)
-        await telling.done(asked, route, response)
+        if route.fleet_wide and caller.app:
+            raise RequestRefused(
+                403, f"This token is bound to the application {caller.app!r} and cannot access the fleet."
+            )
+        response = await route.handler(context)
+        await audit.log_change(context, route, response)
         return response
 
     return endpoint
 
 
-def _caller(request: Request, tokens: Tokens, rates: Rates) -> Caller:
-    """Who asks. Wrong tokens are counted by address, so that guessing is slow, right ones by name."""
+def _caller(request: Request, tokens: Tokens, rates: RateLimiter) -> Caller:
+    """The caller of a request. The rate limit counts valid tokens by name and invalid ones by address."""
     address = request.client.host if request.client else ""
-    caller = tokens.caller(request.headers.get("authorization", "")) if tokens else OWNER
+    caller = tokens.caller(request.headers.get("authorization", "")) if tokens else LOCAL_CALLER
     seconds = rates.wait_seconds(f"token {caller.name}" if caller else f"address {address}", now())
     if seconds:
-        raise RequestRefused(429, "Too many requests; wait a little.", headers={"Retry-After": str(math.ceil(seconds))})
+        raise RequestRefused(429, "Too many requests; retry later.", headers={"Retry-After": str(math.ceil(seconds))})
     if caller is None:
-        raise RequestRefused(401, "Send a token as `Authorization: Bearer ...`; this one is none.", headers=_DENIED)
+        raise RequestRefused(401, "Missing or invalid token: send `Authorization: Bearer ...`.", headers=_DENIED)
     return caller

@@ -1,7 +1,7 @@
-"""What the API did, as events: every change that somebody asked for, and every request that was not granted.
+"""The audit log: an event for every change that a request made, and for every request that was refused or failed.
 
-Owns which route is which operation. Here alone requests are told, by what a route takes and answers, so that handlers
-need not. Requests that only read are told when they fail or when whoever asks may not.
+Owns which route is which operation. Events are built here, from a route's request and response, so that handlers need
+not emit any. A request that only reads is logged when it fails or is not authorized.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from shoal.api.auth import Caller
-from shoal.api.middleware import Rates, now
+from shoal.api.middleware import RateLimiter, now
 from shoal.api.problem_details import TYPE, Problem
 from shoal.api.request import ApiServer, RequestContext
 from shoal.api.routes import Route
@@ -23,22 +23,22 @@ from shoal.model.crawl import Crawl
 from shoal.operations.events import Emit, tell_action
 from shoal.operations.scrapy_cluster import Action, cluster_name
 
-# Whoever is refused all the time must not fill the disk of the log.
-_REFUSALS_A_SECOND = 10.0
-_MOST_NAME = 200
-_NOTED = "shoal.noted"
-# Of what a caller may see or do: also told of requests that only read.
-_DENIED = (401, 403, 429)
+# Repeated refusals must not fill the log's disk.
+_REFUSALS_PER_SECOND = 10.0
+_MAX_NAME = 200
+_ENTRY = "shoal.audit_entry"
+# Statuses of requests that are not authorized. They are logged also for requests that only read.
+_UNAUTHORIZED = (401, 403, 429)
 
 
 class Operation(NamedTuple):
-    """The event of a route, and what of its answer goes with it."""
+    """The event of a route, and the fields of its response that the event repeats."""
 
     event: str
     facts: tuple[str, ...] = ()
 
 
-# By Route.name. /feed is several: a crawl, or an action on one.
+# By Route.name. A request to /feed is a crawl, or an action on one.
 OPERATIONS = {
     "post_crawls": Operation("crawl.submitted", ("created",)),
     "post_feed": Operation("crawl.submitted"),
@@ -52,25 +52,25 @@ OPERATIONS = {
 }
 
 
-_WHO = ("who", "role")
-_ASKED = ("method", "route", "crawl", "host", "app", *_WHO, "address", "status", "problem", "id")
+_CALLER = ("who", "role")
+_REQUEST = ("method", "route", "crawl", "host", "app", *_CALLER, "address", "status", "problem", "id")
 
 
 def facts() -> dict[str, list[str]]:
-    """What may go with each event of the API, for docs/reference/logs.md."""
-    found: dict[str, list[str]] = {}
+    """The fields of each event of the API, for docs/reference/logs.md."""
+    by_event: dict[str, list[str]] = {}
     for event, own in OPERATIONS.values():
-        about = ("host", "changed") if event == "host.changed" else ("crawl", "app")
+        subject = ("host", "changed") if event == "host.changed" else ("crawl", "app")
         seeds = ("seeds",) if event in ("crawl.submitted", "crawl.seeded") else ()
-        known = found.setdefault(event, [])
-        known += [name for name in (*about, *seeds, *own, *_WHO) if name not in known]
-    found["request.refused"] = [*_ASKED, "left_out"]
-    found["request.failed"] = [*_ASKED, "left_out", "trace"]
-    return found
+        names = by_event.setdefault(event, [])
+        names += [name for name in (*subject, *seeds, *own, *_CALLER) if name not in names]
+    by_event["request.refused"] = [*_REQUEST, "left_out"]
+    by_event["request.failed"] = [*_REQUEST, "left_out", "trace"]
+    return by_event
 
 
 class AuditEntry:
-    """What became known of a request on its way to the handler."""
+    """What is known of a request so far."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -80,25 +80,25 @@ class AuditEntry:
 
 
 class AuditedRequest(RequestContext):
-    """A request whose body and crawl are remembered for the log."""
+    """A request whose caller, body and crawl are kept for the audit log."""
 
     def __init__(self, request: Request, server: ApiServer, caller: Caller) -> None:
         super().__init__(request, server, caller)
-        self._noted: AuditEntry = request.scope[_NOTED]
-        self._noted.caller = caller
+        self._entry: AuditEntry = request.scope[_ENTRY]
+        self._entry.caller = caller
 
-    async def body(self, most: int) -> bytes:
-        self._noted.body = await super().body(most)
-        return self._noted.body
+    async def body(self, max_bytes: int) -> bytes:
+        self._entry.body = await super().body(max_bytes)
+        return self._entry.body
 
     async def crawl(self) -> Crawl:
         crawl = await super().crawl()
-        self._noted.app = str(crawl.spec.get("app", ""))
+        self._entry.app = str(crawl.spec.get("app", ""))
         return crawl
 
 
-class _Given(msgspec.Struct):
-    """The few fields of a body that say whom it is about."""
+class _Subject(msgspec.Struct):
+    """The fields of a request body that name the crawl and its application."""
 
     app: str = ""
     appid: str = ""
@@ -109,96 +109,97 @@ class _Given(msgspec.Struct):
 
 
 class AuditLog:
-    def __init__(self, tell: Emit) -> None:
-        self._tell = tell
-        self._rates = Rates(_REFUSALS_A_SECOND)
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._rates = RateLimiter(_REFUSALS_PER_SECOND)
         self._left_out = 0
 
-    def note(self, request: Request, route: Route) -> None:
-        request.scope[_NOTED] = AuditEntry(route)
+    def start(self, request: Request, route: Route) -> None:
+        request.scope[_ENTRY] = AuditEntry(route)
 
-    async def done(self, asked: RequestContext, route: Route, response: Response) -> None:
-        """A request that was granted."""
+    async def log_change(self, context: RequestContext, route: Route, response: Response) -> None:
+        """Emit the event of a request that was carried out."""
         operation = OPERATIONS.get(route.name)
         if operation is None:
             return
-        noted: AuditEntry = asked.request.scope[_NOTED]
-        given = _decoded(noted.body, _Given) or _Given()
-        answer: dict[str, Any] = _decoded(bytes(response.body), dict[str, Any]) or {}
-        who = _who(asked.caller)
+        entry: AuditEntry = context.request.scope[_ENTRY]
+        subject = _decoded(entry.body, _Subject) or _Subject()
+        content: dict[str, Any] = _decoded(bytes(response.body), dict[str, Any]) or {}
+        caller = _caller_facts(context.caller)
         if response.status_code >= 400:
-            why = str((answer.get("error") or {}).get("message", ""))
-            self._refuse(asked.request.scope, response.status_code, why, problem="InvalidInput")
+            reason = str((content.get("error") or {}).get("message", ""))
+            self._log_refusal(context.request.scope, response.status_code, reason, problem="InvalidInput")
             return
-        if given.action:
-            action = msgspec.json.decode(noted.body, type=Action)
-            await tell_action(self._tell, asked.frontier, action, **who)
+        if subject.action:
+            action = msgspec.json.decode(entry.body, type=Action)
+            await tell_action(self._emit, context.frontier, action, **caller)
             return
-        facts = {name: answer.get(name) for name in operation.facts}
+        facts = {name: content.get(name) for name in operation.facts}
         if operation.event == "host.changed":
-            host = str(answer.get("name", ""))
-            facts["changed"] = sorted(_decoded(noted.body, dict[str, Any]) or ())
-            self._tell(f"Host {host} was changed by {asked.caller.name}.", event=operation.event,
-                       host=host, **who, **facts)  # fmt: skip
+            host = str(content.get("name", ""))
+            facts["changed"] = sorted(_decoded(entry.body, dict[str, Any]) or ())
+            self._emit(f"Host {host} was changed by {context.caller.name}.", event=operation.event,
+                       host=host, **caller, **facts)  # fmt: skip
             return
-        crawl = str(answer.get("id") or asked.request.path_params.get("crawl") or _name(given))
-        app = noted.app or asked.caller.app or given.app or given.appid
-        again = " again" if answer.get("created") is False else ""
+        crawl = str(content.get("id") or context.request.path_params.get("crawl") or _crawl_name(subject))
+        app = entry.app or context.caller.app or subject.app or subject.appid
+        again = " again" if content.get("created") is False else ""
         verb = operation.event.partition(".")[2]
-        seeds = len(given.seeds) or None
-        self._tell(f"Crawl {crawl} was {verb}{again} by {asked.caller.name}.", event=operation.event,
-                   crawl=crawl, app=app, seeds=seeds, **who, **facts)  # fmt: skip
+        seeds = len(subject.seeds) or None
+        self._emit(f"Crawl {crawl} was {verb}{again} by {context.caller.name}.", event=operation.event,
+                   crawl=crawl, app=app, seeds=seeds, **caller, **facts)  # fmt: skip
 
-    def problem(self, scope: Scope, told: Problem, error: BaseException, trace: str) -> None:
-        """A request that was refused, or that failed."""
-        kind = told.type.removeprefix(TYPE)
-        if told.status != 500:
-            self._refuse(scope, told.status, told.detail, problem=kind, id=told.id)
+    def log_problem(self, scope: Scope, problem: Problem, error: BaseException, trace: str) -> None:
+        """Emit the event of a request that was refused or failed."""
+        kind = problem.type.removeprefix(TYPE)
+        if problem.status != 500:
+            self._log_refusal(scope, problem.status, problem.detail, problem=kind, id=problem.id)
             return
-        text = f"Defect {told.id} at {scope['method']} {scope['path'][:_MOST_NAME]!r}: {type(error).__name__}."
-        facts = _about(scope) | {"status": told.status, "problem": kind, "id": told.id, "trace": trace}
-        self._tell(text, event="request.failed", **facts)
+        where = f"{scope['method']} {scope['path'][:_MAX_NAME]!r}"
+        text = f"Internal error {problem.id} (a bug in Shoal) at {where}: {type(error).__name__}."
+        facts = _request_facts(scope) | {"status": problem.status, "problem": kind, "id": problem.id, "trace": trace}
+        self._emit(text, event="request.failed", **facts)
 
-    def _refuse(self, scope: Scope, status: int, why: str, **facts: object) -> None:
-        if scope["method"] in ("GET", "HEAD") and status < 500 and status not in _DENIED:
+    def _log_refusal(self, scope: Scope, status: int, reason: str, **facts: object) -> None:
+        if scope["method"] in ("GET", "HEAD") and status < 500 and status not in _UNAUTHORIZED:
             return
-        about = _about(scope)
-        if self._rates.wait_seconds(str(about.get("who") or about.get("address")), now()):
+        request = _request_facts(scope)
+        if self._rates.wait_seconds(str(request.get("who") or request.get("address")), now()):
             self._left_out += 1
             return
         facts |= {"status": status, "left_out": self._left_out or None}
         self._left_out = 0
-        what = about.get("route", "a request")
+        route = request.get("route", "a request")
         if status >= 500:
-            self._tell(f"{scope['method']} {what} failed: {why}", event="request.failed", **about, **facts)
+            self._emit(f"{scope['method']} {route} failed: {reason}", event="request.failed", **request, **facts)
         else:
-            self._tell(f"{scope['method']} {what} was refused: {why}", event="request.refused", **about, **facts)
+            self._emit(f"{scope['method']} {route} was refused: {reason}", event="request.refused", **request, **facts)
 
 
-def _about(scope: Scope) -> dict[str, object]:
-    """Who asked, for what. Of a path that is none of ours nothing is repeated."""
+def _request_facts(scope: Scope) -> dict[str, object]:
+    """Fields that describe a request and its caller. The path of an unknown route is not repeated."""
     facts: dict[str, object] = {"method": scope["method"]}
-    noted: AuditEntry | None = scope.get(_NOTED)
-    if noted is not None:
-        facts["route"] = noted.route.path
-        given = _decoded(noted.body, _Given) or _Given()
+    entry: AuditEntry | None = scope.get(_ENTRY)
+    if entry is not None:
+        facts["route"] = entry.route.path
+        subject = _decoded(entry.body, _Subject) or _Subject()
         for name in ("crawl", "host"):
-            facts[name] = str(scope.get("path_params", {}).get(name, ""))[:_MOST_NAME]
-        facts["crawl"] = facts["crawl"] or _name(given)
-        facts["app"] = noted.app or (noted.caller.app if noted.caller else "") or given.app or given.appid
-    if noted is not None and noted.caller is not None:
-        return facts | _who(noted.caller)
+            facts[name] = str(scope.get("path_params", {}).get(name, ""))[:_MAX_NAME]
+        facts["crawl"] = facts["crawl"] or _crawl_name(subject)
+        facts["app"] = entry.app or (entry.caller.app if entry.caller else "") or subject.app or subject.appid
+    if entry is not None and entry.caller is not None:
+        return facts | _caller_facts(entry.caller)
     return facts | {"address": (scope.get("client") or ("",))[0]}
 
 
-def _who(caller: Caller) -> dict[str, str]:
+def _caller_facts(caller: Caller) -> dict[str, str]:
     return {"who": caller.name, "role": caller.role.name.lower()}
 
 
-def _name(given: _Given) -> str:
-    """The crawl that a body names, '' when the store was to name it."""
-    name = cluster_name(given.appid, given.crawlid) if given.appid and given.crawlid else given.name
-    return name[:_MOST_NAME]
+def _crawl_name(subject: _Subject) -> str:
+    """The crawl that a body names, '' when the body has no name."""
+    name = cluster_name(subject.appid, subject.crawlid) if subject.appid and subject.crawlid else subject.name
+    return name[:_MAX_NAME]
 
 
 def _decoded(raw: bytes, type_: Any) -> Any:
@@ -208,6 +209,6 @@ def _decoded(raw: bytes, type_: Any) -> Any:
         return None
 
 
-def log(text: str, /, *, event: str, **facts: object) -> None:
-    """Where nobody said how to tell."""
+def log_to_stderr(text: str, /, *, event: str, **facts: object) -> None:
+    """The default for `emit`."""
     print("\n".join(filter(None, (text, str(facts.get("trace", ""))))), file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Who may do what: tokens with a role, perhaps bound to one application.
+"""Tokens and roles: who may call the API. A token may be bound to one application.
 
-Owns the reading of `[tokens]` and the judging of one request. Of a token only its SHA-256 is kept: whoever reads the
-settings cannot use the API. Tokens are 256 random bits, so that a plain hash is enough.
+Owns the format of `[tokens]`. The settings contain the SHA-256 of a token only, so a reader of the settings cannot use
+the API. A token has 256 random bits, so a plain hash is enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PREFIX = "shoal_"
 
 
 class Role(IntEnum):
-    """Each may do what those before it may."""
+    """Each role includes the ones before it."""
 
     READ = 1
     SUBMIT = 2
@@ -31,57 +31,58 @@ class Role(IntEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks. With an `app`, only its crawls are seen and made, and nothing of the fleet."""
+    """Who makes a request. With an `app`, only that application's crawls are accessible, and nothing of the fleet."""
 
     name: str
     role: Role
     app: str = ""
 
 
-OWNER = Caller("owner of this machine", Role.ADMIN)
+# Every request has this caller when no tokens are configured.
+LOCAL_CALLER = Caller("local (no authentication)", Role.ADMIN)
 
 
 class Tokens:
-    """All tokens of the settings; without any, whoever reaches the server may do everything."""
+    """The tokens of the settings. Without any, every client that can connect has the role admin."""
 
     def __init__(self, table: Mapping[str, str]) -> None:
         self._callers: list[tuple[bytes, Caller]] = []
         for name, line in table.items():
-            found = _LINE.match(line.strip())
-            if found is None:
+            parts = _LINE.match(line.strip())
+            if parts is None:
                 raise SettingsError(
-                    f"tokens.{name} is not `role sha256:<64 hex digits>` with role read, submit or admin, perhaps with "
-                    ":app; let `shoal serve --make-token ROLE` write the line."
+                    f"tokens.{name} must be `ROLE sha256:<64 hex digits>` or `ROLE:APP sha256:...`, where ROLE is "
+                    "read, submit or admin. Create one with `shoal serve --make-token ROLE`."
                 )
-            self._callers.append((bytes.fromhex(found[3]), Caller(name, Role[found[1].upper()], found[2] or "")))
+            self._callers.append((bytes.fromhex(parts[3]), Caller(name, Role[parts[1].upper()], parts[2] or "")))
 
     def __bool__(self) -> bool:
         return bool(self._callers)
 
     def caller(self, authorization: str) -> Caller | None:
-        """Whose token this is, None when it is nobody's. All are compared, each in the same time."""
+        """The caller with this token, None for an invalid one. Compares with every token in constant time."""
         kind, _, token = authorization.partition(" ")
         if kind.lower() != "bearer" or not token:
             return None
         digest = hashlib.sha256(token.strip().encode(errors="surrogateescape")).digest()
-        found = None
+        match = None
         for known, caller in self._callers:
             if hmac.compare_digest(known, digest):
-                found = caller
-        return found
+                match = caller
+        return match
 
 
-def make(role: str) -> tuple[str, str]:
-    """A new token for `role` or `role:app`, and its line for the settings."""
+def create_token(role: str) -> tuple[str, str]:
+    """A new token for `role` or `role:app`, and its line for [tokens]."""
     token = PREFIX + secrets.token_urlsafe(32)
     line = f"{role} sha256:{hashlib.sha256(token.encode()).hexdigest()}"
     if not _LINE.match(line):
-        raise SettingsError(f"{role[:80]!r} is not a role: write read, submit or admin, perhaps with :app behind it.")
+        raise SettingsError(f"Invalid role {role[:80]!r}: use read, submit or admin, optionally followed by :APP.")
     return token, line
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; of a name only localhost is known to mean that."""
+    """Whether an address is reachable from this machine only. The only such name is localhost."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,6 +1,6 @@
-"""What the API knows of the fleet: its workers, and sums over all crawls. /v1/stats and /metrics show it.
+"""The fleet in numbers: its workers, and totals over all crawls. /v1/stats and /metrics show them.
 
-Totals of crawls that have ended are read once, so that a call costs what the open crawls cost.
+The counts of an ended crawl are read once and cached, so the cost of a call depends on the number of open crawls.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from shoal.frontier import Frontier
-from shoal.frontier.deletion import noted
+from shoal.frontier.deletion import noted as counts_before_deletion
 from shoal.frontier.inspect import lease_age_seconds, list_crawls, store_seconds
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 
-# Counts of a crawl that has ended may still grow for a moment: what was leased ends.
+# The counts of an ended crawl may still change while its last leases end.
 _SETTLED_SECONDS = 120.0
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that was heard of in the last 30 seconds. What an older one does not say is '' or 0."""
+    """A worker with a heartbeat in the last 30 seconds. Fields that an older version does not send are '' or 0."""
 
     name: str
     seen_seconds_ago: float
@@ -33,7 +33,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all crawls that are in the store, and what waits in the whole fleet."""
+    """Totals over all crawls in the store, and the state of the fleet."""
 
     crawls: dict[str, int]
     counts: Counts
@@ -45,20 +45,18 @@ class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawlTotals:
-    """Sums over crawls. Those that ended some time ago are not asked for again.
-
-    `ended` has those of deleted ones in it, too, so that it never falls.
-    """
+    """Totals over crawls. Counts of crawls that ended some time ago are cached."""
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
         self._settled: dict[str, tuple[str, Counts]] = {}
-        self.ended = Counts()
+        # Totals that include deleted crawls, so that they never decrease.
+        self.with_deleted = Counts()
 
     async def read(self) -> tuple[Counter[str], Counts, set[str]]:
-        """Crawls by state, their counts together, and the spiders of those that are open."""
+        """The number of crawls by state, the sum of their counts, and the spiders of open crawls."""
         states: Counter[str] = Counter()
-        there, gone = _Sums(), _Sums()
+        present, deleted = _Sums(), _Sums()
         spiders = {""}
         now = await store_seconds(self._frontier)
         async for _, crawl in list_crawls(self._frontier):
@@ -70,21 +68,21 @@ class CrawlTotals:
                 if not crawl.state.open and now - crawl.ended_at > _SETTLED_SECONDS:
                     self._settled[crawl.id] = known
             if crawl.state is State.DELETED:
-                gone.add(known[1])
+                deleted.add(known[1])
                 continue
-            there.add(known[1])
+            present.add(known[1])
             states[known[0]] += 1
             if crawl.state.open:
                 spiders.add(crawl.limits.spider)
-        counts = there.counts()
-        gone.add(counts)
-        self.ended = gone.counts()
+        counts = present.counts()
+        deleted.add(counts)
+        self.with_deleted = deleted.counts()
         return states, counts, spiders
 
     async def _counts(self, crawl: Crawl) -> Counts:
-        """While one is being deleted, its counts go one after the other: what was noted before holds."""
+        """The counts of a crawl. Deletion removes them step by step, so the copy that was saved before it is used."""
         counts = Counts() if crawl.state is State.DELETED else await self._frontier.crawls.count(crawl.id)
-        return counts if crawl.state.open else await noted(self._frontier.shards, crawl.id) or counts
+        return counts if crawl.state.open else await counts_before_deletion(self._frontier.shards, crawl.id) or counts
 
 
 class _Sums:
@@ -93,9 +91,9 @@ class _Sums:
         self._reasons: Counter[str] = Counter()
 
     def add(self, counts: Counts) -> None:
-        told = msgspec.structs.asdict(counts)
-        self._reasons.update(told.pop("reasons"))
-        self._numbers.update(told)
+        numbers = msgspec.structs.asdict(counts)
+        self._reasons.update(numbers.pop("reasons"))
+        self._numbers.update(numbers)
 
     def counts(self) -> Counts:
         return Counts(**self._numbers, reasons=dict(self._reasons))
@@ -105,8 +103,8 @@ async def read_stats(frontier: Frontier, totals: CrawlTotals, lease_seconds: flo
     states, counts, spiders = await totals.read()
     ready = cooling = 0
     for spider in spiders:
-        at_once, later = await frontier.hosts.waiting(spider)
-        ready, cooling = ready + at_once, cooling + later
+        ready_now, cooling_now = await frontier.hosts.waiting(spider)
+        ready, cooling = ready + ready_now, cooling + cooling_now
     workers = await list_workers(frontier)
     return FleetStats(
         crawls=dict(states), counts=counts, workers=len(workers),
@@ -120,8 +118,8 @@ async def list_workers(frontier: Frontier) -> list[WorkerView]:
         WorkerView(
             name=worker.name, seen_seconds_ago=worker.seen_seconds_ago, machine=text_of(worker.info, "machine"),
             pid=int(number_of(worker.info, "pid")), version=text_of(worker.info, "version"),
-            spiders=[str(one) for one in _list(worker.info, "spiders")], pages=int(number_of(worker.info, "pages")),
-            pages_per_second=number_of(worker.info, "pages_per_second"),
+            spiders=[str(spider) for spider in _list(worker.info, "spiders")],
+            pages=int(number_of(worker.info, "pages")), pages_per_second=number_of(worker.info, "pages_per_second"),
         )
         for worker in await frontier.workers.alive()
     ]  # fmt: skip

@@ -1,31 +1,31 @@
-"""Metrics for Prometheus. Owns their names, labels and help texts."""
+"""Prometheus metrics. Owns their names, labels and help texts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as MEDIA_TYPE
 
 from shoal.api.fleet_stats import FleetStats, number_of, text_of
+from shoal.frontier.workers import WorkerInfo
 from shoal.model.crawl import Counts, State
 
 __all__ = ["MEDIA_TYPE", "families", "render"]
 
-_MOST_REASONS = 100
+_MAX_REASONS = 100
 
 
-def render(stats: FleetStats, infos: list[Any], streams: int, ended: Counts) -> bytes:
+def render(stats: FleetStats, workers: list[WorkerInfo], streams: int, totals: Counts) -> bytes:
     """The metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Collected(list(families(stats, infos, streams, ended))))
+    registry.register(_Collector(list(families(stats, workers, streams, totals))))
     return generate_latest(registry)
 
 
-class _Collected:
+class _Collector:
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
@@ -33,45 +33,52 @@ class _Collected:
         return self._families
 
 
-def families(stats: FleetStats, infos: list[Any], streams: int, ended: Counts) -> Iterator[Metric]:
+def families(stats: FleetStats, workers: list[WorkerInfo], streams: int, totals: Counts) -> Iterator[Metric]:
     counts = stats.counts
-    crawls = GaugeMetricFamily("shoal_crawls", "Crawls in the store, by state.", labels=["state"])
+    crawls = GaugeMetricFamily("shoal_crawls", "Crawls in the store by state.", labels=["state"])
     for state in State:
         if state is not State.DELETED:
             crawls.add_metric([state.value], stats.crawls.get(state.value, 0))
     yield crawls
-    for name, meaning, value in (
-        ("shoal_queue_length", "URLs that wait, now or later.", counts.waiting + counts.later),
-        ("shoal_visits_leased", "URLs that workers hold.", counts.leased),
-        ("shoal_workers", "Workers that were heard of in the last 30 seconds.", stats.workers),
-        ("shoal_hosts_ready", "Hosts that may be asked now and wait for a worker.", stats.hosts_ready),
-        ("shoal_hosts_cooling", "Hosts that wait for their delay or back-off.", stats.hosts_cooling),
-        ("shoal_lease_age_seconds", "Time since the lease was renewed that waits longest.", stats.lease_age_seconds),
-        ("shoal_api_streams", "Clients that watch events.", streams),
+    for name, help_text, value in (
+        (
+            "shoal_queue_length",
+            "URLs that are waiting, including retries scheduled for later.",
+            counts.waiting + counts.later,
+        ),
+        ("shoal_visits_leased", "URLs that are leased to workers.", counts.leased),
+        ("shoal_workers", "Workers with a heartbeat in the last 30 seconds.", stats.workers),
+        ("shoal_hosts_ready", "Hosts that can be requested now and wait for a worker.", stats.hosts_ready),
+        ("shoal_hosts_cooling", "Hosts that wait for their delay or back-off to pass.", stats.hosts_cooling),
+        ("shoal_lease_age_seconds", "Age of the oldest unrenewed lease.", stats.lease_age_seconds),
+        ("shoal_api_streams", "Open event streams.", streams),
     ):
-        yield GaugeMetricFamily(name, meaning, value=value)
-    yield CounterMetricFamily("shoal_pages", "Pages stored, also by crawls that were deleted.", value=ended.stored)
-    for word in ("failed", "excluded"):
-        family = CounterMetricFamily(f"shoal_{word}", f"URLs that ended as {word}, by reason.", labels=["reason"])
-        for reason, count in _reasons(ended.reasons, f"{word}:"):
+        yield GaugeMetricFamily(name, help_text, value=value)
+    yield CounterMetricFamily("shoal_pages", "Pages stored, including by deleted crawls.", value=totals.stored)
+    for word, verb in (("failed", "failed"), ("excluded", "were excluded")):
+        family = CounterMetricFamily(f"shoal_{word}", f"URLs that {verb}, by reason.", labels=["reason"])
+        for reason, count in _reasons(totals.reasons, f"{word}:"):
             family.add_metric([reason], count)
         yield family
-    for field, meaning in (
+    for field, help_text in (
         ("pages", "Pages stored by a worker since it started."),
-        ("politeness_seconds", "Time in which a worker had nothing to fetch: hosts cooled down, or nothing waited."),
-        ("sink_seconds", "Time in which a worker waited for an output."),
-        ("leases_lost", "Leases that a worker lost."),
+        (
+            "politeness_seconds",
+            "Time that a worker waited for hosts to cool down or for URLs.",
+        ),
+        ("sink_seconds", "Time that a worker waited for an output."),
+        ("leases_lost", "Leases that a worker lost before it finished."),
     ):
-        family = CounterMetricFamily(f"shoal_worker_{field}", meaning, labels=["worker", "machine"])
-        for worker in infos:
+        family = CounterMetricFamily(f"shoal_worker_{field}", help_text, labels=["worker", "machine"])
+        for worker in workers:
             if field in worker.info:
                 family.add_metric([worker.name, text_of(worker.info, "machine")], number_of(worker.info, field))
         yield family
 
 
 def _reasons(reasons: dict[str, int], prefix: str) -> list[tuple[str, int]]:
-    """The most frequent; the others together, so that a hostile site cannot make metrics without end."""
-    mine = Counter({name[len(prefix) :]: count for name, count in reasons.items() if name.startswith(prefix)})
-    shown = mine.most_common(_MOST_REASONS)
-    rest = mine.total() - sum(count for _, count in shown)
+    """The most frequent reasons, and the sum of the others. A hostile site cannot add unlimited metrics."""
+    counts = Counter({name[len(prefix) :]: count for name, count in reasons.items() if name.startswith(prefix)})
+    shown = counts.most_common(_MAX_REASONS)
+    rest = counts.total() - sum(count for _, count in shown)
     return [*shown, ("(others)", rest)] if rest else shown

@@ -1,7 +1,7 @@
-"""What holds for every request before anybody looks at what it asks: who, how much, how often, and from where.
+"""The outermost layer of the API, the same for every route.
 
-Owns the outermost layer: security headers on every answer, the size and time of bodies, the rate of each caller, the
-refusal of other sites' pages, and errors as problems. Knows no route.
+Owns the security headers of every response, the size and time limits of request bodies, the rate limit, the check of
+Host and Origin, and the conversion of errors to problem details. Knows no route.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.api.auth import is_loopback
-from shoal.api.problem_details import Problem, RequestRefused, answer, problem
+from shoal.api.problem_details import Problem, RequestRefused, problem_of, problem_response
 
 BODY_SECONDS = 30.0
 _BURST_SECONDS = 2.0
 _MOST_BUCKETS = 10_000
-# Nothing that comes from here is a page with scripts, frames or pictures of others.
+# No response is a page with scripts, frames or foreign images.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -31,18 +31,18 @@ HEADERS = {
 }
 
 
-class Rates:
-    """A bucket for each caller, filled again at `rate` a second. Time is passed in."""
+class RateLimiter:
+    """A token bucket per caller, refilled at `rate` per second. The caller passes the time."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
-        self._most = max(1.0, rate * _BURST_SECONDS)
+        self._size = max(1.0, rate * _BURST_SECONDS)
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, caller: str, now: float) -> float:
-        """0 when the request may go on, else when the next one may."""
-        left, then = self._buckets.get(caller, (self._most, now))
-        left = min(self._most, left + (now - then) * self._rate)
+        """0 when the request is allowed, else the time until the next one is."""
+        left, then = self._buckets.get(caller, (self._size, now))
+        left = min(self._size, left + (now - then) * self._rate)
         if len(self._buckets) >= _MOST_BUCKETS and caller not in self._buckets:
             self._buckets.clear()
         if left < 1.0:
@@ -53,9 +53,10 @@ class Rates:
 
 
 class LimitsMiddleware:
-    """ASGI middleware. `local`: there are no tokens, so only this machine is answered.
+    """ASGI middleware.
 
-    `on_problem` gets what was refused or failed, the error, and for a defect its trace.
+    With `local` (no tokens are configured), only requests to a loopback address are accepted. `on_problem` receives
+    the scope, the problem, the exception, and the traceback of an internal error.
     """
 
     def __init__(
@@ -69,14 +70,14 @@ class LimitsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
-        # With an application in it, the router raises what it refuses instead of answering by itself.
+        started = False
+        # With an app in the scope, the router raises its errors instead of responding.
         scope["app"] = self
 
-        async def guarded(message: Message) -> None:
-            nonlocal begun
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
-                begun = True
+                started = True
                 own = {name for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
@@ -86,48 +87,48 @@ class LimitsMiddleware:
 
         try:
             self._check_origin(Request(scope))
-            await self._app(scope, receive, guarded)
+            await self._app(scope, receive, send_with_headers)
         except Exception as error:
-            told, headers = problem(error)
-            # The trace goes to the log alone: what it says of values is nobody's business.
-            trace = "".join(traceback.format_exception(error)).rstrip() if told.status == 500 else ""
-            self._on_problem(scope, told, error, trace)
-            if begun:
+            problem, headers = problem_of(error)
+            # The traceback may contain values, so it goes to the log only.
+            trace = "".join(traceback.format_exception(error)).rstrip() if problem.status == 500 else ""
+            self._on_problem(scope, problem, error, trace)
+            if started:
                 raise
-            await answer(told, headers)(scope, receive, guarded)
+            await problem_response(problem, headers)(scope, receive, send_with_headers)
 
     def _check_origin(self, request: Request) -> None:
-        """Pages of other sites may not use a browser on this machine as their arm."""
+        """Refuse requests that another site's page makes through a browser on this machine."""
         host = request.headers.get("host", "")
         name = urlsplit(f"//{host}").hostname or ""
         if self._local and not is_loopback(name):
             raise RequestRefused(
-                403, "Without tokens only this machine is answered, by the name localhost or its address."
+                403, "Without tokens, the API accepts only requests to localhost or a loopback address."
             )
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            raise RequestRefused(403, "The request comes from a page of another site.")
+            raise RequestRefused(403, "Cross-origin requests are not allowed.")
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The body, as JSON is sent: bounded in size and time."""
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The body of a JSON request, limited in size and time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RequestRefused(415, "Send the body with Content-Type: application/json.")
     length = request.headers.get("content-length", "0")
-    if length.isdigit() and int(length) > most:
-        raise RequestRefused(413, f"The body has {int(length):,} bytes; it may have {most:,}.")
+    if length.isdigit() and int(length) > max_bytes:
+        raise RequestRefused(413, f"The body has {int(length):,} bytes; the limit is {max_bytes:,}.")
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > most:
-                    raise RequestRefused(413, f"The body has more than {most:,} bytes.")
+                if size > max_bytes:
+                    raise RequestRefused(413, f"The body has more than {max_bytes:,} bytes.")
                 parts.append(part)
     except TimeoutError:
-        raise RequestRefused(408, f"The body did not come within {BODY_SECONDS:g} seconds.") from None
+        raise RequestRefused(408, f"The body was not received within {BODY_SECONDS:g} seconds.") from None
     return b"".join(parts)
 
 

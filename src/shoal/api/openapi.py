@@ -1,4 +1,4 @@
-"""The description of the API, OpenAPI 3.1, made from the routes and the types that they take and give."""
+"""The OpenAPI 3.1 document of the API, derived from the table of routes and the types of requests and responses."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from shoal.api.problem_details import Problem
 from shoal.api.routes import Route
 from shoal.version import __version__
 
-_REFUSALS = {
-    "401": "A token is needed.", "403": "This token may not do that.", "404": "There is no such thing.",
-    "409": "The crawl is not in a state for that.", "413": "The request is too large.",
-    "415": "The body is not JSON.", "422": "The request cannot be used.", "429": "Too many requests.",
-    "503": "The store or an output is away.", "507": "The store is full.",
+_ERRORS = {
+    "401": "Authentication required.", "403": "Forbidden.", "404": "Not found.",
+    "409": "Conflict with the crawl's state.", "413": "Request too large.",
+    "415": "Unsupported media type.", "422": "Invalid request.", "429": "Too many requests.",
+    "503": "Store or output unavailable.", "507": "Store full.",
 }  # fmt: skip
 _COUNTS = {"admitted": 120, "waiting": 80, "leased": 4, "later": 0, "stored": 35, "failed": 1, "excluded": 0}
 EXAMPLES: dict[str, Any] = {
     "CrawlRequest": {
         "seeds": ["https://example.org/"], "name": "example-2026", "scope": "domain", "max_pages": 1000,
         "user_agent": "ExampleBot/1.0 (+https://example.org/bot)", "outputs": ["warehouse"],
-        "notify": "https://example.org/told", "attributes": {"order": 17},
+        "notify": "https://example.org/hook", "attributes": {"order": 17},
     },
     "Submitted": {"id": "example-2026", "created": True},
     "Change": {"id": "example-2026", "state": "paused"},
@@ -45,14 +45,14 @@ EXAMPLES: dict[str, Any] = {
 }  # fmt: skip
 _ACTION = {"action": "info", "appid": "testapp", "crawlid": "abc123", "uuid": "1", "spiderid": "link"}
 _DESCRIPTION = (
-    "Crawls as jobs: made, listed, steered and deleted; hosts, workers, metrics. Send a token as "
-    "`Authorization: Bearer ...`. Errors are application/problem+json. Headers, cookies, log-ins and passwords of "
-    "outputs go in and are never shown."
+    "Submit, list, pause, resume, stop and delete crawls; inspect hosts, workers and metrics. Send a token as "
+    "`Authorization: Bearer ...`. Errors are application/problem+json. Headers, cookies, credentials and passwords of "
+    "outputs are write-only: no response contains them."
 )
 
 
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
-    types = [type_ for route in routes for type_ in (route.answer, route.body) if _is_struct(type_)]
+    types = [type_ for route in routes for type_ in (route.response, route.body) if _is_struct(type_)]
     unique = list(dict.fromkeys([*types, Problem]))
     _, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
     for name, example in EXAMPLES.items():
@@ -72,55 +72,55 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    told: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "responses": _answers(route)}
+    operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "responses": _responses(route)}
     if route.role is not None:
-        told["security"] = [{"token": []}]
-        told["description"] = f"Needs the role {route.role.name.lower()}" + (
-            ", of a token that is not bound to an application." if route.whole else "."
+        operation["security"] = [{"token": []}]
+        operation["description"] = f"Requires the role {route.role.name.lower()}" + (
+            " and a token that is not bound to an application." if route.fleet_wide else "."
         )
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 260}}
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters += [
-        {"name": name, "in": "query", "description": meaning, "schema": _parameter(kind, most)}
-        for name, kind, meaning, most in route.query
+        {"name": name, "in": "query", "description": description, "schema": _parameter(kind, highest)}
+        for name, kind, description, highest in route.query
     ]  # fmt: skip
     if parameters:
-        told["parameters"] = parameters
+        operation["parameters"] = parameters
     if route.body is not None:
         content: dict[str, Any] = {"schema": _schema(route.body)}
         if route.path == "/feed":
             content["examples"] = {"action": {"value": _ACTION}}
-        told["requestBody"] = {"required": True, "content": {"application/json": content}}
-    return told
+        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    return operation
 
 
-def _parameter(kind: str, most: int) -> dict[str, Any]:
-    return {"type": kind, **({"minimum": 1, "maximum": most} if kind == "integer" else {"maxLength": most})}
+def _parameter(kind: str, highest: int) -> dict[str, Any]:
+    return {"type": kind, **({"minimum": 1, "maximum": highest} if kind == "integer" else {"maxLength": highest})}
 
 
-def _answers(route: Route) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": route.summary}
+def _responses(route: Route) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": route.summary}
     if route.status != 204:
-        schema = _schema(route.answer) if route.answer is not None else {"type": "string"}
-        answer["content"] = {route.media: {"schema": schema}}
-    refused = {"$ref": "#/components/schemas/Problem"}
-    found: dict[str, Any] = {str(route.status): answer}
+        schema = _schema(route.response) if route.response is not None else {"type": "string"}
+        response["content"] = {route.media: {"schema": schema}}
+    problem = {"$ref": "#/components/schemas/Problem"}
+    responses: dict[str, Any] = {str(route.status): response}
     if route.status == 201:
-        found["200"] = {**answer, "description": "It was there already: the same request came again."}
+        responses["200"] = {**response, "description": "The crawl exists: the same request was sent before."}
     if route.path == "/feed":
-        found["400"] = {"description": "The request cannot be used.", "content": answer["content"]}
+        responses["400"] = {"description": "Invalid request.", "content": response["content"]}
     if route.role is None:
         if route.path == "/readyz":
-            found["503"] = {"description": "The store does not answer.", "content": answer["content"]}
-        return found
-    for status, meaning in _REFUSALS.items():
-        content = {"application/problem+json": {"schema": refused}}
-        # What Scrapy Cluster's door itself refuses is said in its shape.
-        content |= answer["content"] if route.path == "/feed" else {}
-        found[status] = {"description": meaning, "content": content}
-    return found
+            responses["503"] = {"description": "The store does not respond.", "content": response["content"]}
+        return responses
+    for status, description in _ERRORS.items():
+        content = {"application/problem+json": {"schema": problem}}
+        # /feed reports its own errors in Scrapy Cluster's format.
+        content |= response["content"] if route.path == "/feed" else {}
+        responses[status] = {"description": description, "content": content}
+    return responses
 
 
 def _schema(type_: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Errors as answers: application/problem+json (RFC 9457) with an id that is also in the server's log.
+"""Errors as responses: application/problem+json (RFC 9457), with an id that is also in the server's log.
 
-Owns the table of which error is which status. A message of Shoal's own is for people to read; of any other error only
-its id is told.
+Owns the status of each error class. The response shows the message of Shoal's own errors; for any other error it shows
+the id only.
 """
 
 from __future__ import annotations
@@ -28,17 +28,15 @@ _STATUSES: tuple[tuple[type[errors.ShoalError], int], ...] = (
     (errors.SinkUnavailable, 503),
 )
 _TITLES = {
-    400: "The request is malformed", 401: "A token is needed", 403: "This token may not do that",
-    404: "There is no such thing", 405: "This method is not for this path", 406: "This cannot be had so",
-    408: "The request took too long", 409: "The crawl is not in a state for that",
-    413: "The request is too large", 415: "The request must be JSON", 422: "The request cannot be used",
-    429: "Too many requests", 500: "This is a defect of Shoal", 503: "The store or an output is away",
-    507: "The store is full",
+    400: "Bad request", 401: "Authentication required", 403: "Forbidden", 404: "Not found", 405: "Method not allowed",
+    406: "Not acceptable", 408: "Request timeout", 409: "Conflict with the crawl's state", 413: "Request too large",
+    415: "Unsupported media type", 422: "Invalid request", 429: "Too many requests",
+    500: "Internal error (a bug in Shoal)", 503: "Store or output unavailable", 507: "Store full",
 }  # fmt: skip
 
 
 class RequestRefused(Exception):
-    """A request that is answered with a status of its own."""
+    """A request that the API refuses, with the status of the response."""
 
     def __init__(self, status: int, detail: str, *, kind: str = "", headers: dict[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -49,7 +47,7 @@ class RequestRefused(Exception):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """`type` ends in the name of the error; `id` finds it in the server's log."""
+    """An error. `type` ends with the name of the error class; `id` is also in the server's log."""
 
     type: str
     title: str
@@ -58,32 +56,34 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     id: str
 
 
-def problem(error: BaseException) -> tuple[Problem, dict[str, str]]:
-    """What is told of an error, and headers that go with it."""
+def problem_of(error: BaseException) -> tuple[Problem, dict[str, str]]:
+    """The problem details of an error, and the headers of its response."""
     headers: dict[str, str] = {}
     if isinstance(error, RequestRefused):
         status, detail, kind, headers = error.status, error.detail, error.kind, error.headers
     elif isinstance(error, HTTPException):
-        # What the router itself refuses: unknown paths and methods.
+        # The router's own errors: unknown paths and methods.
         status, detail, kind, headers = error.status_code, f"{error.detail}.", "", dict(error.headers or {})
     elif isinstance(error, errors.ShoalError):
         status = next((code for family, code in _STATUSES if isinstance(error, family)), 500)
         detail, kind = str(error), type(error).__name__
     else:
-        status, detail, kind = 500, "What went wrong is in the server's log, under this id.", "Defect"
-    title = _TITLES.get(status, "The request was refused")
-    told = Problem(type=f"{TYPE}{kind or status}", title=title, status=status, detail=detail, id=secrets.token_hex(6))
+        status, detail, kind = 500, "The server's log has the details, under this id.", "Defect"
+    title = _TITLES.get(status, "Request refused")
+    problem = Problem(
+        type=f"{TYPE}{kind or status}", title=title, status=status, detail=detail, id=secrets.token_hex(6)
+    )
     if status == 503:
         headers = {"Retry-After": "5", **headers}
-    return told, headers
+    return problem, headers
 
 
-def answer(told: Problem, headers: dict[str, str]) -> Response:
-    return Response(msgspec.json.encode(told), told.status, headers, "application/problem+json")
+def problem_response(problem: Problem, headers: dict[str, str]) -> Response:
+    return Response(msgspec.json.encode(problem), problem.status, headers, "application/problem+json")
 
 
 class Json(Response):
-    """What msgspec makes of a value."""
+    """A value as JSON, encoded by msgspec."""
 
     media_type = "application/json"
 

@@ -1,4 +1,4 @@
-"""What a handler is given: the frontier, the settings, who asks, and what was asked."""
+"""What a handler receives: the server's shared state, the caller, and typed access to the request."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from shoal.model.crawl import Crawl, State
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
 
-MOST_TEXT = 1000
+MAX_TEXT = 1000
 
 
 class ApiServer:
-    """What all requests share."""
+    """State that all requests share."""
 
     def __init__(self, frontier: Frontier, settings: Settings) -> None:
         self.frontier = frontier
         self.settings = settings
-        # Streams end when it is set: a server that stops does not wait for people who watch.
+        # Ends all event streams, so that the server can stop.
         self.stopping = asyncio.Event()
         self.streams = 0
         self.totals = CrawlTotals(frontier)
         # The OpenAPI document.
         self.description: dict[str, Any] = {}
-        # Who tends the crawls beside this server, if somebody does.
-        self.tender: Maintainer | None = None
+        # The background task that maintains crawls; None in a server without one.
+        self.maintainer: Maintainer | None = None
 
 
 class RequestContext:
-    """One request, and who makes it."""
+    """One request and its caller."""
 
     def __init__(self, request: Request, server: ApiServer, caller: Caller) -> None:
         self.request = request
@@ -47,41 +47,43 @@ class RequestContext:
         self.caller = caller
         self.frontier = server.frontier
 
-    async def body(self, most: int) -> bytes:
-        return await read_body(self.request, most)
+    async def body(self, max_bytes: int) -> bytes:
+        return await read_body(self.request, max_bytes)
 
-    async def json(self, type_: Any, most: int = 100_000) -> Any:
-        """The body as a value of this type; an absent one as the type's defaults."""
-        raw = b"{}" if self.request.headers.get("content-length", "") == "0" else await self.body(most)
+    async def json(self, type_: Any, max_bytes: int = 100_000) -> Any:
+        """The body as a value of this type. A missing body means the type's defaults."""
+        raw = b"{}" if self.request.headers.get("content-length", "") == "0" else await self.body(max_bytes)
         try:
             return msgspec.json.decode(raw or b"{}", type=type_)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise RequestRefused(422, f"The body cannot be used: {error}.", kind="InvalidInput") from None
+            raise RequestRefused(422, f"Invalid body: {error}.", kind="InvalidInput") from None
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
 
     def text(self, name: str, *allowed: str) -> str:
-        """A query parameter, '' when it is absent."""
+        """A query parameter, '' when it is missing."""
         value = self.request.query_params.get(name, "")
-        if len(value) > MOST_TEXT or (value and allowed and value not in allowed):
-            raise RequestRefused(422, f"{name} must be {' or '.join(allowed) or 'shorter'}.", kind="InvalidInput")
+        if len(value) > MAX_TEXT or (value and allowed and value not in allowed):
+            raise RequestRefused(
+                422, f"{name} must be {' or '.join(allowed) or f'at most {MAX_TEXT} characters'}.", kind="InvalidInput"
+            )
         return value
 
-    def whole(self, name: str, default: int, most: int) -> int:
+    def integer(self, name: str, default: int, highest: int) -> int:
         value = self.request.query_params.get(name)
         if value is None:
             return default
-        if not value.isascii() or not value.isdigit() or len(value) > 12 or not 1 <= int(value) <= most:
-            raise RequestRefused(422, f"{name} must be a whole number from 1 to {most}.", kind="InvalidInput")
+        if not value.isascii() or not value.isdigit() or len(value) > 12 or not 1 <= int(value) <= highest:
+            raise RequestRefused(422, f"{name} must be an integer from 1 to {highest}.", kind="InvalidInput")
         return int(value)
 
     def cursor(self, type_: Any, *of: str) -> Any:
-        """Where to go on, None to begin. `of` is what was said to `cursor_of` when the page before was made."""
+        """The position to resume at, None for the first page. `of` is what `make_cursor` got for the previous page."""
         return parse_cursor(self.request.query_params.get("cursor", ""), type_, *of)
 
     async def crawl(self) -> Crawl:
-        """The crawl of the path. Those of other applications are not there for a caller who has one."""
+        """The crawl of the path. A caller that is bound to an application sees that application's crawls only."""
         crawl_id = self.path("crawl")
         crawl = await self.frontier.crawls.get(crawl_id)
         if crawl.state is State.DELETED or not self.sees(crawl):
@@ -91,6 +93,6 @@ class RequestContext:
     def sees(self, crawl: Crawl) -> bool:
         return not self.caller.app or crawl.spec.get("app", "") == self.caller.app
 
-    def must_be(self, role: Role, what: str) -> None:
+    def require_role(self, role: Role, what: str) -> None:
         if self.caller.role < role:
-            raise RequestRefused(403, f"{what} needs a token with the role {role.name.lower()}.")
+            raise RequestRefused(403, f"{what} requires a token with the role {role.name.lower()}.")

@@ -1,1 +1,1 @@
-"""What each route does, a module for each kind of resource."""
+"""The handlers of the routes, one module per kind of resource."""

@@ -1,7 +1,7 @@
-"""Crawls over HTTP: made, listed, looked at, steered, deleted.
+"""Crawls over HTTP: submit, list, show, pause, resume, stop, delete.
 
-Owns what an answer about crawls looks like. Everything that is done is done by shoal.operations and the frontier.
-Headers, cookies, log-ins and passwords of outputs go in and never come out.
+Owns the JSON of crawls. shoal.operations and the frontier do the work. Headers, cookies, credentials and passwords of
+outputs are write-only: no response contains them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from shoal.api.auth import Role
-from shoal.api.pagination import MOST_A_PAGE, cursor_of
-from shoal.api.problem_details import Json, RequestRefused, problem
+from shoal.api.pagination import MAX_PAGE_SIZE, make_cursor
+from shoal.api.problem_details import Json, RequestRefused, problem_of
 from shoal.api.request import RequestContext
 from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import FailureCursor
 from shoal.frontier.inspect import list_crawls
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.model.visit import Visit
-from shoal.operations import crawls as deleting
+from shoal.operations import crawls as crawl_operations
 from shoal.operations.describe import describe
 from shoal.operations.scrapy_cluster import Action, act, app_of
 from shoal.operations.start import check_takes_seeds, seed_url
@@ -40,14 +40,15 @@ from shoal.operations.submit import (
 from shoal.sinks import is_local, is_name
 from shoal.sinks.bodies import are_local
 
-MOST_FAILED = 10_000
-_LOOKED_AT = 2000
-_EVENT_SECONDS, _ALIVE_SECONDS = 1.0, 15.0
-_MOST_STREAMS = 200
+MAX_FAILED = 10_000
+# Crawls that one list request reads at most.
+_MAX_SCANNED = 2000
+_POLL_SECONDS, _KEEPALIVE_SECONDS = 1.0, 15.0
+_MAX_STREAMS = 200
 
 
 class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl in a list. Times are seconds since 1970, 0 = not yet."""
+    """A crawl in a list. Times are in seconds since 1970; 0 means not yet."""
 
     id: str
     app: str
@@ -60,20 +61,20 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawlPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Crawls, the newest first. `next` is the cursor of the next page, null on the last one."""
+    """Crawls, newest first. `next` is the cursor of the next page, null on the last page."""
 
     crawls: list[CrawlSummary]
     next: str | None = None
 
 
 class NewSeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """More URLs for a crawl that is open."""
+    """URLs to add to an open crawl."""
 
     seeds: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_SEEDS)]
 
 
 class AddedSeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """How many URLs were new to the crawl, how many it knew, and how many its limits or a block refused."""
+    """How many URLs were new to the crawl, already known to it, and refused by its limits or a blocked host."""
 
     new: int
     known: int
@@ -81,7 +82,7 @@ class AddedSeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL that failed after its last try."""
+    """A URL that failed in its last attempt."""
 
     url: str
     reason: str
@@ -90,170 +91,170 @@ class FailedUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedUrlPage(msgspec.Struct, frozen=True, kw_only=True):
-    """URLs that failed, the oldest first in each shard. `next` is the cursor of the next page, null on the last one."""
+    """Failed URLs, oldest first in each shard. `next` is the cursor of the next page, null on the last page."""
 
     failed: list[FailedUrl]
     next: str | None = None
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """How many URLs wait again."""
+    """How many URLs were put back into the queue."""
 
     retried: int
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The state that a crawl has now."""
+    """The new state of a crawl."""
 
     id: str
     state: str
 
 
-async def create(asked: RequestContext) -> Response:
-    request = parse(await asked.body(MAX_REQUEST_BYTES))
+async def create(context: RequestContext) -> Response:
+    request = parse(await context.body(MAX_REQUEST_BYTES))
     if not isinstance(request, CrawlRequest):
-        raise InvalidInput("This is an action of Scrapy Cluster: send it to /feed.")
-    done = await submit_for(asked, request)
-    return Json(done, 201 if done.created else 200, {"Location": f"/v1/crawls/{done.id}"})
+        raise InvalidInput("This is a Scrapy Cluster action: send it to /feed.")
+    submitted = await submit_for(context, request)
+    return Json(submitted, 201 if submitted.created else 200, {"Location": f"/v1/crawls/{submitted.id}"})
 
 
-async def submit_for(asked: RequestContext, request: CrawlRequest) -> Submitted:
-    """Hand a crawl over in the name of who asks, who may not ask for everything."""
-    caller = asked.caller
+async def submit_for(context: RequestContext, request: CrawlRequest) -> Submitted:
+    """Submit a crawl with the permissions of the caller."""
+    caller = context.caller
     if caller.app:
         if request.app not in ("", caller.app):
             raise RequestRefused(403, f"This token is bound to the application {caller.app!r}.")
         request = msgspec.structs.replace(request, app=caller.app)
     if request.ignore_robots:
-        asked.must_be(Role.ADMIN, "ignore_robots")
+        context.require_role(Role.ADMIN, "ignore_robots")
     machine = ""
-    named = asked.server.settings.outputs
     for output in request.outputs:
         if not is_name(output):
-            # Which files and servers the workers write to is for whoever runs them to say.
-            asked.must_be(Role.ADMIN, "An output that is not the name of one in [outputs]")
+            # Only an administrator decides which files and servers the workers write to.
+            context.require_role(Role.ADMIN, "An output that is not a name in [outputs]")
             machine = machine or (platform.node() if is_local(output) else "")
     if request.files:
-        asked.must_be(Role.ADMIN, "files")
+        context.require_role(Role.ADMIN, "files")
         machine = machine or (platform.node() if are_local(request.files) else "")
-    request = with_output(request, named, as_in='"outputs": ["NAME"] in the request')
-    return await submit(asked.frontier, request, machine=machine)
+    request = with_output(request, context.server.settings.outputs, as_in='"outputs": ["NAME"] in the request')
+    return await submit(context.frontier, request, machine=machine)
 
 
-async def listing(asked: RequestContext) -> Response:
-    most = asked.whole("limit", 50, MOST_A_PAGE)
-    state = asked.text("state", *(one.value for one in State if one is not State.DELETED))
-    app = asked.caller.app or asked.text("app")
-    after: tuple[float, str] | None = asked.cursor(tuple[float, str], "crawls", state, app)
-    found: list[CrawlSummary] = []
-    looked = 0
+async def listing(context: RequestContext) -> Response:
+    limit = context.integer("limit", 50, MAX_PAGE_SIZE)
+    state = context.text("state", *(state.value for state in State if state is not State.DELETED))
+    app = context.caller.app or context.text("app")
+    after: tuple[float, str] | None = context.cursor(tuple[float, str], "crawls", state, app)
+    summaries: list[CrawlSummary] = []
+    scanned = 0
     last: tuple[float, str] = (0.0, "")
-    async for at, crawl in list_crawls(asked.frontier, after):
-        looked += 1
-        last = (at, crawl.id)
-        wanted = crawl.state is not State.DELETED and crawl.kind is not CrawlKind.BRANCH
-        if wanted and (not state or crawl.state.value == state) and (not app or crawl.spec.get("app", "") == app):
-            found.append(await _brief(asked, crawl))
-        # A filter that nothing passes ends, too: the rest is on the next page.
-        if len(found) == most or looked == _LOOKED_AT:
-            return Json(CrawlPage(crawls=found, next=cursor_of(last, "crawls", state, app)))
-    return Json(CrawlPage(crawls=found))
+    async for created_at, crawl in list_crawls(context.frontier, after):
+        scanned += 1
+        last = (created_at, crawl.id)
+        visible = crawl.state is not State.DELETED and crawl.kind is not CrawlKind.BRANCH
+        if visible and (not state or crawl.state.value == state) and (not app or crawl.spec.get("app", "") == app):
+            summaries.append(await _summary(context, crawl))
+        # A page may be short, so that a filter that matches little does not scan every crawl in one request.
+        if len(summaries) == limit or scanned == _MAX_SCANNED:
+            return Json(CrawlPage(crawls=summaries, next=make_cursor(last, "crawls", state, app)))
+    return Json(CrawlPage(crawls=summaries))
 
 
-async def _brief(asked: RequestContext, crawl: Crawl) -> CrawlSummary:
+async def _summary(context: RequestContext, crawl: Crawl) -> CrawlSummary:
     return CrawlSummary(
         id=crawl.id, app=str(crawl.spec.get("app", "")), state=crawl.state.value, why=crawl.why,
         priority=crawl.limits.priority, created_at=crawl.created_at, ended_at=crawl.ended_at,
-        counts=await asked.frontier.crawls.count(crawl.id),
+        counts=await context.frontier.crawls.count(crawl.id),
     )  # fmt: skip
 
 
-async def show(asked: RequestContext) -> Response:
-    return Json(await describe(asked.frontier, await asked.crawl()))
+async def show(context: RequestContext) -> Response:
+    return Json(await describe(context.frontier, await context.crawl()))
 
 
-async def pause(asked: RequestContext) -> Response:
-    return await _steer(asked, "pause")
+async def pause(context: RequestContext) -> Response:
+    return await _set_state(context, "pause")
 
 
-async def resume(asked: RequestContext) -> Response:
-    return await _steer(asked, "resume")
+async def resume(context: RequestContext) -> Response:
+    return await _set_state(context, "resume")
 
 
-async def stop(asked: RequestContext) -> Response:
-    return await _steer(asked, "stop")
+async def stop(context: RequestContext) -> Response:
+    return await _set_state(context, "stop")
 
 
-async def _steer(asked: RequestContext, verb: str) -> Response:
-    crawl = await asked.crawl()
-    crawl = await getattr(asked.frontier.crawls, verb)(crawl.id)
+async def _set_state(context: RequestContext, verb: str) -> Response:
+    crawl = await context.crawl()
+    crawl = await getattr(context.frontier.crawls, verb)(crawl.id)
     return Json(Change(id=crawl.id, state=crawl.state.value))
 
 
-async def delete(asked: RequestContext) -> Response:
-    crawl = await asked.crawl()
-    await deleting.delete(asked.frontier, crawl.id)
+async def delete(context: RequestContext) -> Response:
+    crawl = await context.crawl()
+    await crawl_operations.delete(context.frontier, crawl.id)
     return Response(status_code=204)
 
 
-async def add_seeds(asked: RequestContext) -> Response:
-    crawl = await asked.crawl()
+async def add_seeds(context: RequestContext) -> Response:
+    crawl = await context.crawl()
     check_takes_seeds(crawl)
-    given: NewSeeds = await asked.json(NewSeeds, MAX_REQUEST_BYTES)
-    urls = dict.fromkeys(seed_url(seed) for seed in given.seeds)
-    added = await asked.frontier.add(crawl.id, [Visit(url=url, found="seed") for url in urls])
+    body: NewSeeds = await context.json(NewSeeds, MAX_REQUEST_BYTES)
+    urls = dict.fromkeys(seed_url(seed) for seed in body.seeds)
+    added = await context.frontier.add(crawl.id, [Visit(url=url, found="seed") for url in urls])
     return Json(AddedSeeds(new=added.new, known=added.seen, refused=len(urls) - added.new - added.seen))
 
 
-async def failed(asked: RequestContext) -> Response:
-    crawl = await asked.crawl()
-    most = asked.whole("limit", 100, MOST_FAILED)
-    behind = asked.cursor(FailureCursor, "failed", crawl.id)
-    found, last = await asked.frontier.crawls.failed_page(crawl.id, most, behind)
-    told = [
-        FailedUrl(url=visit.url, reason=reason, depth=visit.depth, attempt=visit.retries + 1) for visit, reason in found
+async def failed(context: RequestContext) -> Response:
+    crawl = await context.crawl()
+    limit = context.integer("limit", 100, MAX_FAILED)
+    after = context.cursor(FailureCursor, "failed", crawl.id)
+    visits, last = await context.frontier.crawls.failed_page(crawl.id, limit, after)
+    failed_urls = [
+        FailedUrl(url=visit.url, reason=reason, depth=visit.depth, attempt=visit.retries + 1)
+        for visit, reason in visits
     ]
-    return Json(FailedUrlPage(failed=told, next=cursor_of(last, "failed", crawl.id) if last else None))
+    return Json(FailedUrlPage(failed=failed_urls, next=make_cursor(last, "failed", crawl.id) if last else None))
 
 
-async def retry(asked: RequestContext) -> Response:
-    crawl = await asked.crawl()
-    count = await asked.frontier.crawls.retry(crawl.id)
-    if asked.server.tender is not None:
-        asked.server.tender.look_soon(crawl.id)
+async def retry(context: RequestContext) -> Response:
+    crawl = await context.crawl()
+    count = await context.frontier.crawls.retry(crawl.id)
+    if context.server.maintainer is not None:
+        context.server.maintainer.look_soon(crawl.id)
     return Json(Retried(retried=count))
 
 
-async def events(asked: RequestContext) -> Response:
-    """Server-sent events: `counts` whenever they change, `end` when the crawl has ended."""
-    crawl = await asked.crawl()
-    if asked.server.streams >= _MOST_STREAMS:
-        raise RequestRefused(503, "Too many are watching already.")
-    return StreamingResponse(_stream(asked, crawl.id), media_type="text/event-stream")
+async def events(context: RequestContext) -> Response:
+    """Server-sent events: `counts` when the counts change, `end` when the crawl has ended, `trouble` on an error."""
+    crawl = await context.crawl()
+    if context.server.streams >= _MAX_STREAMS:
+        raise RequestRefused(503, "Too many open event streams.")
+    return StreamingResponse(_stream(context, crawl.id), media_type="text/event-stream")
 
 
-async def _stream(asked: RequestContext, crawl_id: str) -> AsyncIterator[bytes]:
-    server = asked.server
+async def _stream(context: RequestContext, crawl_id: str) -> AsyncIterator[bytes]:
+    server = context.server
     server.streams += 1
-    last, silent = b"", 0.0
+    last, idle_seconds = b"", 0.0
     try:
         while not server.stopping.is_set():
             try:
-                crawl = await asked.frontier.crawls.get(crawl_id)
-                told = msgspec.json.encode(await _brief(asked, crawl))
+                crawl = await context.frontier.crawls.get(crawl_id)
+                summary = msgspec.json.encode(await _summary(context, crawl))
             except ShoalError as error:
                 yield _event("trouble", msgspec.json.encode({"detail": str(error)}))
                 return
-            if told != last or silent >= _ALIVE_SECONDS:
-                yield _event("counts", told)
-                last, silent = told, 0.0
+            if summary != last or idle_seconds >= _KEEPALIVE_SECONDS:
+                yield _event("counts", summary)
+                last, idle_seconds = summary, 0.0
             if not crawl.state.open:
-                yield _event("end", told)
+                yield _event("end", summary)
                 return
             try:
-                await asyncio.wait_for(server.stopping.wait(), _EVENT_SECONDS)
+                await asyncio.wait_for(server.stopping.wait(), _POLL_SECONDS)
             except TimeoutError:
-                silent += _EVENT_SECONDS
+                idle_seconds += _POLL_SECONDS
     finally:
         server.streams -= 1
 
@@ -262,29 +263,29 @@ def _event(name: str, data: bytes) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-async def feed(asked: RequestContext) -> Response:
-    """Scrapy Cluster's own door: its requests and its actions, answered in its shape."""
+async def feed(context: RequestContext) -> Response:
+    """Accept Scrapy Cluster's crawl and action requests, and respond in its format."""
     try:
-        request = parse(await asked.body(MAX_REQUEST_BYTES))
+        request = parse(await context.body(MAX_REQUEST_BYTES))
         app = app_of(request.appid) if isinstance(request, Action) else request.app
-        if asked.caller.app and app not in ("", asked.caller.app):
-            raise RequestRefused(403, f"This token is bound to the application {asked.caller.app!r}.")
+        if context.caller.app and app not in ("", context.caller.app):
+            raise RequestRefused(403, f"This token is bound to the application {context.caller.app!r}.")
         data: Any = None
         if isinstance(request, Action):
-            data = await act(asked.frontier, request)
+            data = await act(context.frontier, request)
         else:
-            done = await submit_for(asked, request)
-            if not done.created and asked.server.tender is not None:
-                # It may have been opened again.
-                asked.server.tender.look_soon(done.id)
+            submitted = await submit_for(context, request)
+            if not submitted.created and context.server.maintainer is not None:
+                # The crawl may have been reopened.
+                context.server.maintainer.look_soon(submitted.id)
         return Json({"status": "SUCCESS", "data": data, "error": None})
     except InvalidInput as error:
         return _failure(str(error), 400)
     except (RequestRefused, ShoalError) as error:
-        told, headers = problem(error)
-        if told.status == 500:
+        problem, headers = problem_of(error)
+        if problem.status == 500:
             raise
-        return _failure(told.detail, told.status, headers)
+        return _failure(problem.detail, problem.status, headers)
 
 
 def _failure(message: str, status: int, headers: dict[str, str] | None = None) -> Response:

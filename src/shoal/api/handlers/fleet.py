@@ -1,4 +1,4 @@
-"""The fleet over HTTP: workers, totals, metrics, and whether the server lives and is ready."""
+"""The fleet over HTTP: workers, totals, metrics, liveness and readiness checks, the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from shoal.api.fleet_stats import FleetStats, WorkerView, list_workers, read_stats
 from shoal.api.metrics import MEDIA_TYPE, render
-from shoal.api.pagination import MOST_A_PAGE, cursor_of
+from shoal.api.pagination import MAX_PAGE_SIZE, make_cursor
 from shoal.api.problem_details import Json
 from shoal.api.request import RequestContext
 from shoal.errors import ShoalError
@@ -19,47 +19,49 @@ _READY_SECONDS = 2.0
 
 
 class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
-    """By name. `next` is the cursor of the next page, null on the last one."""
+    """Live workers by name. `next` is the cursor of the next page, null on the last page."""
 
     workers: list[WorkerView]
     next: str | None = None
 
 
-async def health(asked: RequestContext) -> Response:
+async def health(context: RequestContext) -> Response:
     return Json({"alive": True})
 
 
-async def workers(asked: RequestContext) -> Response:
-    most = asked.whole("limit", MOST_A_PAGE, MOST_A_PAGE)
-    behind: str = asked.cursor(str, "workers") or ""
-    left = [worker for worker in await list_workers(asked.frontier) if worker.name > behind]
-    following = cursor_of(left[most - 1].name, "workers") if len(left) > most else None
-    return Json(WorkerPage(workers=left[:most], next=following))
+async def workers(context: RequestContext) -> Response:
+    limit = context.integer("limit", MAX_PAGE_SIZE, MAX_PAGE_SIZE)
+    after: str = context.cursor(str, "workers") or ""
+    remaining = [worker for worker in await list_workers(context.frontier) if worker.name > after]
+    following = make_cursor(remaining[limit - 1].name, "workers") if len(remaining) > limit else None
+    return Json(WorkerPage(workers=remaining[:limit], next=following))
 
 
-async def stats(asked: RequestContext) -> Response:
-    return Json(await _stats(asked))
+async def stats(context: RequestContext) -> Response:
+    return Json(await _stats(context))
 
 
-async def metrics(asked: RequestContext) -> Response:
-    stats = await _stats(asked)
-    infos = await asked.frontier.workers.alive()
-    return Response(render(stats, infos, asked.server.streams, asked.server.totals.ended), media_type=MEDIA_TYPE)
+async def metrics(context: RequestContext) -> Response:
+    stats = await _stats(context)
+    infos = await context.frontier.workers.alive()
+    return Response(
+        render(stats, infos, context.server.streams, context.server.totals.with_deleted), media_type=MEDIA_TYPE
+    )
 
 
-async def ready(asked: RequestContext) -> Response:
-    """The store answers, in time."""
+async def ready(context: RequestContext) -> Response:
+    """Whether the store responds within two seconds."""
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            await store_seconds(asked.frontier)
+            await store_seconds(context.frontier)
     except (ShoalError, TimeoutError):
         return Json({"ready": False}, 503)
     return Json({"ready": True})
 
 
-async def description(asked: RequestContext) -> Response:
-    return Json(asked.server.description)
+async def description(context: RequestContext) -> Response:
+    return Json(context.server.description)
 
 
-async def _stats(asked: RequestContext) -> FleetStats:
-    return await read_stats(asked.frontier, asked.server.totals, asked.server.settings.frontier.lease_seconds)
+async def _stats(context: RequestContext) -> FleetStats:
+    return await read_stats(context.frontier, context.server.totals, context.server.settings.frontier.lease_seconds)

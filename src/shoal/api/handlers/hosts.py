@@ -1,4 +1,4 @@
-"""Hosts over HTTP: what holds for each of them, for all crawls and machines, and what an operator sets."""
+"""Hosts over HTTP: their politeness state, shared by all crawls and workers, and what an operator sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from shoal.api.pagination import MOST_A_PAGE, cursor_of
+from shoal.api.pagination import MAX_PAGE_SIZE, make_cursor
 from shoal.api.problem_details import Json
 from shoal.api.request import RequestContext
 from shoal.frontier.hosts import Host
@@ -17,10 +17,10 @@ from shoal.model.crawl import State
 
 
 class HostView(Host, frozen=True, kw_only=True):
-    """`delay_seconds` and `places` are what an operator set, null where the crawls' own hold.
+    """A host. `delay_seconds` and `places` are set by an operator; null means that each crawl's own value applies.
 
-    `waiting` counts the URLs that wait for it, `crawls` those by crawl. Times are seconds since 1970 on the store's
-    clock, 0 = never: nobody asks it before `gate_at` and `backoff_until`.
+    `waiting` is the number of waiting URLs, `crawls` the same by crawl. Times are in seconds since 1970 on the store's
+    clock; 0 means never. The host gets no request before `gate_at` and `backoff_until`.
     """
 
     waiting: int
@@ -28,65 +28,65 @@ class HostView(Host, frozen=True, kw_only=True):
 
 
 class HostPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts that have something to do. `next` is the cursor of the next page, null on the last one."""
+    """Hosts that have waiting URLs or a lease. `next` is the cursor of the next page, null on the last page."""
 
     hosts: list[HostView]
     next: str | None = None
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is; null takes a delay or places back. `blocked` with a reason, '' to unblock."""
+    """Omitted fields stay unchanged; null removes a delay or places. `blocked` is the reason; '' unblocks the host."""
 
     delay_seconds: Annotated[float, Meta(ge=0, le=86400)] | msgspec.UnsetType | None = msgspec.UNSET
     places: Annotated[int, Meta(ge=1, le=32)] | msgspec.UnsetType | None = msgspec.UNSET
     blocked: Annotated[str, Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET
 
 
-async def listing(asked: RequestContext) -> Response:
-    most = asked.whole("limit", 50, MOST_A_PAGE)
-    shard, name = asked.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts") or (0, "")
+async def listing(context: RequestContext) -> Response:
+    limit = context.integer("limit", 50, MAX_PAGE_SIZE)
+    shard, name = context.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts") or (0, "")
     spiders, paused = {""}, []
-    async for _, crawl in list_crawls(asked.frontier):
+    async for _, crawl in list_crawls(context.frontier):
         if crawl.state.open:
             spiders.add(crawl.limits.spider)
         if crawl.state is State.PAUSED:
             paused.append(crawl.key)
-    found: list[HostView] = []
-    while shard < asked.frontier.shards.count:
-        for host in await waiting_hosts(asked.frontier, shard, spiders, paused):
+    views: list[HostView] = []
+    while shard < context.frontier.shards.count:
+        for host in await waiting_hosts(context.frontier, shard, spiders, paused):
             if host <= name:
                 continue
-            if len(found) == most:
-                return Json(HostPage(hosts=found, next=cursor_of((shard, name), "hosts")))
-            found.append(await _view(asked, await asked.frontier.hosts.get(host), paused))
+            if len(views) == limit:
+                return Json(HostPage(hosts=views, next=make_cursor((shard, name), "hosts")))
+            views.append(await _view(context, await context.frontier.hosts.get(host), paused))
             name = host
         shard, name = shard + 1, ""
-    return Json(HostPage(hosts=found))
+    return Json(HostPage(hosts=views))
 
 
-async def show(asked: RequestContext) -> Response:
-    host = await asked.frontier.hosts.get(asked.path("host"))
-    return Json(await _view(asked, host, await _paused(asked)))
+async def show(context: RequestContext) -> Response:
+    host = await context.frontier.hosts.get(context.path("host"))
+    return Json(await _view(context, host, await _paused(context)))
 
 
-async def change(asked: RequestContext) -> Response:
-    hosts, name = asked.frontier.hosts, asked.frontier.hosts.name(asked.path("host"))
-    wanted: HostChange = await asked.json(HostChange)
-    if not isinstance(wanted.delay_seconds, msgspec.UnsetType):
-        await hosts.set_delay(name, wanted.delay_seconds)
-    if not isinstance(wanted.places, msgspec.UnsetType):
-        await hosts.set_places(name, wanted.places)
-    if not isinstance(wanted.blocked, msgspec.UnsetType):
-        await (hosts.block(name, wanted.blocked) if wanted.blocked else hosts.unblock(name))
-    return Json(await _view(asked, await hosts.get(name), await _paused(asked)))
+async def update(context: RequestContext) -> Response:
+    hosts, name = context.frontier.hosts, context.frontier.hosts.name(context.path("host"))
+    change: HostChange = await context.json(HostChange)
+    if not isinstance(change.delay_seconds, msgspec.UnsetType):
+        await hosts.set_delay(name, change.delay_seconds)
+    if not isinstance(change.places, msgspec.UnsetType):
+        await hosts.set_places(name, change.places)
+    if not isinstance(change.blocked, msgspec.UnsetType):
+        await (hosts.block(name, change.blocked) if change.blocked else hosts.unblock(name))
+    return Json(await _view(context, await hosts.get(name), await _paused(context)))
 
 
-async def _paused(asked: RequestContext) -> list[str]:
-    return [crawl.key async for _, crawl in list_crawls(asked.frontier) if crawl.state is State.PAUSED]
+async def _paused(context: RequestContext) -> list[str]:
+    return [crawl.key async for _, crawl in list_crawls(context.frontier) if crawl.state is State.PAUSED]
 
 
-async def _view(asked: RequestContext, host: Host, paused: list[str]) -> HostView:
+async def _view(context: RequestContext, host: Host, paused: list[str]) -> HostView:
     lengths = {}
-    for key, by_priority in (await waiting(asked.frontier, host.name, paused)).items():
-        lengths[(await asked.frontier.crawls.by_key(key)).id] = sum(by_priority.values())
+    for key, by_priority in (await waiting(context.frontier, host.name, paused)).items():
+        lengths[(await context.frontier.crawls.by_key(key)).id] = sum(by_priority.values())
     return HostView(**msgspec.structs.asdict(host), waiting=sum(lengths.values()), crawls=lengths)

@@ -31,9 +31,9 @@ def command(
     if missing := [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]:
         raise SettingsError(f"The API needs {', '.join(missing)}; run: pip install 'shoal[api]'.")
     if make_token is not None:
-        from shoal.api.auth import make
+        from shoal.api.auth import create_token
 
-        token, line = make(make_token)
+        token, line = create_token(make_token)
         click.echo(token)
         text = f'Keep it: it is not shown again. For the server, put into its shoal.toml:\n[tokens]\nNAME = "{line}"'
         # For whoever made it, and no event of a service.
@@ -46,4 +46,4 @@ def command(
     flags = store_flags(store, folder) | {
         "api.host": host, "api.port": port, "fetch.allow_networks": ",".join(allow_network) or None,
     }  # fmt: skip
-    uvloop.run(run(settings_of(flags), tell=tell))
+    uvloop.run(run(settings_of(flags), emit=tell))
