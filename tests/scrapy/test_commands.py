@@ -9,7 +9,7 @@ import pytest
 
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
-from shoal.scrapy.commands import is_looking
+from shoal.scrapy.scrapy_command import is_looking
 from tests.scrapy.processes import Project, project
 from tests.site.answers import page
 from tests.site.site import Site, serving

@@ -12,8 +12,8 @@ from scrapy.settings import Settings
 import shoal.scrapy
 from shoal.errors import SettingsError
 from shoal.scrapy import scrapy_redis_settings
-from shoal.scrapy.arguments import digest, of_command_line
 from shoal.scrapy.crawl_join import name_of
+from shoal.scrapy.spider_arguments import digest, of_command_line
 from shoal.store.address import parse_address
 from tests.scrapy.processes import needs_scrapy_redis
 

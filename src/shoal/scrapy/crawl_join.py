@@ -24,7 +24,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.scrapy import scrapy_redis_settings
-from shoal.scrapy.arguments import digest
+from shoal.scrapy.spider_arguments import digest
 
 log = logging.getLogger("shoal.scrapy")
 _IMPORTED_MONO = time.monotonic()

@@ -21,11 +21,11 @@ from shoal.leases.renewer import LeaseRenewer
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
 from shoal.scrapy.download_slots import DownloadSlots
+from shoal.scrapy.downloads import Transfers
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.request_identity import RequestIdentity
 from shoal.scrapy.robots import ScrapyRobots
-from shoal.scrapy.transfers import Transfers
 from shoal.scrapy.unscheduled import UnscheduledRequests, is_guest
 from shoal.urls.canonical import canonical
 

@@ -27,8 +27,8 @@ from shoal.frontier import Frontier, mono
 from shoal.politeness.backoff import Failure, Fault, failure_of, pause_seconds
 from shoal.politeness.robots_parser import DISALLOW_ALL, MAX_BYTES, Rules, check_token
 from shoal.politeness.robots_policy import MAX_HOPS, Meaning, RobotsCopy, settle, standing, verdict
+from shoal.scrapy.downloads import BrokenOff
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
-from shoal.scrapy.transfers import BrokenOff
 from shoal.urls.canonical import Target, canonical
 
 log = logging.getLogger("shoal.scrapy")

@@ -31,8 +31,7 @@ from shoal.frontier.inspect import store_seconds
 from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
-from shoal.scrapy import arguments, crawl_join, scrapy_redis_settings
-from shoal.scrapy.commands import is_looking
+from shoal.scrapy import crawl_join, scrapy_redis_settings, spider_arguments
 from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.dupefilter import judge
@@ -43,6 +42,7 @@ from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
 from shoal.scrapy.request_identity import RequestIdentity
 from shoal.scrapy.robots import ScrapyRobots
+from shoal.scrapy.scrapy_command import is_looking
 from shoal.scrapy.session import Session
 from shoal.scrapy.start_urls import StartUrls
 from shoal.scrapy.unscheduled import UnscheduledRequests
@@ -110,7 +110,7 @@ class Scheduler(BaseScheduler):
         self._spider = spider
         for name in scrapy_redis_settings.unused(settings):
             log.info("%s is set and does nothing here: %s.", name, scrapy_redis_settings.NAMES[name].here)
-        name = crawl_join.name_of(spider, settings, arguments.given(self._crawler))
+        name = crawl_join.name_of(spider, settings, spider_arguments.given(self._crawler))
         self._peers = Peers(frontier, name, await store_seconds(frontier))
         since, first = await self._peers.oldest()
         joined = await crawl_join.join(

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from shoal.errors import InvalidInput
 from shoal.scrapy import DupeFilter, RedisCrawlSpider, RedisPipeline, RedisSpider, RedisStatsCollector, Scheduler
-from shoal.scrapy.connection import PARAMS, get_redis, get_redis_from_settings, redis_class
+from shoal.scrapy.redis_client import PARAMS, get_redis, get_redis_from_settings, redis_class
 from shoal.scrapy.spiders import RedisMixin
 
 

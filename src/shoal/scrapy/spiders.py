@@ -13,7 +13,7 @@ from scrapy.spiders import CrawlSpider, Spider
 
 from shoal.errors import SettingsError
 from shoal.scrapy import scrapy_redis_settings
-from shoal.scrapy.connection import server_of
+from shoal.scrapy.redis_client import server_of
 from shoal.scrapy.start_urls import batch_size
 
 _REQUEST = ("method", "headers", "cookies", "body", "meta", "priority", "dont_filter", "cb_kwargs", "encoding", "flags")
