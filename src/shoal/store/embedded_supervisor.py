@@ -43,10 +43,12 @@ class EmbeddedSupervisor:
         self.stopping = threading.Event()
         self.guard = threading.Lock()  # a server is either started before stop() or not at all
         self.child: subprocess.Popen[bytes] | None = None
+        self.adopted = False  # whether a server of a killed keeper runs
 
     def run(self, lock_fd: int) -> None:
         os.ftruncate(lock_fd, 0)
         os.write(lock_fd, str(os.getpid()).encode())
+        self.adopted = self.is_served()
         serving = threading.Thread(target=self.serve, daemon=True)
         serving.start()
         with (self.folder / "clients.lock").open("rb+") as clients:
@@ -70,6 +72,7 @@ class EmbeddedSupervisor:
             # A new open file each time: the previous one's lock belongs to the server that inherited it.
             with (self.folder / "server.lock").open("rb+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
+                self.adopted = False
                 if started_mono:
                     lived_seconds = time.monotonic() - started_mono
                     failures = 1 if lived_seconds >= _WELL_SECONDS else failures + 1
@@ -139,12 +142,24 @@ class EmbeddedSupervisor:
             child.terminate()
             threading.Timer(STOP_SECONDS / 2, child.kill).start()
             return
-        # A server of a keeper that was killed: it is no child of ours, so ask it by its socket.
+        if not self.adopted:
+            # Nothing runs. The link of a copied folder names the socket of the original's server.
+            return
+        # It is no child of ours, so ask it by its socket.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(STOP_SECONDS / 2)
             asking.connect(str(self.linked_socket()))
             asking.sendall(b"SHUTDOWN\r\n")
             asking.recv(1)
+
+    def is_served(self) -> bool:
+        """Whether a server holds the lock of this folder."""
+        with (self.folder / "server.lock").open("rb+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
 
     def linked_socket(self) -> Path:
         """Where clients look for the server: a keeper in another environment may have chosen the place."""
