@@ -80,15 +80,17 @@ def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Hunted(Fleet):
-    """A fleet in which more happens in fewer steps: what operators do matters for one of the bugs only."""
+    """A fleet in which more happens in fewer steps: operators and restarts matter for a few of the bugs only."""
 
     drains = False
 
 
-def hunt(server: Server, *, operators: bool) -> None:
+def hunt(server: Server, *, operators: bool, restarts: bool) -> None:
     Fleet.server = server
     Fleet.broken = ""
     Hunted.operators = operators
+    # A restart reads the file of all runs before it again.
+    Hunted.restarts = restarts
     run_state_machine_as_test(
         Hunted,
         settings=settings(
@@ -111,5 +113,5 @@ def hunt(server: Server, *, operators: bool) -> None:
 def test_a_planted_bug_is_caught(model_server: Server, request: pytest.FixtureRequest) -> None:
     # Flaky: the store picks at random which parked host comes back first, so a run may not fail twice in a row.
     with pytest.raises((AssertionError, Flaky)):
-        hunt(model_server, operators="resumed" in request.node.name)
+        hunt(model_server, operators="resumed" in request.node.name, restarts="lost writes" in request.node.name)
     assert Fleet.broken, "hypothesis lost its way, but no promise was seen to break"
