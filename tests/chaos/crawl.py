@@ -36,6 +36,7 @@ from shoal.settings import load
 from shoal.sinks import gather
 from shoal.worker import crash_marker
 from shoal.worker.receipt import replay
+from tests.servers import WAIT_SECONDS
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
 from tests.site.tree import Tree
@@ -119,20 +120,18 @@ class Crawling:
     def thaw(self, name: str) -> None:
         self.workers[name].send_signal(signal.SIGCONT)
 
-    async def stop(self, name: str, seconds: float = GRACE_SECONDS + 10.0) -> float:
-        """SIGTERM, as soon as it works. It ends without complaint; returns how long that took."""
+    async def stop(self, name: str) -> None:
+        """SIGTERM, as soon as it works. It ends without complaint."""
         await self.until(lambda: self.last_report(name).worker, f"{name} works")
         process = self.workers.pop(name)
         process.terminate()
-        began = time.monotonic()
         try:
-            await asyncio.to_thread(process.communicate, timeout=seconds)
+            await asyncio.to_thread(process.communicate, timeout=WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise AssertionError(f"{name} does not stop within {seconds} s: {self.last_report(name)}") from None
+            raise AssertionError(f"{name} does not stop within {WAIT_SECONDS} s: {self.last_report(name)}") from None
         assert process.returncode == 0, f"{name} ended with {process.returncode}: {self.errors(name)}"
-        return time.monotonic() - began
 
     def errors(self, name: str) -> str:
         return (self.folder / f"{name}.err").read_text()[-2000:]

@@ -15,7 +15,7 @@ from shoal.frontier.shards import Shards, mono
 from shoal.model import Lease, Limits, Visit
 from shoal.store import Store
 from tests.proxy import Proxy, proxy
-from tests.servers import Server, server, wait_until
+from tests.servers import WAIT_SECONDS, Server, server, wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -108,7 +108,7 @@ async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> N
 
 async def test_a_lease_that_is_given_again_is_not_trusted_longer_than_it_lasts(store: Server) -> None:
     """Its reply was lost, and is asked for again some time later."""
-    async with behind_a_door(store, lease_seconds=3.0) as (ann, bob, door):
+    async with behind_a_door(store, lease_seconds=30.0) as (ann, bob, door):
         await ann.add("c", ["http://h.example/"])
         door.swallow_replies = True
         leasing = asyncio.create_task(bob.lease())
@@ -217,7 +217,7 @@ async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store:
         await ann.add("c", ["http://h.example/"])
         await ann.hosts.block("h.example")
         assert (await ann.crawls.count("c")).failed == 1
-        async with asyncio.timeout(2.0):
+        async with asyncio.timeout(WAIT_SECONDS):
             await ann.crawls.retry("c")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import GRACE_SECONDS, LONG, Crawling, crawling
+from tests.chaos.crawl import LONG, Crawling, crawling
 from tests.site.answers import Answer, page
 
 pytestmark = pytest.mark.chaos
@@ -42,42 +42,43 @@ async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_p
 
 
 async def test_workers_told_to_stop_give_everything_back_and_nothing_is_fetched_twice(tmp_path: Path) -> None:
-    # Long leases: if one had to run out, the crawl would not end in time.
+    # Long leases, and a long grace: if one had to run out, nothing would end in time.
     pages, hosts = (5_000, 20) if LONG else (700, 20)
-    async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=600.0) as crawl:
+    settings = {"worker.grace_seconds": 600.0}
+    async with crawling(
+        tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=600.0, settings=settings
+    ) as crawl:
         names = [crawl.start() for _ in range(4)]
         await crawl.requested(2 * hosts)
-        took = []
         for turn in range(30 if LONG else 5):
             await asyncio.sleep(0.5)
             crawl.start()
             name = names.pop(0) if names else sorted(crawl.workers)[turn % 4]
-            took.append(await crawl.stop(name))
+            await crawl.stop(name)
         await crawl.finish(200)
         judge = await crawl.judge(extra=0)
         assert not judge.repeated()
         assert {row["attempt"] for row in crawl.rows()} == {1}, "a lease ran out"
-        assert max(took) < GRACE_SECONDS
 
 
 async def test_a_worker_told_to_stop_aborts_what_lasts_longer_than_its_grace(tmp_path: Path) -> None:
     settings = {"worker.grace_seconds": 1.0}
     async with crawling(
-        tmp_path, pages=12, hosts=3, delay_seconds=1.0, lease_seconds=600.0, settings=settings
-    ) as crawl:
+        tmp_path, pages=12, hosts=3, delay_seconds=1.0, lease_seconds=600.0, settings=settings,
+        policy={"timeout_seconds": 600.0},
+    ) as crawl:  # fmt: skip
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
         crawl.site.at(host, path, Answer(fault="silent"))
         first = crawl.start()
         await crawl.until(lambda: crawl.site.judge(host).times(slow), "the slow page is asked for")
-        took = await crawl.stop(first)
+        await crawl.stop(first)
         crawl.site.at(host, path, page())
         crawl.start()
         await crawl.finish(30)
         judge = await crawl.judge(extra=1)
         assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
         # Its lease did not run out: it was given back.
-        assert took < 1.0 + 4.0
         assert {row["attempt"] for row in crawl.rows()} == {1}
 
 
