@@ -31,6 +31,7 @@ FOLDERS = {
     "decisions": "What was decided, why, and what would change our mind",
 }
 # The folders whose code tells what happens.
+TELLERS = ("say", "_say", "warn", "tell", "_tell", "emit", "_emit", "_emit_once")
 TELLING = ("cli", "operations", "listen", "api")
 # `.git` is a file in a worktree, and a folder elsewhere.
 SKIPPED = {".git", "__pycache__", "build", "dist", "node_modules"}
@@ -168,11 +169,11 @@ def api_tables() -> str:
 
 def log_events() -> str:
     """What a log has in it: each event with the fields that it is given."""
-    from shoal.cli.ui.json_log import EVENTS
+    from shoal.operations.events import EVENTS
 
     given = event_fields()
     for name in sorted(given.keys() - EVENTS.keys()):
-        raise Problem(f"src/shoal/cli/ui/json_log.py: the event {name} is not in EVENTS")
+        raise Problem(f"src/shoal/operations/events.py: the event {name} is not in EVENTS")
     lines = ["| event | fields | meaning |", "| --- | --- | --- |"]
     for name, meaning in EVENTS.items():
         lines.append(f"| `{name}` | {', '.join(f'`{field}`' for field in given.get(name, ()))} | {meaning} |")
@@ -182,7 +183,7 @@ def log_events() -> str:
 def event_fields() -> dict[str, list[str]]:
     """The keywords of every `say`, `warn` and `tell`, by the event they name, and what the API tells by its table."""
     from shoal.api.audit import facts
-    from shoal.cli.ui.json_log import EVENTS
+    from shoal.operations.events import EVENTS
 
     found: dict[str, list[str]] = {}
     for path in [path for folder in TELLING for path in sorted((SOURCES / folder).rglob("*.py"))]:
@@ -191,15 +192,7 @@ def event_fields() -> dict[str, list[str]]:
                 continue
             for call in ast.walk(function):
                 teller = _called(call)
-                if not isinstance(call, ast.Call) or teller not in (
-                    "say",
-                    "_say",
-                    "warn",
-                    "tell",
-                    "_tell",
-                    "emit",
-                    "_emit",
-                ):
+                if not isinstance(call, ast.Call) or teller not in TELLERS:
                     continue
                 keywords = {keyword.arg: keyword.value for keyword in call.keywords}
                 if teller not in ("say", "warn") and "event" not in keywords:

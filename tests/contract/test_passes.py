@@ -7,8 +7,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 from shoal.frontier import Frontier
+from shoal.frontier.crawl_facts import Feed
 from shoal.model import Limits, Policy, Record, State, Visit
-from shoal.operations import feeding
 from shoal.operations.maintenance import Maintainer
 from shoal.operations.revisit import reopen, revisits
 from shoal.settings import Settings
@@ -29,8 +29,8 @@ async def stored(output: str, urls: list[str], at: float) -> None:
 
 async def feed(frontier: Frontier, policy: Policy, named: dict[str, str], batches: int = 1000) -> int:
     """As the command does it, or until it is killed after so many batches."""
-    now = await feeding.under_way(frontier, "c", feeding.PASS)
-    assert now is not None
+    now = (await frontier.crawls.facts.read("c")).revisit
+    assert now.under_way
     new = 0
     async with aclosing(revisits(frontier, "c", policy, now, named=named)) as found:
         async for visits in found:
@@ -38,7 +38,7 @@ async def feed(frontier: Frontier, policy: Policy, named: dict[str, str], batche
             batches -= 1
             if not batches:
                 return new
-    await feeding.end(frontier, "c", feeding.PASS)
+    await frontier.crawls.facts.finish_feed("c", Feed.PASS)
     return new
 
 
@@ -88,17 +88,17 @@ async def test_a_pass_that_was_killed_anywhere_is_gone_on_with(fleet: Fleet, tmp
     for number in (1, 2):
         await drain(fleet, ann, hosts=60, visits=30)
         assert await ann.crawls.finish("c")
-        assert not await feeding.any_under_way(ann, "c")
+        assert not (await ann.crawls.facts.read("c")).feeding
         crawl = await reopen(ann, await ann.crawls.get("c"), policy, named=named)
         assert crawl.state.open
-        assert await feeding.any_under_way(ann, "c")
+        assert (await ann.crawls.facts.read("c")).feeding
         first = await feed(ann, policy, named, batches=2)
         assert 0 < first < 1200
         # A page that was found in this pass, and stored, before somebody goes on with it.
         await bob.add("c", [f"http://a.example/late{number}"])
         await stored(output, [f"http://a.example/late{number}"], time.time() + 1)
         assert await feed(bob, policy, named) == 1200 - first
-        assert await feeding.under_way(bob, "c", feeding.PASS) is None
+        assert not (await bob.crawls.facts.read("c")).revisit.under_way
         # For the next pass it is one of the others; here it shall be none.
         await stored(output, [f"http://a.example/late{number}"], time.time() + 3600)
     await drain(fleet, ann, hosts=60, visits=30)
@@ -109,30 +109,30 @@ async def test_a_feeding_that_was_counted_twice_is_begun_and_ended_all_the_same(
     ann = fleet.worker()
     await ann.crawls.create("c")
     for _ in range(3):
-        await feeding.begin(ann, "c", feeding.SEEDS)
-        first = await feeding.under_way(ann, "c", feeding.SEEDS)
-        assert first is not None
-        assert abs(first.began_at - time.time()) < 60
-        await feeding.begin(ann, "c", feeding.SEEDS)
-        assert await feeding.under_way(ann, "c", feeding.SEEDS) == first
-        await feeding.end(ann, "c", feeding.SEEDS)
-        assert await feeding.under_way(ann, "c", feeding.SEEDS) is None
+        await ann.crawls.facts.start_feed("c", Feed.SEEDS)
+        first = (await ann.crawls.facts.read("c")).seeds
+        assert first.under_way
+        assert abs(first.started_at - time.time()) < 60
+        await ann.crawls.facts.start_feed("c", Feed.SEEDS)
+        assert (await ann.crawls.facts.read("c")).seeds == first
+        await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
+        assert not (await ann.crawls.facts.read("c")).seeds.under_way
         # What a call does whose answer was lost.
-        await feeding.end(ann, "c", feeding.SEEDS)
-        assert await feeding.under_way(ann, "c", feeding.SEEDS) is None
+        await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
+        assert not (await ann.crawls.facts.read("c")).seeds.under_way
 
 
 async def test_a_crawl_that_is_still_fed_is_not_over_for_whoever_tends_it(fleet: Fleet) -> None:
     ann = await fleet.join("ann")
     await ann.crawls.create("c", Limits(delay_seconds=0), spec=Policy().spec())
     await ann.add("c", ["http://a.example/"])
-    await feeding.begin(ann, "c", feeding.SEEDS)
+    await ann.crawls.facts.start_feed("c", Feed.SEEDS)
     (lease,) = await ann.lease()
     await ann.acknowledge(lease, [visit.stored() for visit in lease.visits])
     assert await ann.crawls.finished("c")
     await Maintainer(ann, Settings()).look()
     assert (await ann.crawls.get("c")).state is State.RUNNING
-    await feeding.end(ann, "c", feeding.SEEDS)
+    await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
     await Maintainer(ann, Settings()).look()
     assert (await ann.crawls.get("c")).state is State.FINISHED
     await ann.close()

@@ -41,8 +41,8 @@ def test_what_changed_is_fetched_what_is_new_found_and_what_is_gone_said(site: S
     site.at(host, "/gone", Answer(status=404))
     ran = shell.crawl("--name", "news", "--again")
     assert ran.code == 0, ran.err
-    assert "Crawl news is visited again, with" in ran.err
-    assert "5 URLs of crawl news are visited again." in ran.err
+    assert "Revisiting crawl news with" in ran.err
+    assert "Revisiting 5 URLs of crawl news." in ran.err
     assert asked(site, host, since) == {
         "/": 304, "/same": 304, "/deep": 304, "/new-text": 200, "/gone": 404, "/fresh": 200,
     }  # fmt: skip
@@ -66,8 +66,8 @@ def test_a_name_that_is_new_begins_and_a_finished_one_says_how_to_go_on(site: Si
     site.at(host, "/", page())
     ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "daily", "--again")
     assert ran.code == 0, ran.err
-    assert "Crawl daily begins" in ran.err
-    assert "or add --again" in shell.crawl("--name", "daily").err
+    assert "Starting crawl daily" in ran.err
+    assert "or pass --again" in shell.crawl("--name", "daily").err
     assert len(site.requests(host)) == 2
 
 

@@ -17,7 +17,7 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "far")
     wait_until(lambda: len(site.requests(host)) > 3, "it runs")
     assert "Crawl far is paused." in shell.run("pause", "far").err
-    running.until_said("Somebody paused the crawl. Go on with it by: shoal resume far")
+    running.until_said("The crawl was paused externally. Resume with: shoal resume far")
     wait_until(lambda: shell.counts("far")["counts"]["leased"] == 0, "what was leased has ended")
     asked = len(site.requests(host))
     assert "Crawl far is running." in shell.run("resume", "far").err
@@ -26,7 +26,7 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     assert "Crawl far is stopped." in shell.run("stop", "far").err
     ran = running.end(seconds=30)
     assert ran.code == 1
-    assert "was stopped by somebody" in ran.err
+    assert "was stopped externally" in ran.err
     assert len(shell.rows()) < 400
     ran = shell.crawl("--name", "far")
     assert ran.code == 1

@@ -88,7 +88,7 @@ def test_a_finished_crawl_says_so_and_asks_nothing(site: Site, shell: Shell) -> 
     asked = len(site.requests(host))
     ran = shell.crawl("--name", "one")
     assert ran.code == 0
-    assert "Crawl one is finished already" in ran.err
+    assert "Crawl one is already finished" in ran.err
     assert len(site.requests(host)) == asked
 
 
@@ -130,7 +130,7 @@ def test_the_summary_tells_of_traps_files_and_items(site: Site, shell: Shell) ->
         "--name", "told",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    assert "Crawl told begins, with 1 worker." in ran.err
+    assert "Starting crawl told with 1 worker." in ran.err
     assert re.search(r"^  traps +2 links not followed: 2 calendar$", ran.err, re.M), ran.err
     assert re.search(rf"^  files +file:{shell.folder}/kept$", ran.err, re.M)
     (look,) = re.findall(r"^  look +(.*)$", ran.err, re.M)
@@ -152,12 +152,12 @@ def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> Non
     ran = running.end(signal.SIGINT)
     assert ran.code == 130, ran.err
     again = "shoal crawl --name mine --spider mine.py:Titles --allow-network 127.0.0.0/8"
-    assert f"Resume it with: {again}\n" in ran.err
+    assert f"Resume with: {again}\n" in ran.err
     assert "wait again; go on with: shoal crawl --name mine --spider FILE.py:Titles\n" in (
         shell.run("failed", "mine", "--retry").err
     )
     running = shell.start(*again.split()[1:], "--workers", "1")
-    running.until_said("Crawl mine goes on, with 1 worker.")
+    running.until_said("Resuming crawl mine with 1 worker.")
     # It began with a URL, which its spider does not know.
     wait_until(lambda: len(running.workers()) == 1, "its worker runs")
     ran = running.end(signal.SIGINT)
@@ -173,7 +173,7 @@ def test_a_signal_pauses_the_crawl_and_its_name_goes_on(site: Site, shell: Shell
     wait_until(lambda: len(site.requests(*hosts)) > 15, "some pages are fetched")
     ran = running.end(how)
     assert ran.code == 130, ran.err
-    assert "is paused. Resume it with: shoal crawl --name mine" in ran.err
+    assert "is paused. Resume with: shoal crawl --name mine" in ran.err
     told = shell.counts("mine")
     assert told["state"] == "paused"
     assert told["counts"]["leased"] == 0
@@ -182,8 +182,8 @@ def test_a_signal_pauses_the_crawl_and_its_name_goes_on(site: Site, shell: Shell
     assert len(shell.lines()) == told["counts"]["stored"] == len(shell.rows())
     ran = shell.crawl("--name", "mine", "--delay", "3")
     assert ran.code == 0, ran.err
-    assert "Crawl mine goes on" in ran.err
-    assert "What the crawl began with still holds, and not the new --delay" in ran.err
+    assert "Resuming crawl mine" in ran.err
+    assert "--delay is ignored: an existing crawl keeps its original settings" in ran.err
     assert set(shell.rows()) == tree.walk()
     assert sorted(shell.lines()) == sorted(tree.walk())
     judge = site.judge(*hosts)
@@ -200,7 +200,7 @@ def test_a_second_signal_ends_everything_at_once(site: Site, shell: Shell) -> No
     workers = running.workers()
     assert workers
     running.process.send_signal(signal.SIGINT)
-    running.until_said("Another Ctrl-C ends at once")
+    running.until_said("Press Ctrl-C again to quit now")
     assert running.end(signal.SIGINT, seconds=5).code == 130
     wait_until(lambda: not any(map(alive, workers)), "the workers are gone", 5)
     # What was held is taken back at once: nobody waits for a lease of a minute.
@@ -220,7 +220,7 @@ def test_an_interrupted_crawl_is_paused_when_another_one_begins(site: Site, shel
     wait_until(lambda: not running.workers(), "the workers have ended")
     ran = shell.crawl(f"http://{second}/", "--delay", "0", "--name", "new")
     assert ran.code == 0, ran.err
-    assert "Crawl old was interrupted; it is paused. Go on with it by: shoal crawl --name old" in ran.err
+    assert "Crawl old was interrupted; it is now paused. Resume with: shoal crawl --name old" in ran.err
     assert shell.counts("old")["state"] == "paused"
 
 
@@ -228,7 +228,7 @@ def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: S
     one, two = site.take(2)
     long, short = site.plant(40, [one]), site.plant(10, [two])
     first = shell.start("crawl", long.url(0), *LOCAL, "--delay", "0.05", "--name", "long", "--out", "long.jsonl")
-    first.until_said("Crawl long begins")
+    first.until_said("Starting crawl long")
     second = shell.start("crawl", short.url(0), *LOCAL, "--delay", "0.05", "--name", "short", "--out", "short.jsonl")
     ran = second.end()
     assert ran.code == 0, ran.err

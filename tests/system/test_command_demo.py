@@ -57,6 +57,6 @@ def test_a_demo_in_which_something_does_not_hold_says_so(shell: Shell, program: 
 
 def test_an_interrupted_demo_leaves_nothing_running(shell: Shell) -> None:
     running = shell.start("demo")
-    running.until_said("Crawl demo begins")
+    running.until_said("Starting crawl demo")
     ran = running.end(signal.SIGINT)
     assert ran.code == 130, ran.err

@@ -62,7 +62,7 @@ def test_what_a_file_asks_for_later_is_named_as_if_it_were_typed(site: Site, she
     assert ran.code == 0, ran.err
     (shell.folder / "b.toml").write_text('name = "n"\ndelay = 4\nallow-network = ["127.0.0.0/8"]\n')
     ran = shell.run("crawl", "--file", "b.toml")
-    assert "What the crawl began with still holds, and not the new --delay" in ran.err
+    assert "--delay is ignored: an existing crawl keeps its original settings" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_command_killed_while_it_reads_is_told_the_rest_by_the_same_command(si
     pipe.close()
     # Without the file nothing is added, and it says so.
     running = shell.start("crawl", "--name", "many", *LOCAL)
-    running.until_said("Crawl many was interrupted before all of its seeds were read: give --seeds again.")
+    running.until_said("Crawl many was interrupted before all of its seeds were read; pass --seeds again.")
     assert running.end(signal.SIGINT).code == 130
     assert admitted(shell, "many") == 3000
     running = shell.start(*typed)
@@ -67,7 +67,7 @@ def test_a_command_killed_while_it_reads_is_told_the_rest_by_the_same_command(si
     ran = running.end(signal.SIGINT)
     assert ran.code == 130, ran.err
     # All was read: the name is enough from here on.
-    assert re.search(r"Resume it with: shoal crawl --name many --allow-network \S+$", ran.err, re.M)
+    assert re.search(r"Resume with: shoal crawl --name many --allow-network \S+$", ran.err, re.M)
     assert not site.judge(*hosts).impolite(2)
 
 
@@ -76,7 +76,7 @@ def test_a_silent_pipe_holds_up_neither_the_crawl_nor_its_end(site: Site, shell:
     os.mkfifo(shell.folder / "pipe")
     running = shell.start("crawl", "--seeds", "pipe", "--name", "slow", "--delay", "0", "--no-follow", *LOCAL)
     pipe = poured(shell, lines(hosts, 1100))
-    running.until_said("Crawl slow begins")
+    running.until_said("Starting crawl slow")
     wait_until(lambda: shell.counts("slow")["counts"]["failed"] == 1000, "the first are visited")
     # More may come: it is not over.
     assert shell.counts("slow")["state"] == "running"
@@ -96,7 +96,7 @@ def test_bad_lines_behind_the_first_are_left_out_and_named(site: Site, shell: Sh
     assert shell.counts("bad")["counts"]["admitted"] == 1200
     assert "Line 1101 of seeds.gz: 'http://[' is not a URL" in ran.err
     assert "Line 1103 of seeds.gz: " in ran.err
-    assert "5 lines of seeds.gz are no URLs and were left out." in ran.err
+    assert "5 lines of seeds.gz are not URLs and were skipped." in ran.err
     assert ran.err.count(" of seeds.gz") == 4
     assert max(map(len, ran.err.splitlines())) < 500
 
@@ -106,8 +106,8 @@ def test_bad_lines_behind_the_first_are_left_out_and_named(site: Site, shell: Sh
     [
         (b"http://127.0.0.1:9/\n\nhttp://[\n", "seeds", "Line 3 of seeds: 'http://[' is not a URL"),
         (b"http://127.0.0.1:9/\n\xff\n", "seeds", "Line 2 of seeds is not UTF-8 text."),
-        (b"no gzip", "seeds.gz", "The file of seeds seeds.gz cannot be read: Not a gzipped file"),
-        (gzip.compress(b"http://127.0.0.1:9/\n" * 50)[:-12], "seeds.gz", "The file of seeds seeds.gz cannot be read"),
+        (b"no gzip", "seeds.gz", "Cannot read the seeds in seeds.gz: Not a gzipped file"),
+        (gzip.compress(b"http://127.0.0.1:9/\n" * 50)[:-12], "seeds.gz", "Cannot read the seeds in seeds.gz"),
         (b"# nothing\n", "seeds", "Give a URL, --seeds with a file of them"),
     ],
     ids=["no URL", "no UTF-8", "no gzip", "gzip cut off", "nothing"],
@@ -141,7 +141,7 @@ def test_a_long_file_takes_little_memory(site: Site, shell: Shell) -> None:
     with (shell.folder / "seeds").open("w") as file:
         file.writelines(f"http://{hosts[number % 10]}/{'path/' * 36}{number}\n" for number in range(100_000))
     running = shell.start("crawl", "--seeds", "seeds", "--name", "long", "--delay", "60", "--no-follow", *LOCAL)
-    running.until_said("Crawl long begins")
+    running.until_said("Starting crawl long")
     before = peak_bytes(running.process.pid)
     wait_until(lambda: admitted(shell, "long") == 100_000, "all are added", 120)
     assert peak_bytes(running.process.pid) - before < 10_000_000

@@ -133,7 +133,7 @@ def test_a_crawl_is_seen_while_it_runs_and_ends_in_its_summary(
     assert any(re.match(r"seen  running  \d+ s", line) for line in lines)
     assert sum(bool(re.match(r" +[12] +\d+ +[\d,]+ ", line)) for line in lines) == 2
     # Room for messages stays.
-    assert any(line.startswith("Crawl seen begins") for line in lines)
+    assert any(line.startswith("Starting crawl seen") for line in lines)
     pane.until("^ready>.*$|look  ")
     pane.until(r"stored +120 pages")
     whole = pane.screen(all_lines=True)
@@ -160,7 +160,7 @@ def test_messages_outlast_a_change_of_size_and_ctrl_c(site: Site, opens: Opens) 
             is_whole(lines)
         assert "died (killed by SIGKILL)" in "".join(pane.screen(all_lines=True)).replace("\n", "")
     pane.ask("send-keys", "C-c")
-    pane.until(r"Resume it with: shoal crawl --name sized")
+    pane.until(r"Resume with: shoal crawl --name sized")
     lines = pane.screen()
     assert not any(" URLs found" in line for line in lines)
     is_sane(pane)

@@ -177,7 +177,7 @@ def test_a_killed_crawl_with_a_spider_goes_on_and_loses_and_repeats_nothing(site
     typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.03", "--name", "k", *LOCAL)
     outputs = ("--out", "b.db", "--out", "b.jsonl", "--workers", "2")
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("begins")
+    crawl.until_said("Starting crawl")
     host = root.removeprefix("http://")
     wait_until(lambda: len(site.requests(host)) > 20, "some pages are fetched")
     pids = [*crawl.workers(), crawl.process.pid]
@@ -186,7 +186,7 @@ def test_a_killed_crawl_with_a_spider_goes_on_and_loses_and_repeats_nothing(site
     crawl.process.wait()
     ran = shell.run("crawl", "--name", "k", *LOCAL)
     assert ran.code == 2
-    assert "is read by the spider Books; give it by --spider FILE.py:Books" in ran.err
+    assert "uses the spider Books; pass --spider FILE.py:Books" in ran.err
     ran = shell.run(*typed, *outputs, seconds=120)
     assert ran.code == 0, ran.err
     assert "goes on" in ran.err

@@ -19,6 +19,7 @@ from shoal.fleet.totals import Totals, causes, seconds_left
 from shoal.model import Lease, Visit
 from shoal.model.crawl import Counts
 from shoal.model.worker_report import WorkerReport
+from shoal.operations import events
 from shoal.worker.eta import Eta
 
 REASONS = {"failed:timed out": 40, "failed:status 404": 30, "failed:名前がない": 9, "excluded:robots.txt": 7}
@@ -273,11 +274,11 @@ def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[s
 
 
 def test_every_event_has_its_meaning_written_down() -> None:
-    package = Path(json_log.__file__).parents[1]
+    package = Path(events.__file__).parents[1]
     texts = [path.read_text() for path in package.rglob("*.py")]
     used = {name for text in texts for name in re.findall(r'\bevent(?:: str)? ?= ?"([^"]*)"', text)}
     used |= {operation.event for operation in OPERATIONS.values()}
     # What a supervisor tells of its processes.
     used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
-    assert used == set(json_log.EVENTS)
-    assert set(json_log.EVENTS) >= json_log.WARNINGS
+    assert used == set(events.EVENTS)
+    assert set(events.EVENTS) >= events.WARNINGS

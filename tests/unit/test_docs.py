@@ -105,10 +105,10 @@ def test_an_event_that_no_table_names_is_found(
     generate: ModuleType, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     """Whoever tells it: a command, the API, an action, a tender, a bridge."""
-    from shoal.cli.ui import json_log
+    from shoal.operations import events
 
-    monkeypatch.delitem(json_log.EVENTS, event)
-    assert f"src/shoal/cli/ui/json_log.py: the event {event} is not in EVENTS" in list(generate.problems())
+    monkeypatch.delitem(events.EVENTS, event)
+    assert f"src/shoal/operations/events.py: the event {event} is not in EVENTS" in list(generate.problems())
 
 
 def test_fields_of_events_are_those_of_the_code(generate: ModuleType) -> None:

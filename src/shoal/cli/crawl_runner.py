@@ -1,7 +1,7 @@
-"""A crawl while its command runs: workers at work, progress on stderr, the end noticed, outputs gathered.
+"""`shoal crawl` while it runs: starts workers, drives a CrawlRun, and renders its events and its end for a terminal.
 
-Owns the order of things: processes load while the store opens; a crawl is begun only when everything was checked;
-a signal pauses it, a second one ends this process at once. Nothing is lost in either case.
+Worker processes load while the store opens. The crawl is created only after everything was checked. A signal pauses
+it; a second one stops this process at once. Nothing is lost in either case.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import platform
+import shlex
 import time
 from functools import partial
 from typing import Any
@@ -17,28 +18,22 @@ from typing import Any
 import msgspec
 
 from shoal import operations
-from shoal.cli.feeder import Feeder
 from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spider_choice import Chosen, spider_flag
 from shoal.cli.ui import summary
 from shoal.cli.ui.console import counted, say, warn
+from shoal.cli.ui.json_log import tell
 from shoal.cli.ui.progress import Progress
-from shoal.errors import InvalidInput, ShoalError, UnknownCrawl
+from shoal.errors import InvalidInput, UnknownCrawl
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
+from shoal.operations.run import CrawlRun, RunEnd, other_workers
 from shoal.settings import Settings, masked
 from shoal.sinks import open_sink
-
-# The end of a small crawl is looked for often; a large one can wait half a second.
-_SOON_SECONDS, _SOON_FOR_SECONDS, _LATER_SECONDS = 0.05, 5.0, 0.5
-_GATHER_SECONDS = 3.0
-_STATE_SECONDS = 2.0
-# A part of JSON lines is closed after five.
-_REST_SECONDS = 8.0
 
 
 class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,17 +70,15 @@ class CrawlRunner:
     def __init__(self, job: CrawlJob) -> None:
         self.job = job
         self.name = job.name
-        self.began_mono = time.monotonic()
-        self.wake = asyncio.Event()
-        self.troubles: set[str] = set()
-        self.feeder: Feeder | None = None
+        self.started_mono = time.monotonic()
+        self.crawl_run: CrawlRun | None = None
 
     async def run(self) -> int:
         job = self.job
-        self.place = Workplace(job.settings)
+        self.workplace = Workplace(job.settings)
         self.supervisor = Supervisor(
-            flags=orders(job.settings), workers=job.workers, folder=self.place.folder,
-            name=os.environ.get("WORKER_ID", ""), on_event=self.hear, spiders=job.spiders.references,
+            flags=orders(job.settings), workers=job.workers, folder=self.workplace.folder,
+            name=os.environ.get("WORKER_ID", ""), on_event=self.on_worker_event, spiders=job.spiders.references,
             plain=job.spiders.plain,
         )  # fmt: skip
         self.signals = Signals(self.supervisor)
@@ -100,66 +93,95 @@ class CrawlRunner:
                 frontier = await opening
             return await self.crawl(frontier)
         except Interrupted:
-            warn("Interrupted before the crawl began.")
+            warn("Interrupted before the crawl started.")
             return INTERRUPTED
         finally:
             await self.supervisor.stop(0.0)
             if frontier is not None:
                 await frontier.close()
-            self.place.close()
+            self.workplace.close()
 
-    def hear(self, event: Event) -> None:
+    def on_worker_event(self, event: Event) -> None:
         if event.kind == "idle":
-            self.wake.set()
+            if self.crawl_run is not None:
+                self.crawl_run.wake()
         elif event.kind != "report":
             say(event.text, event=f"worker.{event.kind}", crawl=self.name, worker=event.worker)
 
+    def on_crawl_event(self, text: str, /, *, event: str, **facts: object) -> None:
+        if event == "crawl.paused":
+            text = f"{text} Resume with: {self.command(self.name, 'resume')}"
+        tell(text, event=event, **facts)
+
     async def crawl(self, frontier: Frontier) -> int:
-        """Begin, wait for the end, and say how it was."""
-        await self.tidy(frontier)
-        begun = await self.begin(frontier)
-        if begun.how is operations.StartMode.FINISHED:
-            say(
-                f"Crawl {self.name} is finished already ({begun.crawl.why or 'finished'}); choose another --name, "
-                "or add --again to visit its pages again.",
-                crawl=self.name,
-            )
-            await self.gather(frontier)
-            await summary.show(frontier, begun.crawl, begun.policy)
-            return FINISHED
-        self.feeder = Feeder(frontier, self.name, begun.policy, self.job.rest, named=self.job.settings.outputs)
-        with Progress(
-            self.supervisor, crawl=begun.crawl, resumed=begun.how is not operations.StartMode.NEW
-        ) as self.progress:
-            self.announce(begun)
-            await self.supervisor.start(frontier)
-            gone = asyncio.create_task(self.supervisor.wait())
-            try:
-                await self.feeder.start()
-                over = await self.until_over(frontier, begun.policy, gone)
-            finally:
-                gone.cancel()
-                await self.feeder.stop()
-            await self.wind_up(frontier, begun.policy, over)
-        return await self.end(frontier, begun.policy, over, resumed=begun.how is not operations.StartMode.NEW)
-
-    async def tidy(self, frontier: Frontier) -> None:
-        """On a store that is ours alone: take back what dead workers hold, pause what was interrupted."""
-        if not self.place.embedded:
-            return
-        if not living(self.place.folder) - self.supervisor.living:
-            for name in await operations.pause_interrupted(frontier, but=self.name):
-                spider = spider_flag((await frontier.crawls.get(name)).limits.spider, self.job.settings)
-                again = self.command(name, spider=spider)
-                say(f"Crawl {name} was interrupted; it is paused. Go on with it by: {again}", crawl=name)
-        await take_back(frontier, self.place.folder)
-
-    async def begin(self, frontier: Frontier) -> operations.StartedCrawl:
+        """Start the crawl, drive it to its end, and print how it ended."""
         job = self.job
-        # Who can use an embedded store is on its machine, whatever that is called today.
-        policy = msgspec.structs.replace(job.policy, machine="" if self.place.embedded else platform.node())
+        await self.pause_interrupted(frontier)
         if not job.chosen:
             await self.choose_name(frontier)
+        run = self.crawl_run = CrawlRun(
+            frontier, self.name, outputs=job.settings.outputs, own=lambda: self.supervisor.living,
+            others=lambda: other_workers(frontier, self.workplace, self.supervisor), emit=self.on_crawl_event,
+        )  # fmt: skip
+        started = await self.start(frontier, run)
+        resumed = started.how is not operations.StartMode.NEW
+        if started.how is operations.StartMode.FINISHED:
+            say(
+                f"Crawl {self.name} is already finished ({started.crawl.why or 'finished'}). Choose another --name, "
+                "or pass --again to revisit its pages.",
+                crawl=self.name,
+            )
+            await run.merge()
+            await summary.show(frontier, started.crawl, started.policy)
+            return FINISHED
+        with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
+            self.announce(started)
+            end = await self.drive(frontier, run, started.policy, progress)
+        return await self.report_end(frontier, run, started.policy, end, resumed=resumed)
+
+    async def drive(self, frontier: Frontier, run: CrawlRun, policy: Policy, progress: Progress) -> RunEnd:
+        async def on_check() -> None:
+            progress.state = "paused" if run.paused else "running"
+            await progress.look(frontier)
+
+        await self.supervisor.start(frontier)
+        workers = asyncio.create_task(self.supervisor.wait())
+        try:
+            await run.feed(policy, self.job.rest)
+            end = await run.watch(workers, self.signals.came, on_check=on_check)
+        finally:
+            workers.cancel()
+            await run.stop_feeding()
+        progress.state = "stopping"
+        grace_seconds = self.job.settings.worker.grace_seconds
+        if end is RunEnd.INTERRUPTED:
+            progress.state = "pausing"
+            text = (
+                "Pausing: waiting for in-flight requests. Press Ctrl-C again to quit now; nothing is lost either way."
+            )
+            say(text, event="crawl.paused", crawl=self.name)
+            await run.pause(grace_seconds)
+        elif end is not RunEnd.FINISHED and not await self.others(frontier):
+            await run.pause(grace_seconds)
+        await self.supervisor.stop(grace_seconds)
+        await run.merge_rest()
+        return end
+
+    async def pause_interrupted(self, frontier: Frontier) -> None:
+        """On an embedded store: reclaim what dead workers hold, and pause crawls that were interrupted."""
+        if not self.workplace.embedded:
+            return
+        if not living(self.workplace.folder) - self.supervisor.living:
+            for name in await operations.pause_interrupted(frontier, but=self.name):
+                spider = spider_flag((await frontier.crawls.get(name)).limits.spider, self.job.settings)
+                resume = self.command(name, spider=spider)
+                say(f"Crawl {name} was interrupted; it is now paused. Resume with: {resume}", crawl=name)
+        await take_back(frontier, self.workplace.folder)
+
+    async def start(self, frontier: Frontier, run: CrawlRun) -> operations.StartedCrawl:
+        job = self.job
+        # Users of an embedded store are on its machine, even if the machine's name has changed.
+        policy = msgspec.structs.replace(job.policy, machine="" if self.workplace.embedded else platform.node())
         await operations.check_places(frontier, policy)
         if not await self.exists(frontier, self.name):
             if job.startless is not None:
@@ -169,21 +191,18 @@ class CrawlRunner:
         else:
             await self.check_spider(frontier)
         if job.again:
-            # What was finished but not gathered is to be visited again, too.
+            # The pass reads the pages from the output: it must have all of them.
             with contextlib.suppress(UnknownCrawl):
-                await self.gather(frontier)
-        return await operations.begin(
-            frontier, name=self.name, seeds=job.seeds, limits=job.limits, policy=policy, given=job.given,
-            again=job.again, visits=job.visits, named=job.settings.outputs,
-        )  # fmt: skip
+                await run.merge()
+        return await run.start(
+            seeds=job.seeds, limits=job.limits, policy=policy, given=job.given, again=job.again, visits=job.visits
+        )
 
     async def check_spider(self, frontier: Frontier) -> None:
-        """A crawl that is read by a spider goes on with that spider or not at all."""
+        """A crawl that has a spider can only be resumed with that spider."""
         spider = (await frontier.crawls.get(self.name)).limits.spider
         if spider and spider not in self.job.spiders.references:
-            raise InvalidInput(
-                f"Crawl {self.name!r} is read by the spider {spider}; give it by --spider FILE.py:{spider}."
-            )
+            raise InvalidInput(f"Crawl {self.name!r} uses the spider {spider}; pass --spider FILE.py:{spider}.")
 
     async def choose_name(self, frontier: Frontier) -> None:
         number = 1
@@ -199,7 +218,7 @@ class CrawlRunner:
         return True
 
     async def try_outputs(self, policy: Policy) -> None:
-        """What can never be written is refused before there is a crawl."""
+        """Refuse an output that can never be written before the crawl is created."""
         for output in policy.outputs:
             uri = self.job.settings.outputs.get(output, output)
             spider = bool(self.job.limits.spider)
@@ -213,162 +232,60 @@ class CrawlRunner:
         if text:
             warn(text, event="output.trouble", crawl=self.name)
 
-    def announce(self, begun: operations.StartedCrawl) -> None:
+    def announce(self, started: operations.StartedCrawl) -> None:
         from shoal.cli.commands.crawl import flag_of
 
-        if begun.how in (operations.StartMode.RESUMED, operations.StartMode.AGAIN):
-            how = "goes on" if begun.how is operations.StartMode.RESUMED else "is visited again"
-            say(
-                f"Crawl {self.name} {how}, with {counted(self.job.workers, 'worker')}.",
-                event="crawl.begin",
-                crawl=self.name,
-            )
-            if begun.differs:
-                flags = ", ".join(flag_of(field) for field in begun.differs)
-                warn(f"What the crawl began with still holds, and not the new {flags}; choose another --name for that.")
+        workers = counted(self.job.workers, "worker")
+        if started.how is operations.StartMode.NEW:
+            text = f"Starting crawl {self.name} with {workers}. Press Ctrl-C to pause it."
+        elif started.how is operations.StartMode.AGAIN:
+            text = f"Revisiting crawl {self.name} with {workers}."
         else:
-            text = f"Crawl {self.name} begins, with {counted(self.job.workers, 'worker')}. Ctrl-C pauses it."
-            say(text, event="crawl.begin", crawl=self.name)
-            if self.job.nameless:
-                warn(
-                    "The user agent has no contact; add one, as in --user-agent 'name/1.0 (+https://example.org/bot)'."
-                )
+            text = f"Resuming crawl {self.name} with {workers}."
+        say(text, event="crawl.begin", crawl=self.name)
+        if started.differs:
+            flags = ", ".join(flag_of(field) for field in started.differs)
+            are = "is" if len(started.differs) == 1 else "are"
+            warn(f"{flags} {are} ignored: an existing crawl keeps its original settings. Choose another --name.")
+        if started.how is operations.StartMode.NEW and self.job.nameless:
+            warn("The user agent has no contact; add one, e.g. --user-agent 'name/1.0 (+https://example.org/bot)'.")
 
-    async def until_over(self, frontier: Frontier, policy: Policy, gone: asyncio.Task[None]) -> str:
-        """'finished', 'gone' when no worker is left, or 'interrupted'."""
-        watching = asyncio.create_task(self.watch(frontier, policy))
-        came = asyncio.create_task(self.signals.came.wait())
-        try:
-            await asyncio.wait({watching, came, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if watching.done():
-                watching.result()
-                return "finished"
-            if gone.done():
-                gone.result()
-                # The last worker may have ended with the last page.
-                return "finished" if await self.finish(frontier) else "gone"
-            return "interrupted"
-        finally:
-            # A store that is away keeps it waiting; a person who interrupts does not want to.
-            for task in (watching, came):
-                task.cancel()
-            await asyncio.gather(watching, came, return_exceptions=True)
-
-    async def watch(self, frontier: Frontier, policy: Policy) -> None:
-        """Until the crawl is over: look for its end, say how far it is, gather what is finished."""
-        began = gathered = stated = time.monotonic()
-        paused = False
-        while True:
-            now = time.monotonic()
-            self.wake.clear()
-            if await self.finish(frontier):
-                return
-            if now - stated >= _STATE_SECONDS:
-                stated = now
-                was, paused = paused, (await frontier.crawls.get(self.name)).state is State.PAUSED
-                self.progress.state = "paused" if paused else "running"
-                await self.tell_missing(frontier)
-                if paused and not was:
-                    text = f"Somebody paused the crawl. Go on with it by: {self.command(self.name, 'resume')}"
-                    say(text, event="crawl.paused", crawl=self.name)
-            if now - gathered >= _GATHER_SECONDS:
-                gathered = now
-                await self.gather(frontier)
-            await self.progress.look(frontier)
-            with contextlib.suppress(TimeoutError):
-                pause = _SOON_SECONDS if now - began < _SOON_FOR_SECONDS else _LATER_SECONDS
-                await asyncio.wait_for(self.wake.wait(), pause)
-
-    async def finish(self, frontier: Frontier) -> bool:
-        """Close the crawl if nothing is left of it, nor still to come."""
-        return self.feeder is not None and self.feeder.done and await frontier.crawls.finish(self.name)
-
-    async def tell_missing(self, frontier: Frontier) -> None:
-        """Once for each spider that nobody has."""
-        for text in await operations.waiting_for(frontier, await frontier.crawls.known(self.name)):
-            if text not in self.troubles:
-                self.troubles.add(text)
-                say(f"Crawl {self.name} is {text}.", event="crawl.waiting", crawl=self.name)
-
-    async def wind_up(self, frontier: Frontier, policy: Policy, over: str) -> None:
-        """Let the workers end, and gather what they leave."""
-        self.progress.state = "ending"
-        if over == "interrupted":
-            self.progress.state = "pausing"
-            text = "Pausing: open requests may end. Another Ctrl-C ends at once; nothing is lost either way."
-            say(text, event="crawl.paused", crawl=self.name)
-            await self.pause(frontier)
-        elif over == "gone" and not await self.others(frontier):
-            await self.pause(frontier)
-        await self.supervisor.stop(self.job.settings.worker.grace_seconds)
-        await self.gather_rest(frontier)
-
-    async def end(self, frontier: Frontier, policy: Policy, over: str, *, resumed: bool) -> int:
-        """Say how it was."""
+    async def report_end(
+        self, frontier: Frontier, run: CrawlRun, policy: Policy, end: RunEnd, *, resumed: bool
+    ) -> int:  # fmt: skip
+        """Print the summary and return the exit code."""
         crawl = await frontier.crawls.get(self.name)
         total = self.supervisor.total()
         counts = await summary.show(
-            frontier, crawl, policy, total=total, seconds=time.monotonic() - self.began_mono, resumed=resumed
+            frontier, crawl, policy, total=total, seconds=time.monotonic() - self.started_mono, resumed=resumed
         )
         if crawl.state.open:
-            what = "is paused"
+            state = "is paused"
             if crawl.state is not State.PAUSED:
-                what = "goes on with other workers" if await self.others(frontier) else "is interrupted"
-            why = "All workers have ended: c" if over == "gone" else "C"
-            again = self.command(self.name, spider=self.job.spider)
-            text = f"{why}rawl {self.name} {what}. Resume it with: {again}"
-            say(text + (self.feeder.flag if self.feeder else ""), crawl=self.name)
-            return FAILED if over == "gone" else INTERRUPTED
-        return self.code(crawl, stored=counts.stored, failed=counts.failed)
+                state = "continues on other workers" if await self.others(frontier) else "was interrupted"
+            text = f"Crawl {self.name} {state}."
+            seeds = run.unread_seeds
+            if end is RunEnd.WORKERS_GONE:
+                text = f"All workers have stopped. {text}"
+            elif end is RunEnd.SEEDS_MISSING:
+                text, seeds = f"Not all seeds of crawl {self.name} were read. {text}", "FILE"
+            resume = self.command(self.name, spider=self.job.spider)
+            flag = f" --seeds {shlex.quote(seeds)}" if seeds else ""
+            say(f"{text} Resume with: {resume}{flag}", crawl=self.name)
+            return INTERRUPTED if end is RunEnd.INTERRUPTED else FAILED
+        return self.exit_code(crawl, stored=counts.stored, failed=counts.failed)
 
-    def code(self, crawl: Crawl, *, stored: int, failed: int) -> int:
+    def exit_code(self, crawl: Crawl, *, stored: int, failed: int) -> int:
         if crawl.state is State.STOPPED:
-            say(f"Crawl {self.name} was stopped by somebody.", crawl=self.name)
+            say(f"Crawl {self.name} was stopped externally.", crawl=self.name)
             return FAILED
-        # Like curl and wget: a run that got nothing is an error to the script that called it.
+        # As with curl and wget, a run that fetched nothing is an error.
         return FAILED if failed and not stored else FINISHED
 
-    async def pause(self, frontier: Frontier) -> None:
-        try:
-            # Somebody waits for the end; a store that is full or away may take long to say so.
-            async with asyncio.timeout(self.job.settings.worker.grace_seconds):
-                crawl = await frontier.crawls.get(self.name)
-                if crawl.state is State.RUNNING:
-                    await frontier.crawls.pause(self.name)
-        except (ShoalError, TimeoutError) as error:
-            why = str(error) or "the store takes too long."
-            warn(f"The crawl could not be paused: {why}", event="store.trouble", crawl=self.name)
-
     async def others(self, frontier: Frontier) -> set[str]:
-        """Workers on the store that are not ours: by their locks, or where there are none by their heartbeats."""
-        if self.place.embedded:
-            known = living(self.place.folder)
-        else:
-            # Processes of Scrapy are on the store, too, and write no output of ours.
-            known = {worker.name for worker in await frontier.workers.alive() if worker.info.get("owns", True)}
-        return {name for name in known if not name.startswith(f"{self.supervisor.name}-")}
-
-    async def gather(self, frontier: Frontier) -> None:
-        """Make visible what workers have finished."""
-        live = await self.others(frontier) | self.supervisor.living
-        crawl, named = await frontier.crawls.known(self.name), self.job.settings.outputs
-        for text in await operations.gather_outputs(frontier, crawl, live=live, named=named):
-            if text not in self.troubles:
-                self.troubles.add(text)
-                self.output_trouble(text)
-
-    async def gather_rest(self, frontier: Frontier) -> None:
-        """Workers of others may have helped: they close what they wrote for us some seconds after its last page."""
-        until = time.monotonic() + _REST_SECONDS
-        await self.gather(frontier)
-        crawl, named = await frontier.crawls.known(self.name), self.job.settings.outputs
-        while (
-            await self.others(frontier) and not operations.is_gathered(crawl, named=named) and time.monotonic() < until
-        ):
-            await asyncio.sleep(_LATER_SECONDS)
-            await self.gather(frontier)
+        return await other_workers(frontier, self.workplace, self.supervisor)
 
     def command(self, name: str, verb: str = "crawl", *, spider: str = "") -> str:
-        """What to type, without secrets."""
+        """Return the command to type, without secrets."""
         flags = {key: masked(str(value)) for key, value in self.job.flags.items()}
         return summary.command(name, verb, flags, spider)

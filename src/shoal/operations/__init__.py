@@ -3,7 +3,8 @@
 from shoal.operations.describe import Description, describe, waiting_for
 from shoal.operations.locality import check_joining, check_places, pause_interrupted
 from shoal.operations.merge_outputs import gather_outputs, is_gathered
-from shoal.operations.start import StartedCrawl, StartMode, begin, check, seed_url
+from shoal.operations.seeds import seed_url
+from shoal.operations.start import StartedCrawl, StartMode, begin, check
 
 __all__ = [
     "Description",

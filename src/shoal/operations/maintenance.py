@@ -24,9 +24,9 @@ from shoal.frontier.inspect import store_seconds
 from shoal.frontier.keys import prefix
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, CrawlKind, State
 from shoal.operations.describe import describe
-from shoal.operations.events import Emit, untold
-from shoal.operations.feeding import any_under_way
+from shoal.operations.events import Emit, ignore_event
 from shoal.operations.merge_outputs import gather_outputs, is_gathered
+from shoal.operations.run import finish_if_over
 from shoal.settings import Settings
 
 _ROUND_SECONDS, _ASIDE_SECONDS, _LOCK_MS = 0.5, 3.0, 5000
@@ -38,8 +38,6 @@ _MOST_SECONDS = 5.0
 _ORPHANED_LOOKS = 3
 # Pages a second that a fleet might make: what is left takes at least that long.
 _FASTEST = 2000
-# Whoever created a crawl adds its seeds next, unless it died.
-_SEEDLESS_SECONDS = 60.0
 _NOTIFY_SECONDS, _NOTIFY_TRIES, _NOTIFY_LATE_SECONDS, _NOTIFY_AT_ONCE = 10.0, 5, 86400.0, 20
 # Workers close their parts some seconds after the last page.
 _GATHER_SECONDS = 60.0
@@ -64,7 +62,7 @@ class _Known(msgspec.Struct):
 class Maintainer:
     """`asyncio.create_task(Tender(frontier, settings).run())`; cancel it to end it."""
 
-    def __init__(self, frontier: Frontier, settings: Settings, *, tell: Emit = untold) -> None:
+    def __init__(self, frontier: Frontier, settings: Settings, *, tell: Emit = ignore_event) -> None:
         self._frontier = frontier
         self._settings = settings
         self._machine = platform.node()
@@ -196,11 +194,7 @@ class Maintainer:
 
     async def _finish(self, crawl: Crawl, known: _Known) -> bool:
         counts = await self._frontier.crawls.count(crawl.id)
-        if counts.admitted == 0:
-            if await store_seconds(self._frontier) - crawl.created_at < _SEEDLESS_SECONDS:
-                known.pause_seconds = _ROUND_SECONDS
-                return False
-        elif counts.open:
+        if counts.open:
             still = counts.ended == known.ended
             known.ended = counts.ended
             known.pause_seconds = min(
@@ -208,9 +202,7 @@ class Maintainer:
             )
             return False
         known.pause_seconds = _ROUND_SECONDS
-        if await any_under_way(self._frontier, crawl.id):
-            return False
-        return await self._frontier.crawls.finish(crawl.id)
+        return await finish_if_over(self._frontier, crawl.id)
 
     async def _notify(self, crawl: Crawl, known: _Known, ago: float) -> None:
         """See to it that the URL which the crawl names is told of its end, once if it listens."""

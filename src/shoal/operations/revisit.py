@@ -12,12 +12,11 @@ from contextlib import aclosing
 
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRefused, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.frontier.crawl_facts import Feed, FeedState
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import Policy
 from shoal.model.record import Record
 from shoal.model.visit import Visit
-from shoal.operations import feeding
-from shoal.operations.feeding import Feeding
 from shoal.settings import masked
 from shoal.sinks.reader import read
 
@@ -40,22 +39,22 @@ async def reopen(frontier: Frontier, crawl: Crawl, policy: Policy, *, named: Map
             "page; choose another --name instead of --again."
         )
     await _readable(crawl.id, policy, named)
-    await feeding.begin(frontier, crawl.id, feeding.PASS)
+    await frontier.crawls.facts.start_feed(crawl.id, Feed.PASS)
     return await frontier.crawls.resume(crawl.id)
 
 
 async def revisits(
-    frontier: Frontier, crawl: str, policy: Policy, now: Feeding, *, named: Mapping[str, str]
+    frontier: Frontier, crawl: str, policy: Policy, now: FeedState, *, named: Mapping[str, str]
 ) -> AsyncGenerator[list[Visit], None]:
     """The visits of a pass: where the crawl began, since that may lead elsewhere now, and what its output has."""
-    yield [Visit(url=url, found="revisit", meta={"pass": now.number, "seed": True}) for url in policy.seeds]
+    yield [Visit(url=url, found="revisit", meta={"pass": now.started, "seed": True}) for url in policy.seeds]
     async with aclosing(read(await _readable(crawl, policy, named), crawl=crawl, columns=_COLUMNS)) as batches:
         async for records in batches:
             # A row of this pass itself may be that of a page which only a link led to: it has been visited.
-            pages = {row.url: row for row in records if isinstance(row, Record) and row.fetched_at < now.began_at}
-            if now.number > 1:
-                await frontier.crawls.forget(crawl, pages, passed=now.number - 1)
-            yield [_visit(page, now.number) for page in pages.values()]
+            pages = {row.url: row for row in records if isinstance(row, Record) and row.fetched_at < now.started_at}
+            if now.started > 1:
+                await frontier.crawls.forget(crawl, pages, passed=now.started - 1)
+            yield [_visit(page, now.started) for page in pages.values()]
 
 
 def _visit(page: Record, number: int) -> Visit:

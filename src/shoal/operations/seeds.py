@@ -1,6 +1,11 @@
-"""URLs out of a file or a pipe, one a line, read as they are needed: a million of them are never in memory at once.
+"""Seeds: the URLs that a crawl starts from, and the URLs that are added while it runs.
 
-Owns what a line may be. Lines that are empty or begin with # are left out, and files whose name ends in .gz unpacked.
+Owns what a seed may be: a URL on the command line, or a line of a file or a pipe. Files are read in batches, so that a
+million URLs are never in memory at once. Empty lines and lines that start with # are skipped; .gz files are unpacked.
+
+`feed` adds URLs while a crawl runs. That a feed is under way is a fact of the crawl (frontier/crawl_facts.py). If the
+process that feeds a crawl is killed, the fact stays, and the crawl is not finished before the rest has been added.
+Adding is idempotent: the next process starts from the front.
 """
 
 from __future__ import annotations
@@ -9,107 +14,152 @@ import asyncio
 import contextlib
 import gzip
 import os
+import re
 import threading
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
-from shoal.errors import InvalidInput, InvalidUrl
-from shoal.operations.start import seed_url
+from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl, StoreFull, StoreHeld, StoreUnavailable
+from shoal.frontier import Frontier
+from shoal.model.visit import Visit
+from shoal.urls.canonical import canonical
 
-# What the policy of a crawl holds, and what is added in one go while it runs.
+# URLs that are part of the crawl's specification, and URLs that are added at once while it runs.
 FIRST, BATCH = 1000, 2000
-# No URL is so long; a file without ends of lines must not fill the memory.
-_LONGEST = 1 << 16
-_BROKEN = (OSError, EOFError, zlib.error)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# A host with an optional port and path; no user and no other scheme, e.g. mailto:.
+_BARE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\\\[\]]+)(?::[0-9]{1,5})?(?:[/?#].*)?\Z")
+# Without this check, http//example.org would be read as the host "http".
+_MISSING_COLON = re.compile(r"(https?|ftp)//", re.IGNORECASE)
+# Longer than any valid URL: a file without line ends must not fill the memory.
+_MAX_LINE_BYTES = 1 << 16
+_MAX_FAULTS = 3
+_READ_ERRORS = (OSError, EOFError, zlib.error)
+_RETRY_SECONDS = 1.0
 _T = TypeVar("_T")
 
 
+def seed_url(text: str) -> str:
+    """Return the canonical URL. As with curl and wget, `example.org/docs` means http://example.org/docs."""
+    text = text.strip()
+    if mistyped := _MISSING_COLON.match(text):
+        # Text before an @ may contain a password.
+        shown = mistyped[0] if "@" in text else text[:80]
+        raise InvalidUrl(f"{shown!r} is not a URL; did you mean {mistyped[1].lower()}://?")
+    if not _SCHEME.match(text) and _BARE.match(text):
+        text = f"http://{text}"
+    return canonical(text).url
+
+
 class Seeds:
-    """One file, `-` is standard input. `first` comes at once and has no bad line; `rest` says which it left out."""
+    """One file of seeds; `-` is standard input. `first` raises for an invalid line, `rest` counts and skips it."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.shown = "standard input" if source == "-" else source
-        self.number = 0
-        # How many lines were left out of the rest, and what was wrong with the first few.
-        self.bad = 0
+        self.line_number = 0
+        # How many lines of the rest were skipped, and what was wrong with the first few.
+        self.skipped = 0
         self.faults: list[str] = []
         self._file = self._open()
 
     def first(self) -> list[str]:
-        """The first thousand. InvalidInput in one sentence, with the number of the line, for what is no URL."""
-        found = []
-        for line in islice(self._texts(), FIRST):
+        """Return the first thousand URLs. Raises InvalidInput with the line number if a line is not a URL."""
+        urls = []
+        for line in islice(self._lines(), FIRST):
             if isinstance(line, InvalidUrl):
                 raise line
-            found.append(line)
-        return found
+            urls.append(line)
+        return urls
 
     async def rest(self) -> AsyncIterator[list[str]]:
-        """What follows them, in batches."""
-        while batch := await _apart(self._batch):
+        """Yield the URLs after the first thousand, in batches."""
+        while batch := await _in_thread(self._batch):
             yield batch
 
     def _batch(self) -> list[str]:
-        found: list[str] = []
-        for line in self._texts():
+        urls: list[str] = []
+        for line in self._lines():
             if isinstance(line, str):
-                found.append(line)
-                if len(found) == BATCH:
+                urls.append(line)
+                if len(urls) == BATCH:
                     break
             else:
-                self.bad += 1
-                if len(self.faults) < 3:
+                self.skipped += 1
+                if len(self.faults) < _MAX_FAULTS:
                     self.faults.append(str(line))
-        return found
+        return urls
 
-    def _texts(self) -> Iterator[str | InvalidUrl]:
-        while line := self._line():
-            self.number += 1
+    def _lines(self) -> Iterator[str | InvalidUrl]:
+        while line := self._read_line():
+            self.line_number += 1
             try:
                 text = line.decode().removeprefix("\ufeff").strip()
                 if text and not text.startswith("#"):
                     yield seed_url(text)
             except UnicodeDecodeError:
-                yield InvalidUrl(f"Line {self.number} of {self.shown} is not UTF-8 text.")
+                yield InvalidUrl(f"Line {self.line_number} of {self.shown} is not UTF-8 text.")
             except InvalidUrl as error:
-                yield InvalidUrl(f"Line {self.number} of {self.shown}: {error}")
+                yield InvalidUrl(f"Line {self.line_number} of {self.shown}: {error}")
 
-    def _line(self) -> bytes:
-        with self._translated():
-            line = self._file.readline(_LONGEST)
-            end = line
-            while len(end) == _LONGEST and not end.endswith(b"\n"):
-                end = self._file.readline(_LONGEST)
+    def _read_line(self) -> bytes:
+        with self._read_errors():
+            line = self._file.readline(_MAX_LINE_BYTES)
+            tail = line
+            while len(tail) == _MAX_LINE_BYTES and not tail.endswith(b"\n"):
+                tail = self._file.readline(_MAX_LINE_BYTES)
             return line
 
     def _open(self) -> BinaryIO:
-        with self._translated():
+        with self._read_errors():
             if self.source == "-":
-                # A descriptor of our own: Python waits at its end for whoever reads the one it has.
+                # A duplicate: at exit, Python waits for a thread that reads from sys.stdin itself.
                 return os.fdopen(os.dup(0), "rb")
             if self.source.lower().endswith(".gz"):
                 return cast(BinaryIO, gzip.open(self.source))
             return Path(self.source).open("rb")
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _read_errors(self) -> Iterator[None]:
         try:
             yield
-        except _BROKEN as error:
-            why = getattr(error, "strerror", None) or str(error).rstrip(".")
-            raise InvalidInput(f"The file of seeds {self.shown} cannot be read: {why}.") from None
+        except _READ_ERRORS as error:
+            reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+            raise InvalidInput(f"Cannot read the seeds in {self.shown}: {reason}.") from None
 
 
-async def _apart(function: Callable[[], _T]) -> _T:
-    """Its result, out of a thread that nobody waits for at the end: a pipe may be silent for ever."""
+async def feed(
+    frontier: Frontier, crawl_id: str, batches: AsyncGenerator[Sequence[Visit], None], on_trouble: Callable[[str], None]
+) -> int | None:
+    """Add the visits. Returns how many were new, or None if the crawl ended first, by a limit or by a command.
+
+    A store that is unavailable or full is retried: workers make room.
+    """
+    new = 0
+    async with aclosing(batches):
+        async for visits in batches:
+            while True:
+                try:
+                    new += (await frontier.add(crawl_id, visits, skip_invalid=True)).new
+                    break
+                except CrawlEnded:
+                    return None
+                except (StoreFull, StoreHeld, StoreUnavailable) as error:
+                    on_trouble(str(error))
+                    await asyncio.sleep(_RETRY_SECONDS)
+    return new
+
+
+async def _in_thread(function: Callable[[], _T]) -> _T:
+    """Run the function in a daemon thread, which exit does not wait for: a pipe may stay silent forever."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
 
-    def tell(result: _T | None, error: Exception | None) -> None:
+    def deliver(result: _T | None, error: Exception | None) -> None:
         if not future.cancelled():
             if error is None:
                 future.set_result(cast(_T, result))
@@ -117,13 +167,13 @@ async def _apart(function: Callable[[], _T]) -> _T:
                 future.set_exception(error)
 
     def work() -> None:
-        result, failed = None, None
+        result, failure = None, None
         try:
             result = function()
         except Exception as error:
-            failed = error
-        with contextlib.suppress(RuntimeError):  # the loop is over
-            loop.call_soon_threadsafe(tell, result, failed)
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(deliver, result, failure)
 
     threading.Thread(target=work, name="seeds", daemon=True).start()
     return await future

@@ -6,13 +6,12 @@ frontier was filled by them; what somebody asks for differently later is named, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidUrl, UnknownCrawl
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import validation
 from shoal.model.crawl import Crawl, CrawlKind, Limits, State
@@ -20,16 +19,12 @@ from shoal.model.crawl_spec import Policy
 from shoal.model.visit import Visit
 from shoal.operations.locality import check_machine
 from shoal.operations.revisit import reopen
+from shoal.operations.seeds import seed_url
 from shoal.politeness.robots_parser import check_token
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 from shoal.worker.crawl_context import product
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# A host, perhaps with a port, perhaps with a path: no user, no other scheme such as mailto:.
-_BARE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\\\[\]]+)(?::[0-9]{1,5})?(?:[/?#].*)?\Z")
-# A scheme without its colon would be taken for a host.
-_NEARLY = re.compile(r"(https?|ftp)//", re.IGNORECASE)
 _MOST_IN_POLICY = 1000
 
 
@@ -48,18 +43,6 @@ class StartedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     how: StartMode
     seeds_added: int = 0
     differs: tuple[str, ...] = ()
-
-
-def seed_url(text: str) -> str:
-    """The URL that is meant: `example.org/docs` is http://example.org/docs, as for curl and wget."""
-    text = text.strip()
-    if nearly := _NEARLY.match(text):
-        # A password may stand before an @.
-        shown = nearly[0] if "@" in text else text[:80]
-        raise InvalidUrl(f"{shown!r} is not a URL: is {nearly[1].lower()}:// meant?")
-    if not _SCHEME.match(text) and _BARE.match(text):
-        text = f"http://{text}"
-    return canonical(text).url
 
 
 async def begin(

@@ -23,7 +23,8 @@ from shoal.model.crawl import Crawl, Limits, State
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT, Policy
 from shoal.model.visit import Visit
 from shoal.operations.scrapy_cluster import Action, app_of, cluster_name, spider_of
-from shoal.operations.start import check, seed_url
+from shoal.operations.seeds import seed_url
+from shoal.operations.start import check
 from shoal.sinks import check_output, is_name
 from shoal.sinks.bodies import check_files
 from shoal.urls.canonical import canonical

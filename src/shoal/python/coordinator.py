@@ -24,11 +24,11 @@ import msgspec
 
 from shoal import operations
 from shoal.errors import InvalidInput, ShoalError
-from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
+from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
-from shoal.operations.feeding import any_under_way
+from shoal.operations.run import CrawlRun, finish_if_over, other_workers
 from shoal.operations.submit import CrawlRequest, submit, with_output
 from shoal.python.loop_thread import LoopThread
 from shoal.settings import load
@@ -191,29 +191,20 @@ class Coordinator:
 
     async def _wind_up(self, crawl: Crawl) -> None:
         """Close a crawl of which nothing is left, and make visible what was written on this machine."""
-        counts = await self._frontier.crawls.count(crawl.id)
-        done = crawl.state is State.RUNNING and counts.admitted and not counts.open
-        if done and not await any_under_way(self._frontier, crawl.id):
-            await self._frontier.crawls.finish(crawl.id)
+        if crawl.state is State.RUNNING:
+            await finish_if_over(self._frontier, crawl.id)
         # Who can use an embedded store is on its machine.
         if self._place.embedded or crawl.spec.get("machine") == platform.node():
-            await self._gather(crawl)
+            await self._run(crawl.id).merge()
 
     async def _finished(self, name: str) -> bool:
-        crawls = self._frontier.crawls
-        over = not (await crawls.get(name)).state.open or await crawls.finish(name)
-        return over and await self._gather(await crawls.get(name))
+        return await finish_if_over(self._frontier, name) and await self._run(name).merge()
 
-    async def _gather(self, crawl: Crawl) -> bool:
-        """Put the files of a crawl together; whether nothing of them is in parts any more."""
-        if self._place.embedded:
-            others = living(self._place.folder)
-        else:
-            others = {worker.name for worker in await self._frontier.workers.alive()}
-        live = {name for name in others if not name.startswith(f"{self._supervisor.name}-")} | self._supervisor.living
-        for text in await operations.gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
-            self._tell(text)
-        return operations.is_gathered(crawl, named=self._settings.outputs)
+    def _run(self, name: str) -> CrawlRun:
+        return CrawlRun(
+            self._frontier, name, outputs=self._settings.outputs, own=lambda: self._supervisor.living,
+            others=lambda: other_workers(self._frontier, self._place, self._supervisor), emit=self._emit,
+        )  # fmt: skip
 
     async def _watch(self) -> None:
         """Tell of spiders that nobody has, once workers of ours have said which they have."""
@@ -224,7 +215,7 @@ class Coordinator:
                 names = [worker.name for worker in await self._frontier.workers.alive()]
                 if any(name.startswith(f"{self._supervisor.name}-") for name in names):
                     for text in await self._waiting([crawl async for crawl in self._frontier.crawls.all()]):
-                        self._tell(text)
+                        self._note(text)
 
     async def _waiting(self, crawls: Iterable[Crawl]) -> tuple[str, ...]:
         waits = [
@@ -266,8 +257,11 @@ class Coordinator:
         if event.text:
             self.events.append(event.text)
 
-    def _tell(self, text: str) -> None:
-        """Once, however often it is found."""
+    def _emit(self, text: str, /, *, event: str, **facts: object) -> None:
+        self._note(text)
+
+    def _note(self, text: str) -> None:
+        """Keep a text for the caller, once, however often it is emitted."""
         if text not in self._told:
             self._told.add(text)
             self.events.append(text)

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
 from shoal.model.record import Item
 from shoal.model.visit import Visit
-from shoal.operations import StartMode, begin, gather_outputs
+from shoal.operations import StartMode
+from shoal.operations.events import WARNINGS
+from shoal.operations.run import CrawlRun
 from shoal.operations.submit import CrawlRequest, settle
 from shoal.python.loop_thread import LoopThread
 from shoal.settings import Settings, load
@@ -42,7 +45,6 @@ from shoal.worker.crawl_context import CALLER, lane_of
 from shoal.worker.spider_runner import SpiderRunner, first_visits
 from shoal.worker.worker import Worker
 
-_LOOK_SECONDS = 0.05
 _PLACE, _FOR = re.compile(r" - at `\$\.([^`]*)`"), r" for \1"
 _OWN_STORE = ("store.url", "store.folder")
 
@@ -138,20 +140,24 @@ class Crawling:
             limits = msgspec.structs.replace(wanted.limits, spider=self._lane + self._request.spider)
             policy = msgspec.structs.replace(wanted.policy, outputs=(*wanted.policy.outputs, self._output))
             await take_back(frontier, self._traces)
-            begun = await begin(
-                frontier, name=wanted.name, seeds=wanted.urls, visits=self._first, limits=limits, policy=policy
+            run = CrawlRun(
+                frontier, wanted.name, outputs=self._settings.outputs, emit=_print_trouble,
+                others=partial(self._other_workers, frontier.worker), own=lambda: {frontier.worker},
             )  # fmt: skip
+            begun = await run.start(seeds=wanted.urls, visits=self._first, limits=limits, policy=policy)
             if begun.how is not StartMode.FINISHED:
                 worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
                 with self._traced(frontier.worker):
                     working = asyncio.create_task(worker.run())
-                    await self._until_over(frontier, wanted.name, working, stopping)
-                    worker.stop()
-                    await working
-            # Also of one that was finished before: whoever finished it may have been killed before this.
-            live, named = living(self._traces), self._settings.outputs
-            for trouble in await gather_outputs(frontier, begun.crawl, live=live, named=named):
-                print(trouble, file=sys.stderr, flush=True)
+                    try:
+                        await run.feed(begun.policy)
+                        await run.watch(working, stopping)
+                    finally:
+                        await run.stop_feeding()
+                        worker.stop()
+                        await working
+            # Also if it was finished before: whoever finished it may have been killed before it merged.
+            await run.merge()
             self.counts = await frontier.crawls.count(wanted.name)
 
     @contextlib.contextmanager
@@ -168,12 +174,8 @@ class Crawling:
     def _traces(self) -> Path:
         return Path(self._settings.store.folder) / "workers"
 
-    async def _until_over(
-        self, frontier: Frontier, name: str, working: asyncio.Task[None], stopping: asyncio.Event
-    ) -> None:
-        while not working.done() and not stopping.is_set() and not await frontier.crawls.finish(name):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
+    async def _other_workers(self, own: str) -> set[str]:
+        return living(self._traces) - {own}
 
 
 def crawl(
@@ -244,6 +246,11 @@ def _loaded(settings: Mapping[str, Any]) -> Settings:
         # What is no flag for the caller is one for `load`.
         said = str(error).replace("The command line has", "settings has").replace("on the command line", "in settings")
         raise SettingsError(said) from None
+
+
+def _print_trouble(text: str, /, *, event: str, **facts: object) -> None:
+    if event in WARNINGS:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _shown(record: Any) -> Any:

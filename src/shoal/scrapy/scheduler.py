@@ -31,6 +31,7 @@ from shoal.frontier.inspect import store_seconds
 from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
+from shoal.operations.run import finish_if_over
 from shoal.scrapy import crawl_join, scrapy_redis_settings, spider_arguments
 from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.download_slots import DownloadSlots
@@ -239,7 +240,7 @@ class Scheduler(BaseScheduler):
                 await self._feed.close()
                 await self._guests.close()
                 if reason == "finished" and not self._settings.getbool("SCHEDULER_PERSIST"):
-                    await self.frontier.crawls.finish(self.crawl_id)
+                    await finish_if_over(self.frontier, self.crawl_id, seeded=True)
                 await self.frontier.workers.leave()
                 if not await self._peers.others():
                     await self._slots.take_back()

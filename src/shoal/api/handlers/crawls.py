@@ -27,7 +27,8 @@ from shoal.model.visit import Visit
 from shoal.operations import crawls as crawl_operations
 from shoal.operations.describe import describe
 from shoal.operations.scrapy_cluster import Action, act, app_of
-from shoal.operations.start import check_takes_seeds, seed_url
+from shoal.operations.seeds import seed_url
+from shoal.operations.start import check_takes_seeds
 from shoal.operations.submit import (
     MAX_REQUEST_BYTES,
     MAX_SEEDS,

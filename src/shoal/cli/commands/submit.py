@@ -79,6 +79,7 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
     from shoal.cli.ui.console import say, warn
     from shoal.frontier import Frontier
     from shoal.operations import check_places
+    from shoal.operations.run import finish_if_over
     from shoal.operations.submit import CrawlRequest, parse, settle, submit, with_output
 
     # Requests of Scrapy Cluster have no field for it.
@@ -102,8 +103,7 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
         if not await frontier.workers.alive():
             say("No worker is on the store; start some with `shoal worker`.")
         while wait:
-            crawl = await frontier.crawls.get(done.id)
-            if not crawl.state.open or await frontier.crawls.finish(done.id):
+            if await finish_if_over(frontier, done.id):
                 return _code((await frontier.crawls.get(done.id)).state.value)
             await asyncio.sleep(0.5)
     return 0
@@ -166,8 +166,8 @@ def _read_seeds(source: str) -> list[str]:
                 raise InvalidInput(f"{file.shown} has more than {MAX_SEEDS:,} URLs; hand them over in several crawls.")
 
     asyncio.run(rest())
-    if file.bad:
-        raise InvalidInput(f"{file.faults[0]} (Lines of {file.shown} that are no URLs: {file.bad}.)")
+    if file.skipped:
+        raise InvalidInput(f"{file.faults[0]} (Lines of {file.shown} that are not URLs: {file.skipped}.)")
     return found
 
 
