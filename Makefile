@@ -9,7 +9,7 @@ STEPS  ?= 100000
 
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
-SOURCES := $(wildcard src tests bench examples docs/generate.py)
+SOURCES := $(wildcard src tests bench examples tools docs/generate.py)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 COMPILE := $(BIN)/python -m piptools compile --quiet --no-header --annotation-style=line --strip-extras \
            --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --resolver=backtracking
@@ -54,6 +54,7 @@ check: install ## lint, types, layers, docs
 	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python docs/generate.py --check
+	@$(BIN)/python tools/check_store_access.py
 
 model: install ## check the frontier against its model for STEPS steps
 	@STEPS=$(STEPS) $(BIN)/python -m pytest -q tests/model --hypothesis-profile=long $(ARGS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.frontier.frontier import Done, Frontier
+from shoal.frontier import Done, Frontier
 from shoal.model import Lease, Limits
 from tests.chaos.fleet import LONG, fleet
 from tests.servers import server

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StoreFull, StoreRefused
-from shoal.frontier.frontier import Done, Frontier
+from shoal.frontier import Done, Frontier
 from shoal.model import Limits, Visit
 from tests.chaos.fleet import LONG
 from tests.servers import Server, server

@@ -7,6 +7,8 @@ import pytest
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import Counts, Lease, Limits, State, Visit
+from shoal.operations.maintenance import Maintainer
+from shoal.settings import Settings
 from tests.contract.fleet import Fleet, drain, end, names, paths
 
 # What may be left of a deleted crawl: its id, and what belongs to hosts and workers.
@@ -277,8 +279,41 @@ async def test_shards_that_missed_a_change_are_repaired(fleet: Fleet) -> None:
     # Whoever stopped it died after the home shard had it.
     await fleet.run("change", fleet.shards.home("c"), "c", "s", "stopped", "")
     assert (await ann.crawls.count("c")).waiting == 8
-    await fleet.worker("bob").crawls.repair()
+    bob = fleet.worker("bob")
+    await bob.crawls.repair(await bob.crawls.get("c"))
     assert (await ann.crawls.count("c")).excluded == 8
+    await fleet.check()
+
+
+@pytest.mark.parametrize("state", ["p", "s"])
+async def test_the_maintainer_repairs_shards_after_a_kill(fleet: Fleet, state: str) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", [f"http://{host}/" for host in fleet.hosts(8, shard=None)])
+    maintainer = Maintainer(bob, Settings())
+    await maintainer.look()
+    # Whoever paused or stopped it was killed after the home shard had the change.
+    await fleet.run("change", fleet.shards.home("c"), "c", state, "", "")
+    assert len(await ann.lease(hosts=1)) == 1
+    maintainer.look_soon("c")
+    await maintainer.look()
+    assert await ann.lease(hosts=8) == []
+    counts = await ann.crawls.count("c")
+    assert (counts.waiting, counts.excluded) == ((7, 0) if state == "p" else (0, 7))
+    await fleet.check()
+
+
+async def test_a_crawl_that_was_closed_too_early_is_reopened_after_a_kill(fleet: Fleet) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    hosts = fleet.hosts(8, shard=None)
+    await ann.add("c", [f"http://{host}/" for host in hosts])
+    # Whoever finished it was killed before the shards knew; a visit came in between the look and that.
+    await fleet.run("change", fleet.shards.home("c"), "c", "f", "finished", "")
+    await Maintainer(bob, Settings()).look()
+    assert (await ann.crawls.get("c")).state is State.RUNNING
+    assert (await ann.crawls.count("c")).waiting == 8
+    assert len(await drain(fleet, ann)) == 8
     await fleet.check()
 
 

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from shoal.frontier import Done, Receipt
+from shoal.frontier import AckBatch, Done
 from shoal.model.crawl import Limits
 from tests.contract.fleet import Fleet, paths
 
 
-async def test_a_receipt_that_was_handed_in_stands(fleet: Fleet) -> None:
+async def test_a_batch_that_was_handed_in_stands(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(fleet.hosts(1)[0], 2))
     lease = (await ann.lease())[0]
-    receipt = ann.receipt([Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits])])
-    assert await ann.hand_in(receipt) == []
-    assert await bob.void(Receipt.unpack(receipt.pack())) == []
+    batch = ann.prepare([Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits])])
+    assert await ann.commit(batch) == []
+    assert await bob.void_batch(AckBatch.unpack(batch.pack())) == []
     assert (await bob.crawls.count("c")).stored == 2
 
 
-async def test_a_receipt_that_was_voided_can_never_be_handed_in(fleet: Fleet) -> None:
+async def test_a_batch_that_was_voided_can_never_be_handed_in(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(fleet.hosts(1)[0], 2))
     lease = (await ann.lease())[0]
-    receipt = ann.receipt([Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits])])
-    assert await bob.void(Receipt.unpack(receipt.pack())) == [lease.token]
-    assert await ann.hand_in(receipt) == [lease.token]
+    batch = ann.prepare([Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits])])
+    assert await bob.void_batch(AckBatch.unpack(batch.pack())) == [lease.token]
+    assert await ann.commit(batch) == [lease.token]
     assert (await bob.crawls.count("c")).stored == 0
     await bob.reap("ann")
     assert [len(one.visits) for one in await bob.lease()] == [2]
     await fleet.check()
 
 
-async def test_what_was_lost_when_a_receipt_was_handed_in_is_lost_when_it_is_asked_for(fleet: Fleet) -> None:
+async def test_what_was_lost_when_a_batch_was_handed_in_is_lost_when_it_is_asked_for(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     first, second = fleet.hosts(2)
@@ -40,18 +40,18 @@ async def test_what_was_lost_when_a_receipt_was_handed_in_is_lost_when_it_is_ask
     leases = await ann.lease()
     gone = next(lease for lease in leases if lease.host == first)
     await ann.release([gone])
-    receipt = ann.receipt([Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits]) for lease in leases])
-    assert await ann.hand_in(receipt) == [gone.token]
-    assert await bob.void(receipt) == [gone.token]
+    batch = ann.prepare([Done(lease=lease, outcomes=[visit.stored() for visit in lease.visits]) for lease in leases])
+    assert await ann.commit(batch) == [gone.token]
+    assert await bob.void_batch(batch) == [gone.token]
     await fleet.check()
 
 
-async def test_a_receipt_stands_after_its_worker_was_reaped(fleet: Fleet) -> None:
+async def test_a_batch_stands_after_its_worker_was_reaped(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(fleet.hosts(1)[0], 2))
     lease = (await ann.lease())[0]
-    receipt = ann.receipt([Done(lease=lease, outcomes=[lease.visits[0].stored()])])
-    await ann.hand_in(receipt)
+    batch = ann.prepare([Done(lease=lease, outcomes=[lease.visits[0].stored()])])
+    await ann.commit(batch)
     await bob.reap("ann")
-    assert await bob.void(receipt) == []
+    assert await bob.void_batch(batch) == []

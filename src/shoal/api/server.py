@@ -79,7 +79,7 @@ async def run(settings: Settings, *, emit: Emit) -> None:
             try:
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                store, url = frontier.shards.store.shown, f"http://{shown}:{port}"
+                store, url = frontier.store_name, f"http://{shown}:{port}"
                 # Before the first line: a process that reads it may send a signal at once.
                 with uvicorn_server.stopped_by_signals():
                     emit(f"Serving {store} at {url}. Press Ctrl-C to stop.", event="serve.begin", store=store, url=url)

@@ -1,10 +1,15 @@
 """The shared frontier: see `Frontier`."""
 
-from shoal.frontier.dump import dump, load
-from shoal.frontier.frontier import Done, Frontier, Receipt
+from shoal.frontier.acknowledgement import AckBatch, Done
+from shoal.frontier.dump import dump
+from shoal.frontier.frontier import Frontier
 from shoal.frontier.hosts import Host
+from shoal.frontier.restore import load
 from shoal.frontier.shard_owners import owned
 from shoal.frontier.shards import mono
 from shoal.frontier.workers import WorkerInfo
 
-__all__ = ["Done", "Frontier", "Host", "Receipt", "WorkerInfo", "dump", "load", "mono", "owned"]
+# The name of AckBatch in Shoal 0.1.
+Receipt = AckBatch
+
+__all__ = ["AckBatch", "Done", "Frontier", "Host", "Receipt", "WorkerInfo", "dump", "load", "mono", "owned"]

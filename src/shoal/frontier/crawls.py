@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, StoreCorrupt, UnknownCrawl
-from shoal.frontier import deletion, visit_codec
+from shoal.frontier import deletion, keys, visit_codec
 from shoal.frontier.crawl_codec import copy_fields, crawl_of, limits_of, packed
 from shoal.frontier.crawl_facts import CrawlFacts
 from shoal.frontier.failures import FailureCursor, failures
-from shoal.frontier.keys import home_of
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model import validation
@@ -32,6 +31,8 @@ from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 
 _TALLY_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
+# The reason of a crawl that finished without reaching a limit; change.lua reopens only such a crawl.
+_NOTHING_LEFT = "finished"
 # One that was met longer ago is asked for again.
 _MOST_KNOWN = 2000
 
@@ -84,7 +85,7 @@ class Crawls:
     async def by_key(self, key: str) -> Crawl:
         """The crawl that shards know by this key; not asked for twice."""
         known = self._by_key.get(key)
-        return known or self._keep(await self._record(home_of(key), "", key))
+        return known or self._keep(await self._record(keys.home_of(key), "", key))
 
     async def known(self, crawl_id: str) -> Crawl:
         """As `get`, but a crawl once met is not asked for again: its key and limits serve until a shard disagrees."""
@@ -93,7 +94,7 @@ class Crawls:
     async def all(self) -> AsyncIterator[Crawl]:
         """Every crawl that was not deleted, newest first in each shard."""
         for shard in range(self._shards.count):
-            key = self._shards.prefixes[shard] + "crawls"
+            key = keys.crawls(self._shards.prefixes[shard])
             for crawl_id in await self._shards.store.command("ZREVRANGE", key, 0, -1, key=key):
                 crawl = await self.get(crawl_id.decode())
                 if crawl.state is not State.DELETED:
@@ -210,8 +211,8 @@ class Crawls:
         replies = []
         for name in await self._family(crawl_id):
             with contextlib.suppress(CrawlEnded):
-                crawl = await self._at_home(name, State.FINISHED, "finished", b"")
-                replies += await self._bring(crawl, "finished", mode="x")
+                crawl = await self._at_home(name, State.FINISHED, _NOTHING_LEFT, b"")
+                replies += await self._bring(crawl, _NOTHING_LEFT, mode="x")
         if all(reply[0] == Status.OK for reply in replies):
             return True
         # A visit came in between the look and the closing: shards that had closed open again.
@@ -300,10 +301,16 @@ class Crawls:
         totals = {name.decode(errors="replace"): total for name, total in zip(reply[1::2], reply[2::2], strict=True)}
         return {name: totals[name] for name in sorted(totals)}
 
-    async def repair(self) -> None:
-        """Bring every shard to the version its crawls' homes have."""
-        async for crawl in self.all():
+    async def repair(self, crawl: Crawl) -> None:
+        """Bring every shard to the version that the crawl's home shard has.
+
+        Needed when the process that changed the crawl died before every shard had the change.
+        """
+        if crawl.state is not State.FINISHED or crawl.why != _NOTHING_LEFT:
             await self._bring(crawl, crawl.why)
+        elif any(reply[0] != Status.OK for reply in await self._bring(crawl, _NOTHING_LEFT, mode="x")):
+            # A visit came in before the crawl was closed everywhere: `finish` would have reopened it.
+            await self._change_all(crawl.parent or crawl.id, State.RUNNING)
 
     async def introduce(self, crawl_id: str, shard: int) -> Crawl:
         """Give a shard its copy of a crawl it has not met, or a newer one."""

@@ -12,9 +12,7 @@ The calls a crawler makes, in their order: add, lease, (fetch), add the links, s
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import math
 import os
 import secrets
 import socket
@@ -22,78 +20,22 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
-from shoal.errors import InvalidInput, InvalidLimit, InvalidVisit, LeaseLost
+from shoal.errors import InvalidLimit, LeaseLost
+from shoal.frontier.acknowledgement import AckBatch, Acknowledgement, Done, passed_ms
 from shoal.frontier.admission import Admission
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.epochs import Epochs
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.leasing import LeaseRequest, LeaseTerms, Leasing
 from shoal.frontier.robots_cache import RobotsCache
-from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
 from shoal.frontier.validators import Validators
-from shoal.frontier.visit_codec import brief
 from shoal.frontier.workers import Workers
 from shoal.model import validation
 from shoal.model.lease import Lease
 from shoal.model.visit import Added, Outcome, Visit
 from shoal.settings import Settings
 from shoal.store import Argument, Store
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What a holder reports of a lease: how visits ended, and how its last request went.
-
-    `finished_ago_seconds` counts from the end of the last request to this call; None when none was made.
-    `success` and `response_seconds` describe that request; `delay_seconds` is the host's delay by its response times.
-    """
-
-    lease: Lease
-    outcomes: Sequence[Outcome]
-    finished_ago_seconds: float | None = 0.0
-    success: bool | None = None
-    response_seconds: float | None = None
-    delay_seconds: float | None = None
-
-
-class Reported(msgspec.Struct, frozen=True, array_like=True):
-    """A `Done` without what only its worker knows."""
-
-    token: str
-    host: str
-    outcomes: tuple[Outcome, ...]
-    finished_ago_seconds: float | None
-    success: bool | None
-    response_seconds: float | None
-    delay_seconds: float | None
-
-
-class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What one shard is told, under one request number."""
-
-    shard: int
-    request: str
-    reported: tuple[Reported, ...]
-
-
-class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """Acknowledgements on their way. `pack` makes bytes of it, for an output that must ask `void` after a crash."""
-
-    worker: str
-    parts: tuple[Part, ...]
-    called_mono: float = 0.0
-
-    def pack(self) -> bytes:
-        return msgspec.msgpack.encode(msgspec.structs.replace(self, called_mono=0.0))
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> Receipt:
-        try:
-            return msgspec.msgpack.decode(packed, type=cls)
-        except msgspec.MsgspecError as error:
-            raise InvalidInput(f"A receipt is not this version's: {error}.") from None
 
 
 class Frontier:
@@ -117,8 +59,13 @@ class Frontier:
         self._admission = Admission(shards, self.crawls)
         self._watch = Epochs(shards, worker)
         self._leasing = Leasing(shards, self.crawls, self._watch, self._terms)
-        self._reporting = [asyncio.Lock() for _ in range(shards.count)]
+        self._acknowledgement = Acknowledgement(shards, self._watch, worker, self._terms.lease_ms)
         self._owned_store: Store | None = None
+
+    @property
+    def store_name(self) -> str:
+        """The store's URL with passwords masked, or its folder."""
+        return self.shards.store.shown
 
     @property
     def epochs(self) -> int:
@@ -222,37 +169,26 @@ class Frontier:
 
     async def acknowledge_all(self, done: Sequence[Done]) -> None:
         """The same for many leases, in one call a shard. LeaseLost comes after all others were counted."""
-        lost = await self.hand_in(self.receipt(done))
+        lost = await self.commit(self.prepare(done))
         if lost:
             raise LeaseLost(
                 f"{len(lost)} leases of worker {self.worker} are over, first {lost[0]}: their visits are made again."
             )
 
-    def receipt(self, done: Sequence[Done]) -> Receipt:
-        """What `hand_in` will say to the store, named so that another process can ask whether it was said."""
-        by_shard: dict[int, list[Done]] = {}
-        for one in done:
-            self._check(one)
-            by_shard.setdefault(one.lease.shard, []).append(one)
-        called = mono()
-        parts = tuple(Part(shard, self.shards.request(), _reported(some)) for shard, some in by_shard.items())
-        return Receipt(self.worker, parts, called)
+    def prepare(self, done: Sequence[Done]) -> AckBatch:
+        """The batch for `commit`. Another process can find out by `void_batch` whether it was committed."""
+        return self._acknowledgement.prepare(done)
 
-    async def hand_in(self, receipt: Receipt) -> list[str]:
-        """Acknowledge by receipt; returns the tokens that are lost."""
-        replies = await asyncio.gather(*(self._acknowledge(part, receipt) for part in receipt.parts))
-        return [token for reply in replies for token in reply]
+    async def commit(self, batch: AckBatch) -> list[str]:
+        """Acknowledge a batch; returns the tokens of lost leases."""
+        return await self._acknowledgement.commit(batch)
 
-    async def void(self, receipt: Receipt) -> list[str]:
-        """Of the last receipt of a worker that died: the tokens that are lost, all of them if it was not handed in.
+    async def void_batch(self, batch: AckBatch) -> list[str]:
+        """Void the last batch of a worker that died; returns the tokens of lost leases, all if it was not committed.
 
-        It never will be, then: one that is still on its way to the store changes nothing any more.
+        A batch that was not committed before this call never takes effect, even if it is still on its way to the store.
         """
-        args: dict[int, list[Argument]] = {
-            part.shard: [receipt.worker, part.request, *(one.token for one in part.reported)] for part in receipt.parts
-        }
-        replies = await self.shards.call_all("void", args, replicated=True)
-        return [token.decode() for reply in replies.values() for token in reply[2:]]
+        return await self._acknowledgement.void(batch)
 
     async def release(
         self, leases: Sequence[Lease], *, keep: Iterable[Visit] = (), finished_ago_seconds: float | None = None
@@ -261,7 +197,7 @@ class Frontier:
 
         Say in `finished_ago_seconds` when the last request finished, None when none was made.
         """
-        ago = "" if finished_ago_seconds is None else _passed_ms(finished_ago_seconds)
+        ago = "" if finished_ago_seconds is None else passed_ms(finished_ago_seconds)
         kept = list(keep)
         args: dict[int, list[Argument]] = {}
         for lease in leases:
@@ -296,51 +232,6 @@ class Frontier:
     ) -> None:
         await self.close()
 
-    def _check(self, done: Done) -> None:
-        """Everything is checked before the first call: a report is taken whole or not at all."""
-        if not isinstance(done.lease, Lease):
-            raise InvalidVisit(f"A lease is {done.lease!r}: pass what `lease` returned.")
-        validation.whole("A lease's shard", done.lease.shard, 0, self.shards.count - 1)
-        for name in ("finished_ago_seconds", "response_seconds", "delay_seconds"):
-            value = getattr(done, name)
-            if value is not None:
-                validation.number(name, value, 0, 86400 if name == "delay_seconds" else 10**9)
-        for outcome in done.outcomes:
-            if not isinstance(outcome, Outcome):
-                raise InvalidVisit(f"An outcome is {outcome!r}: make it by a method of Visit, such as visit.stored().")
-            validation.whole("A visit's number", outcome.number, 0, validation.WIDEST)
-            validation.number("The time of an outcome", outcome.seconds, 0, 10**9)
-            brief(outcome.reason, "")
-
-    async def _acknowledge(self, part: Part, receipt: Receipt) -> list[str]:
-        async with self._reporting[part.shard]:
-            waited = mono() - receipt.called_mono
-            args: list[Argument] = [receipt.worker, part.request]
-            for one in part.reported:
-                ago = one.finished_ago_seconds
-                args += [
-                    one.token, one.host, "" if ago is None else _passed_ms(ago + waited),
-                    "" if one.success is None else int(one.success),
-                    "" if one.response_seconds is None else round(one.response_seconds * 1000),
-                    "" if one.delay_seconds is None else round(one.delay_seconds * 1000), len(one.outcomes),
-                ]  # fmt: skip
-                for outcome in one.outcomes:
-                    reason = brief(outcome.reason, "unknown") if outcome.reason else ""
-                    args += [outcome.number, outcome.code, reason, round(outcome.seconds * 1000)]
-            while (reply := await self.shards.call("acknowledge", part.shard, args, replicated=True))[0] != Status.OK:
-                await self._watch.turn_epoch(part.shard, reply, self._terms.lease_ms)
-        return [token.decode() for token in reply[2:]]
-
-
-def _reported(done: Sequence[Done]) -> tuple[Reported, ...]:
-    return tuple(
-        Reported(
-            one.lease.token, one.lease.host, tuple(one.outcomes), one.finished_ago_seconds, one.success,
-            one.response_seconds, one.delay_seconds,
-        )
-        for one in done
-    )  # fmt: skip
-
 
 @contextlib.asynccontextmanager
 async def _closed_on_error(store: Store) -> AsyncIterator[None]:
@@ -349,8 +240,3 @@ async def _closed_on_error(store: Store) -> AsyncIterator[None]:
     except BaseException:
         await store.close()
         raise
-
-
-def _passed_ms(seconds: float) -> int:
-    """Rounded down: that a request finished a little later than it did is polite, the reverse is not."""
-    return math.floor(validation.number("finished_ago_seconds", seconds, 0, 10**9) * 1000)

@@ -1,20 +1,22 @@
-"""Read-only queries for operators: crawls, waiting hosts and visits, the oldest lease, the store's clock.
+"""Inspect: read-only queries about a frontier that other packages need. No other package touches raw keys.
 
-Reads keys of the store as frontier/keys.py names them, those of one shard a call, and writes nothing. A host is listed
-while it has waiting visits or a lease.
+A query reads one key a call. While workers run, what two calls return may be of different moments.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterator, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
-from shoal.frontier import Frontier
+from shoal.frontier import keys
+from shoal.frontier.frontier import Frontier
+from shoal.frontier.shards import DEFAULT_SHARDS
 from shoal.model.crawl import Crawl
+from shoal.store import Store
 
-CLASSES = 3
+PRIORITY_CLASSES = 3
 
 
 async def store_seconds(frontier: Frontier) -> float:
@@ -22,29 +24,37 @@ async def store_seconds(frontier: Frontier) -> float:
     return int((await frontier.shards.call("clock", 0, ()))[1]) / 1000
 
 
+async def crawl_ids(frontier: Frontier) -> list[str]:
+    """The ids of all crawls, deleted ones too; newest first in each shard."""
+    ids: list[str] = []
+    for shard in frontier.shards.prefixes:
+        ids += [name.decode() for name in await _command(frontier, "ZREVRANGE", keys.crawls(shard), 0, -1)]
+    return ids
+
+
 async def list_crawls(frontier: Frontier, after: tuple[float, str] | None = None) -> AsyncIterator[tuple[float, Crawl]]:
     """Crawls with their creation time, newest first, starting behind `after`. Unreadable crawl records are skipped."""
-    shards = []
-    for prefix in frontier.shards.prefixes:
-        highest = "+inf" if after is None else repr(after[0])
-        flat = await _ask(frontier, "ZREVRANGEBYSCORE", f"{prefix}crawls", highest, "-inf", "WITHSCORES")
+    by_shard = []
+    highest = "+inf" if after is None else repr(after[0])
+    for shard in frontier.shards.prefixes:
+        flat = await _command(frontier, "ZREVRANGEBYSCORE", keys.crawls(shard), highest, "-inf", "WITHSCORES")
         pairs = zip(flat[::2], flat[1::2], strict=True)
-        shards.append(sorted((-float(score), name.decode(errors="replace")) for name, score in pairs))
-    for minus, name in heapq.merge(*shards):
-        if after is None or (minus, name) > (-after[0], after[1]):
+        by_shard.append(sorted((-float(score), name.decode(errors="replace")) for name, score in pairs))
+    for minus, crawl_id in heapq.merge(*by_shard):
+        if after is None or (minus, crawl_id) > (-after[0], after[1]):
             try:
-                crawl = await frontier.crawls.get(name)
+                crawl = await frontier.crawls.get(crawl_id)
             except (StoreCorrupt, UnknownCrawl, InvalidInput):
                 continue
             yield -minus, crawl
 
 
 async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
-    """Age of the oldest lease since it was granted or last renewed. A lease expires at `lease_seconds`."""
+    """Age of the oldest lease since its last renewal; 0 without leases. A lease expires at `frontier.lease_seconds`."""
     now = await store_seconds(frontier)
     oldest = 0.0
-    for prefix in frontier.shards.prefixes:
-        first = await _ask(frontier, "ZRANGE", f"{prefix}leases", 0, 0, "WITHSCORES")
+    for shard in frontier.shards.prefixes:
+        first = await _command(frontier, "ZRANGE", keys.leases(shard), 0, 0, "WITHSCORES")
         if first:
             oldest = max(oldest, now + lease_seconds - float(first[1]) / 1000)
     return oldest
@@ -53,46 +63,46 @@ async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
 async def waiting_hosts(
     frontier: Frontier, shard: int, spiders: Collection[str], crawls: Collection[str] = ()
 ) -> list[str]:
-    """Every host of a shard that has something to do for these spiders, in the order of the alphabet.
+    """Every host of a shard with waiting visits for these spiders, or with a lease, in alphabetical order.
 
-    `crawls` are the keys of those whose hosts may be parked, as they are while a crawl is paused.
+    `crawls` are the keys of crawls whose hosts may be parked, e.g. because the crawl is paused.
     """
     prefix = frontier.shards.prefixes[shard]
-    found: set[bytes] = set()
+    hosts: set[bytes] = set()
     for spider in spiders:
-        for number in range(CLASSES):
-            found.update(await _ask(frontier, "ZRANGE", f"{prefix}ready:{number}:{spider}", 0, -1))
+        for priority_class in range(PRIORITY_CLASSES):
+            hosts.update(await _command(frontier, "ZRANGE", keys.ready(prefix, priority_class, spider), 0, -1))
     for key in crawls:
-        found.update(await _ask(frontier, "SMEMBERS", f"{prefix}parked:{key}"))
-    for token in await _ask(frontier, "ZRANGE", f"{prefix}leases", 0, -1):
-        host = await _ask(frontier, "HGET", f"{prefix}l:{token.decode(errors='replace')}", "host")
+        hosts.update(await _command(frontier, "SMEMBERS", keys.parked(prefix, key)))
+    for token in await _command(frontier, "ZRANGE", keys.leases(prefix), 0, -1):
+        host = await _command(frontier, "HGET", keys.lease(prefix, token.decode(errors="replace")), "host")
         if host:
-            found.add(host)
-    return sorted(host.decode(errors="replace") for host in found)
+            hosts.add(host)
+    return sorted(host.decode(errors="replace") for host in hosts)
 
 
 async def waiting(frontier: Frontier, host: str, paused: Collection[str] = ()) -> dict[str, dict[int, int]]:
-    """By the key of the crawl: how many visits wait for this host, by their priority.
+    """By crawl key: how many visits wait for this host, by priority.
 
-    `paused` are keys of crawls that may have visits there without a turn.
+    `paused` are keys of crawls whose visits may be parked there.
     """
     prefix = frontier.shards.prefixes[frontier.shards.of(host)]
-    found: dict[str, dict[int, int]] = {}
-    turns = await _ask(frontier, "ZRANGE", f"{prefix}w:{host}", 0, -1)
+    by_crawl: dict[str, dict[int, int]] = {}
+    turns = await _command(frontier, "ZRANGE", keys.turns(prefix, host), 0, -1)
     for key in dict.fromkeys([*(member.decode(errors="replace") for member in turns), *paused]):
-        priorities = await _ask(frontier, "ZRANGE", f"{prefix}p:{key}:{host}", 0, -1) or [b"0"]
+        priorities = await _command(frontier, "ZRANGE", keys.priorities(prefix, key, host), 0, -1) or [b"0"]
         lengths = {
-            int(one): await _ask(frontier, "LLEN", f"{prefix}q:{key}:{int(one)}:{host}")
-            for one in priorities
-            if one.lstrip(b"-").isdigit()
+            int(priority): await _command(frontier, "LLEN", keys.queue(prefix, key, int(priority), host))
+            for priority in priorities
+            if priority.lstrip(b"-").isdigit()
         }
         if present := {priority: length for priority, length in lengths.items() if length}:
-            found[key] = present
-    return found
+            by_crawl[key] = present
+    return by_crawl
 
 
 async def hosts_of(frontier: Frontier, key: str, spider: str, most: int) -> AsyncIterator[tuple[str, dict[int, int]]]:
-    """Hosts with visits of one crawl that wait, at most so many of them."""
+    """Hosts with waiting visits of one crawl, up to `most`, and how many wait by priority."""
     left = most
     for shard in range(frontier.shards.count):
         for host in await waiting_hosts(frontier, shard, [spider], [key]):
@@ -103,5 +113,29 @@ async def hosts_of(frontier: Frontier, key: str, spider: str, most: int) -> Asyn
                     return
 
 
-async def _ask(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
+class NamespaceMeta(NamedTuple):
+    """The `meta` records of a namespace; empty where nothing was created yet."""
+
+    store: dict[str, str]
+    # By the name of the shard's key, in the order of the shards.
+    shards: dict[str, dict[str, str]]
+
+
+async def namespace_meta(store: Store, namespace: str) -> NamespaceMeta:
+    """Read a namespace without joining it, e.g. to check it."""
+    meta = await _hash(store, keys.store_meta(namespace))
+    shards = int(meta.get("shards", DEFAULT_SHARDS))
+    names = [keys.meta(keys.prefix(namespace, tag)) for tag in keys.tags(shards)]
+    return NamespaceMeta(meta, {name: await _hash(store, name) for name in names})
+
+
+async def _hash(store: Store, key: str) -> dict[str, str]:
+    flat = await store.command("HGETALL", key, key=key)
+    return {
+        name.decode(errors="replace"): value.decode(errors="replace")
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }
+
+
+async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
     return await frontier.shards.store.command(command, key, *args, key=key)

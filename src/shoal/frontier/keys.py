@@ -1,7 +1,7 @@
 """The names of a shard's keys, and the hash tags that spread shards over a cluster.
 
-Scripts get one name, the shard's `meta`, and build the others from its prefix; they are listed here so that a reader
-and the dump know them all.
+A script gets one name, the shard's `meta`, and builds the others from its prefix. Here are the names that Python reads
+or writes; docs/reference/store-keys.md lists all of them, and a test compares it with the scripts.
 """
 
 from __future__ import annotations
@@ -9,46 +9,6 @@ from __future__ import annotations
 from functools import cache
 
 from shoal.store import SLOTS, slot_of
-
-# Per shard, after the prefix `<namespace>{<tag>}`:
-SINGLE = (
-    "meta",
-    "leases",
-    "later",
-    "workers",
-    "acks",
-    "idle",
-    "expiring",
-    "dry",
-    "unparking",
-    "trash",
-    "keys",
-    "crawls",
-)
-FAMILIES = (
-    "ready:",  # <class>:<spider>         zset   host -> first moment it may be asked
-    "w:",  #      <host>                   zset   crawl -> whose turn it is
-    "q:",  #      <crawl>:<prio>:<host>    list   entries
-    "p:",  #      <crawl>:<host>           zset   priorities present
-    "h:",  #      <host>                   hash   delay, places, gates, back-off
-    "l:",  #      <token>                  hash   a lease and its visits
-    "c:",  #      <crawl>                  hash   the shard's copy of a crawl, its counts
-    "s:",  #      <crawl>:<generation>:<n> set    fingerprints
-    "hp:",  #     <crawl>                  hash   pages per host
-    "parked:",  # <crawl>                  set    hosts whose visits cannot be made now
-    "failed:",  # <crawl>                  list   failed visits
-    "fi:",  #     <crawl>                  hash   index of failed lists
-    "fq:",  #     <crawl>:<number>         list   a failed list
-    "reasons:",  # <crawl>                 hash   why visits failed or were excluded
-    "v:",  #      <crawl>:<n>              hash   validators by fingerprint
-    "robots:",  # <host>:<name>            string a copy of a robots.txt
-    "crawl:",  #  <id>                     hash   a crawl's record, at its home shard
-    "forced:",  # <request>                string the reply to a call that forced visits in
-    "grants:",  # <crawl>                  hash   allowance given to shards
-    "tally:",  #  <crawl>                  hash   its statistics, at its home shard
-    "facts:",  #  <crawl>                  hash   its facts, at its home shard
-    "counted:",  # <crawl>                 hash   the last count of bytes of each worker, at its home shard
-)
 
 
 @cache
@@ -75,12 +35,68 @@ def prefix(namespace: str, tag: str) -> str:
     return f"{namespace}{{{tag}}}"
 
 
+# Each takes the prefix of a shard. `key` is what shards call a crawl.
+
+
+def meta(shard: str) -> str:
+    return shard + "meta"
+
+
+def crawls(shard: str) -> str:
+    return shard + "crawls"
+
+
+def leases(shard: str) -> str:
+    return shard + "leases"
+
+
+def lease(shard: str, token: str) -> str:
+    return f"{shard}l:{token}"
+
+
+def crawl(shard: str, crawl_id: str) -> str:
+    return f"{shard}crawl:{crawl_id}"
+
+
+def tally(shard: str, key: str) -> str:
+    return f"{shard}tally:{key}"
+
+
+def facts(shard: str, key: str) -> str:
+    return f"{shard}facts:{key}"
+
+
+def ready(shard: str, priority_class: int, spider: str) -> str:
+    return f"{shard}ready:{priority_class}:{spider}"
+
+
+def parked(shard: str, key: str) -> str:
+    return f"{shard}parked:{key}"
+
+
+def turns(shard: str, host: str) -> str:
+    return f"{shard}w:{host}"
+
+
+def priorities(shard: str, key: str, host: str) -> str:
+    return f"{shard}p:{key}:{host}"
+
+
+def queue(shard: str, key: str, priority: int, host: str) -> str:
+    return f"{shard}q:{key}:{priority}:{host}"
+
+
 def store_meta(namespace: str) -> str:
     """Where a store says how many shards it has, before anybody can know their tags.
 
     Beside it, `beats` and `infos` say which workers live.
     """
     return prefix(namespace, "store") + "meta"
+
+
+def maintenance_lock(namespace: str) -> str:
+    """Held by the process that maintains the crawls of the namespace."""
+    return prefix(namespace, "store") + "tender"
 
 
 def channel(namespace: str, worker: str) -> str:

@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 
 from shoal.errors import SettingsError, ShoalError
-from shoal.frontier.keys import prefix, store_meta, tags
+from shoal.frontier.inspect import NamespaceMeta, namespace_meta
 from shoal.frontier.scripts import SCHEMA
-from shoal.frontier.shards import DEFAULT_SHARDS
 from shoal.settings import Settings
 from shoal.store import Store
 from shoal.store.embedded import check_server, find_server
@@ -80,14 +79,12 @@ def _unborn(settings: Settings) -> Finding:
 
 
 async def _examine(store: Store, namespace: str) -> list[Finding]:
-    meta = await _hash(store, store_meta(namespace))
-    shards = int(meta.get("shards", DEFAULT_SHARDS))
-    metas = [prefix(namespace, tag) + "meta" for tag in tags(shards)]
-    servers = await _servers(store, metas)
+    meta = await namespace_meta(store, namespace)
+    servers = await _servers(store, list(meta.shards))
     found = [Finding("store", OK, f"{store.shown} answers: {', '.join(sorted({facts.named for facts, _ in servers}))}")]
     for facts, info in servers:
         found += [_persistence(facts, store.shown), _eviction(facts), _memory(facts, info)]
-    found += await _schema(store, namespace, meta, metas)
+    found += _schema(namespace, meta)
     return list(dict.fromkeys(found))
 
 
@@ -142,7 +139,8 @@ def _memory(facts: ServerInfo, info: bytes) -> Finding:
     )
 
 
-async def _schema(store: Store, namespace: str, meta: dict[str, str], metas: list[str]) -> list[Finding]:
+def _schema(namespace: str, found_meta: NamespaceMeta) -> list[Finding]:
+    meta = found_meta.store
     if not meta:
         return [Finding("schema", OK, f"namespace {namespace!r} is new")]
     if meta.get("schema") != SCHEMA:
@@ -154,7 +152,7 @@ async def _schema(store: Store, namespace: str, meta: dict[str, str], metas: lis
             )
         ]  # fmt: skip
     found = [Finding("schema", OK, f"namespace {namespace!r} has schema {SCHEMA}")]
-    shards = [await _hash(store, key) for key in metas]
+    shards = list(found_meta.shards.values())
     lost = [str(number) for number, shard in enumerate(shards) if not shard]
     other = [str(number) for number, shard in enumerate(shards) if shard and shard.get("schema") != SCHEMA]
     if lost and not meta.get("complete"):
@@ -166,12 +164,6 @@ async def _schema(store: Store, namespace: str, meta: dict[str, str], metas: lis
     else:
         found.append(Finding("shards", OK, f"all {len(shards)} are there"))
     return found
-
-
-async def _hash(store: Store, key: str) -> dict[str, str]:
-    flat = await store.command("HGETALL", key, key=key)
-    texts = [item.decode("utf-8", "replace") for item in flat]
-    return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
 # This machine

@@ -20,8 +20,8 @@ import msgspec
 from shoal.errors import FetchError, InvalidInput, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier
-from shoal.frontier.inspect import store_seconds
-from shoal.frontier.keys import prefix
+from shoal.frontier.inspect import crawl_ids, store_seconds
+from shoal.frontier.maintenance_lock import LOCK_SECONDS, MaintenanceLock
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, CrawlKind, State
 from shoal.operations.describe import describe
 from shoal.operations.events import Emit, ignore_event
@@ -29,7 +29,7 @@ from shoal.operations.merge_outputs import gather_outputs, is_gathered
 from shoal.operations.run import finish_if_over
 from shoal.settings import Settings
 
-_ROUND_SECONDS, _ASIDE_SECONDS, _LOCK_MS = 0.5, 3.0, 5000
+_ROUND_SECONDS, _ASIDE_SECONDS = 0.5, 3.0
 # An ended crawl can run again (its failures are retried): it is looked at again after this time.
 _AGAIN_SECONDS = 30.0
 # A crawl that stands still is looked at less and less often.
@@ -51,6 +51,8 @@ class _Known(msgspec.Struct):
     next_mono: float = 0.0
     pause_seconds: float = _ROUND_SECONDS
     ended: int = -1
+    # The version that every shard is known to have.
+    version: int = 0
     told: bool = False
     telling: bool = False
     orphaned: int = 0
@@ -69,7 +71,7 @@ class Maintainer:
         self._tell = tell
         self._said = ""
         self._known: dict[str, _Known] = {}
-        self._lock = prefix(frontier.shards.namespace, "store") + "tender"
+        self._lock = MaintenanceLock(frontier)
         self._had_lock = False
         self._locked_mono = 0.0
         self._fetcher: Fetcher | None = None
@@ -104,17 +106,21 @@ class Maintainer:
     async def look(self, *, chosen: bool = True) -> None:
         """One round. `chosen`: this tender has the lock."""
         now = time.monotonic()
-        ids = await self._ids()
+        ids = await crawl_ids(self._frontier)
         self._known = {one: self._known.get(one) or _Known() for one in ids}
         # Who has just got the lock knows of no crawl how it is.
         new, self._had_lock = chosen and not self._had_lock, chosen
         for crawl_id, known in self._known.items():
             if known.next_mono > now and not new:
                 continue
-            if chosen and time.monotonic() - self._locked_mono > _LOCK_MS / 4000:
+            if chosen and time.monotonic() - self._locked_mono > LOCK_SECONDS / 4:
                 await self._chosen()
             try:
                 crawl = await self._frontier.crawls.get(crawl_id)
+                if chosen and known.version != crawl.version:
+                    # Whoever changed it may have died before every shard knew.
+                    await self._frontier.crawls.repair(crawl)
+                    known.version = crawl.version
                 known.next_mono = now + (await self._tend(crawl, known) if chosen else _AGAIN_SECONDS)
                 await self._gather(crawl, known)
             except (StoreUnavailable, StoreHeld):
@@ -269,25 +275,10 @@ class Maintainer:
             for text in await gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
                 self._say(text, event="output.trouble", crawl=crawl.id)
 
-    async def _ids(self) -> list[str]:
-        found = []
-        for shard in self._frontier.shards.prefixes:
-            key = f"{shard}crawls"
-            for crawl_id in await self._frontier.shards.store.command("ZREVRANGE", key, 0, -1, key=key):
-                found.append(crawl_id.decode())
-        return found
-
     async def _chosen(self) -> bool:
-        """Whether this tender has the lock, which runs out when its holder is gone."""
-        ask, me = self._frontier.shards.store.command, self._frontier.worker
+        """Whether this process holds the maintenance lock."""
         self._locked_mono = time.monotonic()
-        if await ask("SET", self._lock, me, "NX", "PX", _LOCK_MS, key=self._lock):
-            return True
-        if await ask("GET", self._lock, key=self._lock) != me.encode():
-            return False
-        # Between the two it may have run out and be somebody else's: then two look for one round, which is harmless.
-        await ask("PEXPIRE", self._lock, _LOCK_MS, key=self._lock)
-        return True
+        return await self._lock.hold()
 
     def _say(self, sentence: str, *, event: str, crawl: str = "") -> None:
         """Once, however often it happens."""

@@ -41,7 +41,6 @@ class StartedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     crawl: Crawl
     policy: Policy
     how: StartMode
-    seeds_added: int = 0
     differs: tuple[str, ...] = ()
 
 
@@ -95,10 +94,10 @@ async def begin(
     # Those of the first start too: whoever began it may have been killed before they were added.
     special = {visit.url for visit in visits}
     plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*kept.seeds, *urls]) if url not in special]
-    added = await frontier.add(name, [*visits, *plain])
+    await frontier.add(name, [*visits, *plain])
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)
-    return StartedCrawl(crawl=crawl, policy=kept, how=how, seeds_added=added.new, differs=differs)
+    return StartedCrawl(crawl=crawl, policy=kept, how=how, differs=differs)
 
 
 def check_takes_seeds(crawl: Crawl) -> None:

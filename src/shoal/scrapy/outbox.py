@@ -122,8 +122,8 @@ class Outbox:
             )
             for place, outcomes in by_token.values()
         ]  # fmt: skip
-        receipt = self._frontier.receipt(done)
-        lost = await self._persist(lambda: self._frontier.hand_in(receipt))
+        acks = self._frontier.prepare(done)
+        lost = await self._persist(lambda: self._frontier.commit(acks))
         for token in lost or ():
             by_token[token][0].lost = True
         for place, outcomes in by_token.values():

@@ -188,7 +188,7 @@ class Delivery:
         for one in batch:
             by_hold.setdefault(one.hold, []).append(one)
         done = [_done(hold, some) for hold, some in by_hold.items()]
-        receipt = self._frontier.receipt(done)
+        acks = self._frontier.prepare(done)
         by_hold = await self._keep_bodies(by_hold)
         keys: dict[str, list[Key]] = {}
         outputs: dict[Output, list[Stored]] = {}
@@ -209,13 +209,13 @@ class Delivery:
                 validator = "" if record.error else record.etag or record.last_modified
                 if validator or one.visit.found == "revisit":
                     validators.setdefault(one.visit.crawl, []).append((record.url, validator))
-        written = await self._write(outputs, receipts.pack(receipt, keys) if outputs else b"", by_hold)
+        written = await self._write(outputs, receipts.pack(acks, keys) if outputs else b"", by_hold)
         for crawl, pairs in validators.items():
             # They only save a transfer when the page is visited again: never a reason to fail.
             with contextlib.suppress(StoreError, UnknownCrawl):
                 await self._frontier.validators.remember(crawl, pairs)
         started = mono()
-        lost = await self._persist(lambda: self._frontier.hand_in(receipt))
+        lost = await self._persist(lambda: self._frontier.commit(acks))
         if (waited := mono() - started) > _SLOW_SECONDS:
             self._report.store_seconds += waited
         refused = receipts.refused(lost, keys)

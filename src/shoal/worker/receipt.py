@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from shoal.errors import InvalidInput
-from shoal.frontier import Frontier, Receipt
+from shoal.frontier import AckBatch, Frontier
 from shoal.sinks.contract import Key
 
 
@@ -20,7 +20,7 @@ class _Batch(msgspec.Struct, frozen=True, array_like=True):
     keys: dict[str, list[Key]]
 
 
-def pack(receipt: Receipt, keys: dict[str, list[Key]]) -> bytes:
+def pack(receipt: AckBatch, keys: dict[str, list[Key]]) -> bytes:
     """`keys` are those of the records of each lease, by its token."""
     return msgspec.msgpack.encode(_Batch(receipt.pack(), keys))
 
@@ -42,4 +42,4 @@ async def replay(frontier: Frontier, packed: bytes) -> Collection[Key]:
         batch = msgspec.msgpack.decode(packed, type=_Batch)
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"A receipt beside an output is not this version's: {error}.") from None
-    return refused(await frontier.void(Receipt.unpack(batch.receipt)), batch.keys)
+    return refused(await frontier.void_batch(AckBatch.unpack(batch.receipt)), batch.keys)

@@ -56,7 +56,7 @@ async def _run(settings: Settings, source: Source) -> int:
 
         for one in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(one, end)
-        where = frontier.shards.store.shown
+        where = frontier.store_name
         say(f"Listening to {source.shown} for {where}. Ctrl-C ends it.", event="listen.begin", store=where)
         await bridge.run()
         say(

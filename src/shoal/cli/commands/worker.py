@@ -71,7 +71,7 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
             await operations.check_joining(frontier, platform.node())
             await take_back(frontier, place.folder)
             await supervisor.start(frontier)
-            where = frontier.shards.store.shown
+            where = frontier.store_name
             work, them = ("works", "it") if workers == 1 else ("work", "them")
             text = f"{counted(workers, 'worker')} of {supervisor.name} {work} on {where}. Ctrl-C ends {them}."
             say(text, event="workers.begin", workers=workers, machine=supervisor.name, store=where)

@@ -1,0 +1,156 @@
+"""Acknowledgement: the results of visits, handed to the store as a batch that can be replayed.
+
+A batch has one request number for each shard. The store remembers the last request of each worker, so a repeated batch
+gets the reply that was lost, and another process can ask what became of the batch of a worker that died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.errors import InvalidInput, InvalidVisit
+from shoal.frontier.epochs import Epochs
+from shoal.frontier.scripts import Status
+from shoal.frontier.shards import Shards, mono
+from shoal.frontier.visit_codec import brief
+from shoal.model import validation
+from shoal.model.lease import Lease
+from shoal.model.visit import Outcome
+from shoal.store import Argument
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What the holder of a lease reports: the outcomes of visits, and how its last request went."""
+
+    lease: Lease
+    outcomes: Sequence[Outcome]
+    # Time from the end of the last request to this call; None when no request was made.
+    finished_ago_seconds: float | None = 0.0
+    # Whether the last request succeeded, and how long its response took.
+    success: bool | None = None
+    response_seconds: float | None = None
+    # The host's delay by its response times.
+    delay_seconds: float | None = None
+
+
+class AckEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A `Done` in a batch: the lease by its token."""
+
+    token: str
+    host: str
+    outcomes: tuple[Outcome, ...]
+    finished_ago_seconds: float | None
+    success: bool | None
+    response_seconds: float | None
+    delay_seconds: float | None
+
+    @classmethod
+    def of(cls, done: Done) -> AckEntry:
+        return cls(
+            done.lease.token, done.lease.host, tuple(done.outcomes), done.finished_ago_seconds, done.success,
+            done.response_seconds, done.delay_seconds,
+        )  # fmt: skip
+
+
+class ShardAcks(msgspec.Struct, frozen=True, array_like=True):
+    """The entries of one shard, under one request number."""
+
+    shard: int
+    request: str
+    entries: tuple[AckEntry, ...]
+
+
+class AckBatch(msgspec.Struct, frozen=True, array_like=True):
+    """Prepared acknowledgements. `pack` returns bytes for an output that must call `void_batch` after a crash."""
+
+    worker: str
+    shards: tuple[ShardAcks, ...]
+    prepared_mono: float = 0.0
+
+    def pack(self) -> bytes:
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, prepared_mono=0.0))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> AckBatch:
+        try:
+            return msgspec.msgpack.decode(packed, type=cls)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"Invalid acknowledgement batch; another version of Shoal wrote it: {error}.") from None
+
+
+class Acknowledgement:
+    """Prepares, commits and voids batches for one worker."""
+
+    def __init__(self, shards: Shards, epochs: Epochs, worker: str, lease_ms: int) -> None:
+        self._shards = shards
+        self._epochs = epochs
+        self._worker = worker
+        self._lease_ms = lease_ms
+        # One call at a time for each shard: the store remembers only the last request of a worker.
+        self._calling = [asyncio.Lock() for _ in range(shards.count)]
+
+    def prepare(self, done: Sequence[Done]) -> AckBatch:
+        by_shard: dict[int, list[AckEntry]] = {}
+        for report in done:
+            self._check(report)
+            by_shard.setdefault(report.lease.shard, []).append(AckEntry.of(report))
+        prepared_mono = mono()
+        parts = tuple(ShardAcks(shard, self._shards.request(), tuple(entries)) for shard, entries in by_shard.items())
+        return AckBatch(self._worker, parts, prepared_mono)
+
+    async def commit(self, batch: AckBatch) -> list[str]:
+        """Returns the tokens of lost leases."""
+        replies = await asyncio.gather(*(self._acknowledge(part, batch) for part in batch.shards))
+        return [token for reply in replies for token in reply]
+
+    async def void(self, batch: AckBatch) -> list[str]:
+        """Returns the tokens of lost leases, which are all of them if the batch was not committed."""
+        args: dict[int, list[Argument]] = {
+            part.shard: [batch.worker, part.request, *(entry.token for entry in part.entries)] for part in batch.shards
+        }
+        replies = await self._shards.call_all("void", args, replicated=True)
+        return [token.decode() for reply in replies.values() for token in reply[2:]]
+
+    def _check(self, done: Done) -> None:
+        """Check everything before the first call: a report is accepted whole or not at all."""
+        if not isinstance(done.lease, Lease):
+            raise InvalidVisit(f"A lease is {done.lease!r}: pass what `lease` returned.")
+        validation.whole("A lease's shard", done.lease.shard, 0, self._shards.count - 1)
+        for name in ("finished_ago_seconds", "response_seconds", "delay_seconds"):
+            value = getattr(done, name)
+            if value is not None:
+                validation.number(name, value, 0, 86400 if name == "delay_seconds" else 10**9)
+        for outcome in done.outcomes:
+            if not isinstance(outcome, Outcome):
+                raise InvalidVisit(f"An outcome is {outcome!r}: make it by a method of Visit, such as visit.stored().")
+            validation.whole("A visit's number", outcome.number, 0, validation.WIDEST)
+            validation.number("The time of an outcome", outcome.seconds, 0, 10**9)
+            brief(outcome.reason, "")
+
+    async def _acknowledge(self, part: ShardAcks, batch: AckBatch) -> list[str]:
+        async with self._calling[part.shard]:
+            waited = mono() - batch.prepared_mono
+            args: list[Argument] = [batch.worker, part.request]
+            for entry in part.entries:
+                ago = entry.finished_ago_seconds
+                args += [
+                    entry.token, entry.host, "" if ago is None else passed_ms(ago + waited),
+                    "" if entry.success is None else int(entry.success),
+                    "" if entry.response_seconds is None else round(entry.response_seconds * 1000),
+                    "" if entry.delay_seconds is None else round(entry.delay_seconds * 1000), len(entry.outcomes),
+                ]  # fmt: skip
+                for outcome in entry.outcomes:
+                    reason = brief(outcome.reason, "unknown") if outcome.reason else ""
+                    args += [outcome.number, outcome.code, reason, round(outcome.seconds * 1000)]
+            while (reply := await self._shards.call("acknowledge", part.shard, args, replicated=True))[0] != Status.OK:
+                await self._epochs.turn_epoch(part.shard, reply, self._lease_ms)
+        return [token.decode() for token in reply[2:]]
+
+
+def passed_ms(seconds: float) -> int:
+    """Milliseconds, rounded down: a request then seems to have finished a little later, which keeps the delay."""
+    return math.floor(validation.number("finished_ago_seconds", seconds, 0, 10**9) * 1000)

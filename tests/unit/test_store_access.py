@@ -1,0 +1,30 @@
+"""The check of `make check` that raw keys stay inside the frontier."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.check_store_access import main, violations
+
+
+def test_the_package_keeps_to_it() -> None:
+    assert main() == 0
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "frontier.shards.store.command('GET', key)",
+        "self._frontier.shards.call('clock', 0, ())",
+        "for prefix in frontier.shards.prefixes: pass",
+        "from shoal.frontier.keys import prefix",
+        "from shoal.frontier import keys",
+        "import shoal.frontier.keys",
+    ],
+)
+def test_raw_keys_are_found(source: str) -> None:
+    assert len(list(violations(source))) == 1
+
+
+def test_the_number_of_shards_is_no_raw_key() -> None:
+    assert not list(violations("frontier.shards.count + frontier.shards.of('a.example')"))
