@@ -37,6 +37,7 @@ PAGES = [
 NOT_RUN = {
     # Needs a registry of packages; every other test runs in what it makes.
     ("docs/guides/quickstart.md", "sh"),
+    ("README.md", "sh"),
     # Compared with the example itself by tests/unit/test_reference.py.
     ("docs/guides/first-crawler.md", "python"),
     # Lines out of programs that the page shows whole, or that tests/system/test_python.py runs.
