@@ -296,7 +296,7 @@ async def test_hosts_that_back_off_do_not_keep_another_crawl_of_a_paused_ones_sp
 async def test_leases_of_a_healthy_shard_are_not_dropped_when_another_takes_no_writes(
     store: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.frontier.shards._HELD_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.frontier.shards._HELD_TIMEOUT_SECONDS", 0.2)
     async with await Frontier.open(store.url, shards=2) as ann:
         await ann.crawls.create("c", Limits(delay_seconds=0.0))
         await ann.add("c", [f"http://h{number}.example/" for number in range(20)])

@@ -89,7 +89,7 @@ async def test_a_transfer_that_lasts_longer_than_a_lease_is_not_cut_while_the_le
 
 async def cut_off(crawl: Crawling, store_port: int, seconds: float) -> None:
     async with proxy(store_port) as door:
-        far = crawl.start(settings={"store.url": f"redis://127.0.0.1:{door.port}", "store.patience_seconds": 1.0})
+        far = crawl.start(settings={"store.url": f"redis://127.0.0.1:{door.port}", "store.timeout_seconds": 1.0})
         await crawl.requested(30)
         near = crawl.start()
         await crawl.until(lambda: crawl.last_report(near).worker and crawl.last_report(far).pages, "both work")

@@ -94,7 +94,7 @@ async def test_a_store_frozen_for_longer_than_leases_last_costs_requests_but_no_
         async with crawling(
             tmp_path, pages=1_000 if LONG else 500, hosts=10, seeds=10, url=store.url, outputs=BOTH, lease_seconds=1.0
         ) as crawl:
-            crawl.start(settings={"store.patience_seconds": 1.0})
+            crawl.start(settings={"store.timeout_seconds": 1.0})
             for turn in range(1, 5 if LONG else 3):
                 await crawl.requested(150 * turn)
                 store.freeze()
@@ -135,7 +135,7 @@ async def test_a_store_whose_disk_is_full_stops_the_crawl_until_there_is_room(tm
         ) as crawl:
             for _ in range(2):
                 # Impatient, so that they soon say what they wait for.
-                crawl.start(settings={"store.patience_seconds": 2.0})
+                crawl.start(settings={"store.timeout_seconds": 2.0})
             await crawl.requested(100)
             held = sum([await crawl.held_by(name) for name in crawl.workers])
             with filled(disk):

@@ -331,7 +331,7 @@ def test_a_request_ends_as_messages_of_its_pages(
 
 
 def test_a_store_that_is_away_is_waited_for(shell: Shell, store: Server, valkey: Server) -> None:
-    shell.environ["SHOAL_STORE_PATIENCE_SECONDS"] = "1"
+    shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     running = shell.start("listen", f"{valkey.url}/0/patient", "--store", store.url)
     running.until_said("Listening to ")
     store.kill()

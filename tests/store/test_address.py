@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import SettingsError, StoreUnavailable
+from shoal.settings.secrets import masked
 from shoal.store import Store
-from shoal.store.address import Endpoint, masked, parse_address
+from shoal.store.address import Endpoint, parse_address
 
 
 @pytest.mark.parametrize(
@@ -60,15 +61,15 @@ def test_a_url_that_cannot_be_meant_is_refused_without_its_password(url: str) ->
 
 
 def test_passwords_are_masked_wherever_a_url_carries_them() -> None:
-    assert masked("redis://u:p@h:1/0") == "redis://u:***@h:1/0"
-    assert masked("redis://:p@h") == "redis://:***@h"
+    assert masked("redis://u:p@h:1/0") == "redis://***@h:1/0"
+    assert masked("redis://:p@h") == "redis://***@h"
     assert masked("redis+sentinel://h/s?sentinel_password=x&db=1") == "redis+sentinel://h/s?sentinel_password=***&db=1"
     assert "secret" not in repr(parse_address("redis://u:secret@h"))
 
 
 async def test_a_store_that_is_not_there_is_named_without_its_password() -> None:
     with pytest.raises(StoreUnavailable) as caught:
-        await Store.open("redis://me:hunter2@127.0.0.1:1", patience_seconds=0.2)
+        await Store.open("redis://me:hunter2@127.0.0.1:1", timeout_seconds=0.2)
     assert "hunter2" not in str(caught.value)
     assert "127.0.0.1:1" in str(caught.value)
     assert "refused" in str(caught.value)

@@ -98,7 +98,7 @@ async def test_a_full_store_is_store_full_and_frees_first_scripts_still_run(
 ) -> None:
     free_first = Script("free_first", "redis.call('DEL', KEYS[1] .. ':none') return redis.call('INCR', KEYS[1])")
     with server(tmp_path, binary=binary(), options={"maxmemory": "1mb"}) as one:
-        async with await Store.open(one.url, patience_seconds=2) as store:
+        async with await Store.open(one.url, timeout_seconds=2) as store:
             with pytest.raises(StoreFull, match="maxmemory"):
                 await store.call_many([(PUSH, "big", [b"x" * 100_000])] * 50)
             assert await store.call(free_first, "k", []) == 1
@@ -106,7 +106,7 @@ async def test_a_full_store_is_store_full_and_frees_first_scripts_still_run(
 
 async def test_a_busy_server_is_waited_for_and_then_named(own: Server) -> None:
     own.ask("CONFIG", "SET", "busy-reply-threshold", "50")
-    async with await Store.open(own.url, patience_seconds=20) as store:
+    async with await Store.open(own.url, timeout_seconds=20) as store:
         endless = Script("endless", "while true do end")
         stuck = asyncio.create_task(store.call(endless, "k", []))
         await asyncio.sleep(0.3)
@@ -123,7 +123,7 @@ async def test_a_busy_server_is_waited_for_and_then_named(own: Server) -> None:
 
 def _open_briefly(url: str) -> BaseException | None:
     async def main() -> None:
-        async with await Store.open(url, patience_seconds=0.3):
+        async with await Store.open(url, timeout_seconds=0.3):
             pass
 
     try:

@@ -18,7 +18,7 @@ NOTE = Script("note", "redis.call('SET', KEYS[1], ARGV[1]) return redis.call('TI
 
 async def _refusal(url: str) -> str:
     with pytest.raises(StoreRefused) as caught:
-        await Store.open(url, patience_seconds=2)
+        await Store.open(url, timeout_seconds=2)
     text = str(caught.value)
     assert text.count(". ") == 0
     assert text.endswith(".")
@@ -134,7 +134,7 @@ async def test_tls_is_spoken_and_an_unknown_certificate_is_refused(tmp_path: Pat
 async def test_tls_to_a_port_without_it_is_named_as_the_reason(valkey: Server) -> None:
     # A Redis server waits for the rest of what it takes for a command, so only time tells.
     with pytest.raises(StoreUnavailable, match="no TLS handshake within"):
-        await Store.open(f"rediss://127.0.0.1:{valkey.port}", patience_seconds=0.5)
+        await Store.open(f"rediss://127.0.0.1:{valkey.port}", timeout_seconds=0.5)
 
 
 async def test_a_cluster_url_and_a_plain_server_do_not_match(valkey: Server) -> None:

@@ -88,7 +88,7 @@ async def test_a_slot_moved_key_by_key_is_followed_with_ask(three_nodes: Cluster
 async def test_a_primary_of_a_cluster_that_dies_is_replaced(tmp_path: Path) -> None:
     # One replica each: after the failover there is none for one of them, so the check is satisfied by 0 there.
     with cluster(tmp_path, replicas=1, options={"min-replicas-to-write": "1"}) as six:
-        async with await Store.open(six.url, patience_seconds=20) as store:
+        async with await Store.open(six.url, timeout_seconds=20) as store:
             assert store.replicas == 3
             assert not store.durable
             await store.call_many([(ADD, key, ["before"]) for key in TAGS], replicated=True)
@@ -104,7 +104,7 @@ async def test_a_primary_of_a_cluster_that_dies_is_replaced(tmp_path: Path) -> N
 
 async def test_a_confirmed_write_has_reached_a_replica(tmp_path: Path) -> None:
     with replicated(tmp_path) as primary:
-        async with await Store.open(primary.url, patience_seconds=2) as store:
+        async with await Store.open(primary.url, timeout_seconds=2) as store:
             assert store.replicas == 1
             assert not store.durable
             assert await store.call(ADD, "k", [1], replicated=True) == 1
@@ -113,7 +113,7 @@ async def test_a_confirmed_write_has_reached_a_replica(tmp_path: Path) -> None:
             with pytest.raises(StoreUnavailable, match="no replica has confirmed"):
                 await store.call(ADD, "k", [2], replicated=True)
             # Repeated on a new connection it changes nothing, and still has to wait for the first write.
-            async with await Store.open(primary.url, patience_seconds=1) as other:
+            async with await Store.open(primary.url, timeout_seconds=1) as other:
                 with pytest.raises(StoreUnavailable, match="no replica has confirmed"):
                     await other.call(ADD, "k", [2], replicated=True)
             primary.peers[0].thaw()
@@ -124,9 +124,9 @@ async def test_a_confirmed_write_has_reached_a_replica(tmp_path: Path) -> None:
 async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
     with sentinel_trio(tmp_path) as trio:
         with pytest.raises(StoreRefused, match="knows the service"):
-            await Store.open(trio.url.replace("/crawl", "/nosuch"), patience_seconds=2)
+            await Store.open(trio.url.replace("/crawl", "/nosuch"), timeout_seconds=2)
         one_is_down = trio.url.replace("://", f"://127.0.0.1:{free_port()},")
-        async with await Store.open(one_is_down, patience_seconds=30) as store:
+        async with await Store.open(one_is_down, timeout_seconds=30) as store:
             assert store.kind == "sentinel"
             assert store.replicas == 2
             confirmed = 0
@@ -153,7 +153,7 @@ async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
 async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
     with replicated(tmp_path) as primary:
         other = primary.peers[0]
-        async with await Store.open(primary.url, patience_seconds=10) as store:
+        async with await Store.open(primary.url, timeout_seconds=10) as store:
             await store.call(ADD, "k", [1])
             other.ask("REPLICAOF", "NO", "ONE")
             primary.ask("REPLICAOF", "127.0.0.1", other.port)

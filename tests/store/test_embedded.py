@@ -292,10 +292,10 @@ async def test_redis_server_can_take_the_place_of_the_bundled_one(tmp_path: Path
         assert b"redis_version:7" in await store.command("INFO", "server")
 
 
-async def _failure(error: type[StoreError], folder: Path, *, server: str = "", patience_seconds: float = 5) -> str:
+async def _failure(error: type[StoreError], folder: Path, *, server: str = "", timeout_seconds: float = 5) -> str:
     with pytest.raises(error) as caught:
         async with asyncio.timeout(WAIT_SECONDS):
-            await Store.open(folder=folder, server=server, patience_seconds=patience_seconds)
+            await Store.open(folder=folder, server=server, timeout_seconds=timeout_seconds)
     return str(caught.value)
 
 
@@ -328,7 +328,7 @@ async def test_a_damaged_data_file_is_the_reason_given(tmp_path: Path) -> None:
     whole = data.read_bytes()
     data.write_bytes(whole[:200] + b"garbage\r\n" + whole[200:])
     # It does not wait until its patience ends.
-    text = await _failure(StoreUnavailable, tmp_path, patience_seconds=10 * WAIT_SECONDS)
+    text = await _failure(StoreUnavailable, tmp_path, timeout_seconds=10 * WAIT_SECONDS)
     assert "cannot start" in text
     assert "Bad file format" in text
     assert "server.log" in text

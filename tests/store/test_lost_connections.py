@@ -98,7 +98,7 @@ async def test_a_frozen_store_is_waited_for(own: Server) -> None:
 
 
 async def test_patience_ends_in_an_error_that_names_store_time_and_reason(own: Server) -> None:
-    async with await Store.open(own.url, patience_seconds=0.5) as store:
+    async with await Store.open(own.url, timeout_seconds=0.5) as store:
         own.kill()
         with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{own.port} did not answer for 0\.5 s .*refused"):
             await store.call(ONCE, "k", [1])
@@ -108,7 +108,7 @@ async def test_patience_ends_in_an_error_that_names_store_time_and_reason(own: S
 
 async def test_a_half_open_connection_ends_in_time(own: Server) -> None:
     async with proxy(own.port) as between:
-        store = await Store.open(f"redis://127.0.0.1:{between.port}", patience_seconds=1)
+        store = await Store.open(f"redis://127.0.0.1:{between.port}", timeout_seconds=1)
         between.silent = True
         with pytest.raises(StoreUnavailable):
             # A connection without a peer stays open for many minutes.

@@ -85,7 +85,7 @@ def test_what_a_server_would_lose_is_found(
 
 
 def test_a_store_that_is_not_there_fails_without_its_password(shell: Shell) -> None:
-    shell.environ["SHOAL_STORE_PATIENCE_SECONDS"] = "1"
+    shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     ran = shell.run("doctor", "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
     assert ran.code == 1
     assert "did not answer for 1 s" in findings(ran)["store"]

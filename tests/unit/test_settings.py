@@ -117,8 +117,8 @@ def test_every_setting_can_be_given_in_each_way(write, key: str) -> None:
         ("store.shards", "many"),
         ("store.maxmemory", "4 elephants"),
         ("store.maxmemory", "0"),
-        ("store.patience_seconds", -1),
-        ("store.patience_seconds", float("nan")),
+        ("store.timeout_seconds", -1),
+        ("store.timeout_seconds", float("nan")),
         ("frontier.lease_seconds", 0.5),
         ("frontier.lease_seconds", 3601),
         ("frontier.lease_seconds", float("inf")),
@@ -262,3 +262,19 @@ def test_tables_of_own_names_are_read_and_never_shown(write) -> None:
     assert refusal() == "outputs.main in shoal.toml must be text between quotes."
     write('[tokens]\n"a b" = "x"\n')
     assert refusal().startswith("[tokens] has the name 'a b' in shoal.toml: use ")
+
+
+def test_an_old_name_of_a_setting_is_accepted_with_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "shoal.toml"
+    file.write_text("[store]\npatience_seconds = 7\n")
+    loaded = load(file=file, environ={})
+    assert loaded.settings.store.timeout_seconds == 7
+    assert loaded.warnings == [f"{file} has the old key store.patience_seconds; its new name is store.timeout_seconds."]
+    loaded = load(file=file, environ={"SHOAL_STORE_PATIENCE_SECONDS": "8"})
+    assert loaded.settings.store.timeout_seconds == 8
+    assert "SHOAL_STORE_TIMEOUT_SECONDS" in loaded.warnings[1]
+    loaded = load(file=file, environ={"SHOAL_STORE_PATIENCE_SECONDS": "8", "SHOAL_STORE_TIMEOUT_SECONDS": "9"})
+    assert loaded.settings.store.timeout_seconds == 9
+    file.write_text("[store]\npatience_seconds = 7\ntimeout_seconds = 6\n")
+    with pytest.raises(SettingsError, match=r"unknown key store\.patience_seconds"):
+        load(file=file, environ={})

@@ -61,7 +61,7 @@ async def run(settings: Settings, *, emit: Emit) -> None:
     tokens = Tokens(settings.tokens)
     listener = _listen(settings.api, tokens)
     store_settings = msgspec.structs.replace(
-        settings.store, patience_seconds=min(_STORE_SECONDS, settings.store.patience_seconds)
+        settings.store, timeout_seconds=min(_STORE_SECONDS, settings.store.timeout_seconds)
     )
     with contextlib.closing(listener):
         async with await Frontier.from_settings(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 
-from shoal.settings.networks import networks_of
+from shoal.settings.sections import networks_of
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network

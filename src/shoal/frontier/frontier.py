@@ -97,7 +97,7 @@ class Frontier:
         where, how = settings.store, settings.frontier
         store = await Store.open(
             where.url, folder=where.folder, server=where.server, maxmemory=where.maxmemory,
-            patience_seconds=where.patience_seconds, on_warning=on_warning,
+            timeout_seconds=where.timeout_seconds, on_warning=on_warning,
         )  # fmt: skip
         async with _closed_on_error(store):
             joined = await Shards.found(store, where.namespace, where.shards, exact=False)

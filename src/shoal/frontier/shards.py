@@ -24,7 +24,7 @@ DEFAULT_SHARDS = 16
 # In place of a shard's number: the store's own key, where what belongs to no shard is kept.
 STORE = -1
 # A shard in transit answers again within a second or so; one that does not is not waited for longer than this.
-_HELD_PATIENCE_SECONDS = 60.0
+_HELD_TIMEOUT_SECONDS = 60.0
 
 
 def mono() -> float:
@@ -150,7 +150,7 @@ class Shards:
             )
         if status not in (Status.ABSENT, Status.HELD):
             return 0.0
-        if mono() - first_mono > _HELD_PATIENCE_SECONDS:
+        if mono() - first_mono > _HELD_TIMEOUT_SECONDS:
             if status == Status.ABSENT:
                 raise StoreCorrupt(
                     f"{where} of namespace {self.namespace!r} is gone from the store: load it from a dump."

@@ -27,7 +27,7 @@ from shoal.store.server_info import ServerInfo, check, parse_facts
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 # Somebody waits for the answer: a store that is away for longer is away.
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 # What a worker process has open beside its connections: libraries, outputs, the store.
 _FILES_BESIDE = 64
 _DISK_WARN_BYTES, _DISK_FAIL_BYTES = 1_000_000_000, 100_000_000
@@ -62,7 +62,7 @@ async def examine_store(settings: Settings) -> list[Finding]:
     try:
         async with await Store.open(
             where.url, folder=where.folder, server=where.server, maxmemory=where.maxmemory,
-            patience_seconds=min(where.patience_seconds, PATIENCE_SECONDS),
+            timeout_seconds=min(where.timeout_seconds, TIMEOUT_SECONDS),
         ) as store:  # fmt: skip
             return await _examine(store, where.namespace)
     except ShoalError as error:

@@ -8,8 +8,9 @@ A value that cannot be used stops the start with a SettingsError that names key,
 only warns, because Kubernetes injects variables such as SHOAL_PORT_6379_TCP into every container beside a service.
 """
 
-from shoal.settings.fields import Field, fields_of, masked
+from shoal.settings.fields import Field, fields_of
 from shoal.settings.loading import Loaded, load
+from shoal.settings.secrets import masked
 from shoal.settings.sections import (
     FIELDS,
     SECTIONS,

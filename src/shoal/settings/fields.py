@@ -1,30 +1,17 @@
-"""A setting: its name, its type, its range and its meaning, and how values are shown without their secrets."""
+"""A setting: its name, type, range and description, and how a value is shown without secrets."""
 
 from __future__ import annotations
 
 import functools
 import math
-import re
 from typing import Any, ClassVar, NamedTuple, get_args
 
 import msgspec
 
 from shoal.errors import SettingsError
+from shoal.settings.secrets import masked
 
 PREFIX = "SHOAL_"
-
-
-def masked(text: str) -> str:
-    """`text` without what may be a password, fit for a message or a log.
-
-    Everything before the last @ goes, not only what parses as user:password, because a password with an unescaped
-    / or @ is exactly the kind of URL that ends up in an error message.
-    """
-    before, at, after = text.rpartition("@")
-    if at:
-        scheme, sep, _ = before.partition("://")
-        text = f"{scheme}://***@{after}" if sep else f"***@{after}"
-    return re.sub(r"(?i)((?:password|passwd|secret|token)=)[^&\s]*", r"\1***", text)
 
 
 def shown(value: object) -> str:

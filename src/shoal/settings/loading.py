@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from shoal.errors import SettingsError
 from shoal.settings.fields import PREFIX, fields_of, shown
-from shoal.settings.sections import FIELDS, SECTIONS, TABLES, TOKEN_VARIABLE, VARIABLES, Settings
+from shoal.settings.sections import FIELDS, RENAMED, SECTIONS, TABLES, TOKEN_VARIABLE, VARIABLES, Settings
 
 DEFAULT_FILE = Path("shoal.toml")
+_OLD_VARIABLES = {f"{PREFIX}{old.replace('.', '_')}".upper(): FIELDS[new] for old, new in RENAMED.items()}
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
@@ -36,18 +37,19 @@ def load(
     """
     environ = os.environ if environ is None else environ
     values: dict[str, object] = {}
-    values.update(_from_file(file))
-    values.update(_from_environ(environ))
+    renamed: list[str] = []
+    values.update(_from_file(file, renamed))
+    values.update(_from_environ(environ, renamed))
     values.update(_from_flags(flags or {}))
     sections: dict[str, Any] = {}
     for section in SECTIONS:
         given = {field.name: values[field.key] for field in fields_of(section) if field.key in values}
         sections[section.section] = section(**given)
     sections.update((name, values[name]) for name in TABLES if name in values)
-    return Loaded(Settings(**sections), list(_warnings(environ)))
+    return Loaded(Settings(**sections), [*renamed, *_warnings(environ)])
 
 
-def _from_file(file: Path | None) -> Iterator[tuple[str, object]]:
+def _from_file(file: Path | None, renamed: list[str]) -> Iterator[tuple[str, object]]:
     path = DEFAULT_FILE if file is None else file
     try:
         # utf-8-sig: editors on some systems put a byte order mark first, which TOML itself does not know.
@@ -79,7 +81,11 @@ def _from_file(file: Path | None) -> Iterator[tuple[str, object]]:
             yield name, _named(name, table, f"in {path}")
             continue
         for key, value in table.items():
-            field = FIELDS.get(f"{name}.{key}")
+            full = f"{name}.{key}"
+            if full in RENAMED and RENAMED[full].rpartition(".")[2] not in table:
+                renamed.append(f"{path} has the old key {full}; its new name is {RENAMED[full]}.")
+                full = RENAMED[full]
+            field = FIELDS.get(full)
             if field is None:
                 known = [known for known in FIELDS if known.startswith(f"{name}.")]
                 raise SettingsError(f"{path} has the unknown key {name}.{key}; {_hint(key, known)}")
@@ -98,7 +104,11 @@ def _named(table: str, given: dict[str, Any], where: str) -> dict[str, str]:
     return dict(given)
 
 
-def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+def _from_environ(environ: Mapping[str, str], renamed: list[str]) -> Iterator[tuple[str, object]]:
+    for variable, field in _OLD_VARIABLES.items():
+        if value := environ.get(variable, "").strip():
+            renamed.append(f"The variable {variable} has an old name; its new name is {field.variable}.")
+            yield field.key, field.accept(value, f"in the variable {variable}", text=True)
     for variable, field in VARIABLES.items():
         # An empty variable is one that was not given: that is what compose files pass for `${NAME:-}`.
         if value := environ.get(variable, "").strip():
@@ -110,6 +120,7 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         if key in TABLES and isinstance(value, dict):
             yield key, _named(key, value, "in the orders")
             continue
+        key = RENAMED.get(key, key)
         field = FIELDS.get(key)
         if field is None:
             raise SettingsError(f"The command line has the unknown setting {key}; {_hint(key, FIELDS)}")
@@ -123,7 +134,7 @@ def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
     """Names only, never values: a variable that Shoal does not know may hold a secret."""
     strangers = []
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX) or variable in VARIABLES or variable == TOKEN_VARIABLE:
+        if not variable.startswith(PREFIX) or variable in (*VARIABLES, *_OLD_VARIABLES, TOKEN_VARIABLE):
             continue
         near = _nearest(variable, VARIABLES, cutoff=0.8)
         if near:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
 
+from shoal.errors import SettingsError
 from shoal.settings.fields import PREFIX, Field, Section, fields_of
 
 # What a client of the HTTP API shows; not a setting, since a file in a repository is no place for it.
@@ -67,9 +69,9 @@ class StoreSettings(Section, frozen=True, kw_only=True):
             extra={"expects": "empty or a size like 512mb or 4gb"},
         ),
     ] = ""
-    patience_seconds: Annotated[
+    timeout_seconds: Annotated[
         float,
-        Meta(description="How long a lost store is waited for before StoreUnavailable is raised.", ge=0, le=86400),
+        Meta(description="How long a call to an unavailable store is retried before it fails.", ge=0, le=86400),
     ] = 60.0
 
 
@@ -130,6 +132,20 @@ class FetchSettings(Section, frozen=True, kw_only=True):
     connections: Annotated[
         int, Meta(description="Connections one worker process keeps open for reuse.", ge=1, le=10_000)
     ] = 1000
+
+
+def networks_of(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """The networks that `fetch.allow_networks` lists."""
+    networks = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            networks.append(ipaddress.ip_network(part))
+        except ValueError as error:
+            raise SettingsError(
+                f"fetch.allow_networks has {part[:60]!r}, which is not a valid network ({error}): write 10.1.0.0/16, "
+                f"127.0.0.1 or fd00::/8, with commas between them."
+            ) from None
+    return tuple(networks)
 
 
 class WorkerSettings(Section, frozen=True, kw_only=True):
@@ -198,6 +214,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 SECTIONS: tuple[type[Section], ...] = (StoreSettings, FrontierSettings, FetchSettings, WorkerSettings, ApiSettings)
 FIELDS: Mapping[str, Field] = {field.key: field for section in SECTIONS for field in fields_of(section)}
+# Old names of settings. They are accepted with a warning.
+RENAMED: Mapping[str, str] = {"store.patience_seconds": "store.timeout_seconds"}
 # In rising order of precedence; SHOAL_STORE is the short name people type, REDIS_URL the one that platforms set.
 VARIABLES: Mapping[str, Field] = {
     "REDIS_URL": FIELDS["store.url"],

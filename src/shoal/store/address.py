@@ -1,4 +1,4 @@
-"""Where the store is: parses store URLs, builds the TLS context, and prints a URL without its passwords.
+"""The address of the store: parses store URLs and builds the TLS context.
 
 It opens no connection.
 """
@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from shoal.errors import SettingsError
+from shoal.settings.secrets import masked
 
 _KINDS = {
     "redis": ("standalone", False),
@@ -131,20 +132,6 @@ def parse_address(url: str) -> StoreAddress:
         db=db,
         tls=_tls(tls_options, shown) if encrypted else None,
     )
-
-
-def masked(url: str) -> str:
-    """The URL with the password before the @ and those among the parameters replaced by ***."""
-    head, mark, query = url.partition("?")
-    if mark:
-        pairs = [pair.partition("=") for pair in query.split("&")]
-        query = "&".join(f"{name}{eq}{'***' if 'password' in name and eq else value}" for name, eq, value in pairs)
-    scheme, sep, rest = head.partition("://")
-    user, at, place = rest.rpartition("@")
-    if at:
-        name, colon, _ = user.partition(":")
-        rest = f"{name}{colon}{'***' if colon else ''}@{place}"
-    return f"{scheme}{sep}{rest}{mark}{query}"
 
 
 def _endpoint(text: str, default_port: int, shown: str) -> Endpoint:

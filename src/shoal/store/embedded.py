@@ -49,10 +49,10 @@ class Embedded:
         self._membership: IO[bytes] | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def join(self, patience_seconds: float) -> None:
+    async def join(self, timeout_seconds: float) -> None:
         """Become a client of the folder; from here on its server runs, and restarts if it dies."""
         self._prepare()
-        deadline_mono = time.monotonic() + patience_seconds
+        deadline_mono = time.monotonic() + timeout_seconds
         membership = (self.folder / "clients.lock").open("rb+")
         try:
             # Held alone only by a keeper that is stopping its server: a matter of milliseconds.

@@ -1,6 +1,6 @@
 """The store as everybody above uses it: scripts in, replies out, on any kind of server.
 
-Owns the retries. A call is repeated until it is answered or `patience_seconds` are over; that is safe
+Owns the retries. A call is repeated until it is answered or `timeout_seconds` are over; that is safe
 because every script is idempotent, and a lost reply cannot be told from a lost call. Errors that a
 retry cannot change are raised at once, as Shoal's own.
 """
@@ -30,12 +30,12 @@ _SAY_SO_SECONDS = 1.0
 class Store:
     """A connected store. Build it with `await Store.open(url)`; share one per process and event loop."""
 
-    def __init__(self, address: StoreAddress | None, route: Topology, pacer: Pacer, patience_seconds: float) -> None:
+    def __init__(self, address: StoreAddress | None, route: Topology, pacer: Pacer, timeout_seconds: float) -> None:
         self.kind = address.kind if address is not None else "embedded"
         self.shown = address.shown if address is not None else ""
         self._route = route
         self._pacer = pacer
-        self._patience_seconds = patience_seconds
+        self._timeout_seconds = timeout_seconds
         self._embedded: Embedded | None = None
         self._dial_listener: Callable[[], Awaitable[Connection]]
         self._closed = False
@@ -48,7 +48,7 @@ class Store:
         folder: str | Path = ".shoal",
         server: str = "",
         maxmemory: str = "",
-        patience_seconds: float = 60.0,
+        timeout_seconds: float = 60.0,
         on_warning: Callable[[str], None] | None = None,
     ) -> Store:
         """Connect, check the server, and return the store; an empty `url` means the embedded one in `folder`."""
@@ -64,16 +64,16 @@ class Store:
         embedded: Embedded | None = None
         if address is None:
             embedded = Embedded(Path(folder), server=server, maxmemory=maxmemory)
-            await embedded.join(patience_seconds)
+            await embedded.join(timeout_seconds)
         # With little patience a silent connection is given up sooner, so that the reason is known before the end.
-        answer_seconds = min(ANSWER_SECONDS, max(0.8 * patience_seconds, 0.1))
+        answer_seconds = min(ANSWER_SECONDS, max(0.8 * timeout_seconds, 0.1))
         connect = _connector(address, embedded, pacer, warn, answer_seconds)
         if address is not None and address.kind == "cluster":
             route: Topology = ClusterTopology(address, pacer, warn, answer_seconds)
         else:
             shown = embedded.shown if embedded is not None else str(address and address.endpoints[0])
             route = SingleTopology(Node(shown, connect, pacer))
-        store = cls(address, route, pacer, patience_seconds)
+        store = cls(address, route, pacer, timeout_seconds)
         store._embedded = embedded
         store.shown = store.shown or (embedded.shown if embedded is not None else "")
         store._dial_listener = connect
@@ -153,7 +153,7 @@ class Store:
         loop = asyncio.get_running_loop()
         began_seconds = time.time()
         reason, warned = "no connection", False
-        deadline_mono = loop.time() + self._patience_seconds
+        deadline_mono = loop.time() + self._timeout_seconds
         while True:
             try:
                 async with asyncio.timeout_at(deadline_mono):
@@ -170,11 +170,11 @@ class Store:
                     ) from None
                 if loop.time() >= deadline_mono:
                     raise self._unavailable(reason) from None
-                if not warned and loop.time() > deadline_mono - self._patience_seconds + _SAY_SO_SECONDS:
+                if not warned and loop.time() > deadline_mono - self._timeout_seconds + _SAY_SO_SECONDS:
                     warned = True
                     warn(
                         f"The store at {self.shown} is not ready ({reason}); "
-                        f"Shoal tries again for {self._patience_seconds:g} s."
+                        f"Shoal tries again for {self._timeout_seconds:g} s."
                     )
 
     async def _connect_listener(self) -> Connection:
@@ -191,7 +191,7 @@ class Store:
         if self._embedded is not None and (failure := self._embedded.failure()):
             reason = failure
         return StoreUnavailable(
-            f"The store at {self.shown} did not answer for {self._patience_seconds:g} s ({reason}); "
+            f"The store at {self.shown} did not answer for {self._timeout_seconds:g} s ({reason}); "
             "check that it runs and can be reached."
         )
 
@@ -200,7 +200,7 @@ class Store:
     async def _run(self, jobs: list[Call], replicated: bool) -> list[Any]:
         """Run the jobs to an end each: rounds of one pipeline per server until none is left."""
         loop = asyncio.get_running_loop()
-        deadline_mono = loop.time() + self._patience_seconds
+        deadline_mono = loop.time() + self._timeout_seconds
         results: list[Any] = [UNDONE] * len(jobs)
         todo = list(range(len(jobs)))
         round_ = Pipeline(self._route, jobs, results, replicated)

@@ -29,7 +29,7 @@ from shoal.cli.ui.json_log import on_log
 from shoal.errors import InvalidInput, InvalidLimit, SinkRefused
 from shoal.model.crawl import Limits
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT, Policy
-from shoal.settings.networks import networks_of
+from shoal.settings.sections import networks_of
 
 # The field of Limits or Policy that a flag sets, where its name is another one.
 FIELDS = {

@@ -26,7 +26,7 @@ from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
-from shoal.settings.networks import networks_of
+from shoal.settings.sections import networks_of
 
 
 @click.command("worker", short_help="Work for the crawls of a store until a signal.")
