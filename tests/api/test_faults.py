@@ -14,7 +14,7 @@ from shoal.client import Client
 from shoal.errors import StoreUnavailable
 from shoal.frontier import Frontier
 from shoal.model import Limits
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import FrontierSettings, Settings
 from tests.api.served import served
@@ -145,8 +145,8 @@ def test_crawls_of_others_are_not_ended_by_a_tender(crawls: Crawls) -> None:
     async def states() -> list[str]:
         make = crawls.frontier.crawls.create
         await make("of-scrapy", Limits(), {"scrapy": "x"})
-        await make("branch", Limits(), Policy(parent="of-scrapy").spec())
-        await make("seedless", Limits(), Policy().spec())
+        await make("branch", Limits(), CrawlSpec(parent="of-scrapy").stored())
+        await make("seedless", Limits(), CrawlSpec().stored())
         await Maintainer(crawls.frontier, Settings()).look()
         return [(await crawls.frontier.crawls.get(name)).state.value for name in ("of-scrapy", "branch", "seedless")]
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from shoal.errors import InvalidInput
+from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations.scrapy_cluster import Action, cluster_name
-from shoal.operations.submit import CrawlRequest, parse, settle
+from shoal.operations.submit import parse, to_submission
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 from tests.api.served import Served, served
@@ -151,8 +152,8 @@ def test_allowed_domains_and_patterns_must_both_hold(
     asked = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
     request = parse({**asked, "allowed_domains": domains, "allow_regex": patterns})
     assert isinstance(request, CrawlRequest)
-    policy = settle(request).policy
-    scope = Scope(policy.reach, [canonical(seed) for seed in policy.seeds], allow=policy.allow, deny=policy.deny)
+    spec = to_submission(request).spec
+    scope = Scope(spec.scope, [canonical(seed) for seed in spec.seeds], allow=spec.allow, deny=spec.deny)
     for url in inside:
         assert scope.verdict(canonical(url)) == "", url
     for url in outside:

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from shoal.frontier import Frontier
 from shoal.model import Counts, Limits, Visit
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.worker_report import WorkerReport
 from shoal.settings import load
 from shoal.sinks import gather
@@ -283,7 +283,7 @@ async def crawling(
         frontier = await Frontier.from_settings(load(environ={}, flags=chosen).settings)
         paths = tuple((output_folder or folder) / name for name in outputs)
         first = tuple(tree.url(number) for number in range(seeds))
-        spec = Policy(seeds=first, reach="any", outputs=tuple(map(str, paths)), **(policy or {})).spec()  # type: ignore[arg-type]
+        spec = CrawlSpec(seeds=first, scope="any", outputs=tuple(map(str, paths)), **(policy or {})).stored()  # type: ignore[arg-type]
         crawl = Crawling(folder, site, tree, frontier, chosen, delay_seconds, paths)
         try:
             await frontier.crawls.create(CRAWL, Limits(delay_seconds=delay_seconds), spec=spec)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Feed
-from shoal.model import Limits, Policy, Record, State, Visit
+from shoal.model import CrawlSpec, Limits, Record, State, Visit
 from shoal.operations.maintenance import Maintainer
 from shoal.operations.revisit import reopen, revisits
 from shoal.settings import Settings
@@ -27,7 +27,7 @@ async def stored(output: str, urls: list[str], at: float) -> None:
     await sink.close()
 
 
-async def feed(frontier: Frontier, policy: Policy, named: dict[str, str], batches: int = 1000) -> int:
+async def feed(frontier: Frontier, policy: CrawlSpec, named: dict[str, str], batches: int = 1000) -> int:
     """As the command does it, or until it is killed after so many batches."""
     now = (await frontier.crawls.facts.read("c")).revisit
     assert now.under_way
@@ -80,9 +80,9 @@ async def test_a_pass_that_was_killed_anywhere_is_gone_on_with(fleet: Fleet, tmp
     ann, bob = fleet.worker(), fleet.worker("bob")
     urls = [f"http://h{number % 60}.example/{number}" for number in range(1200)]
     output = check_output(str(tmp_path / "pages.db"))
-    policy = Policy(seeds=(urls[0],), outputs=("mine",))
+    policy = CrawlSpec(seeds=(urls[0],), outputs=("mine",))
     named = {"mine": output}
-    await ann.crawls.create("c", Limits(delay_seconds=0), spec=policy.spec())
+    await ann.crawls.create("c", Limits(delay_seconds=0), spec=policy.stored())
     await ann.add("c", urls)
     await stored(output, urls, time.time() - 60)
     for number in (1, 2):
@@ -124,7 +124,7 @@ async def test_a_feeding_that_was_counted_twice_is_begun_and_ended_all_the_same(
 
 async def test_a_crawl_that_is_still_fed_is_not_over_for_whoever_tends_it(fleet: Fleet) -> None:
     ann = await fleet.join("ann")
-    await ann.crawls.create("c", Limits(delay_seconds=0), spec=Policy().spec())
+    await ann.crawls.create("c", Limits(delay_seconds=0), spec=CrawlSpec().stored())
     await ann.add("c", ["http://a.example/"])
     await ann.crawls.facts.start_feed("c", Feed.SEEDS)
     (lease,) = await ann.lease()

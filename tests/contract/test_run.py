@@ -8,7 +8,7 @@ import pytest
 
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Feed
-from shoal.model import Limits, Policy, State
+from shoal.model import CrawlSpec, Limits, State
 from shoal.operations.maintenance import Maintainer
 from shoal.operations.run import CrawlRun, finish_if_over
 from shoal.settings import Settings
@@ -31,7 +31,7 @@ CALLERS: dict[str, Caller] = {
 async def visited(fleet: Fleet) -> Frontier:
     """A worker on a crawl whose only URL has ended."""
     ann = await fleet.join("ann")
-    await ann.crawls.create("c", Limits(delay_seconds=0, spider="lister"), spec=Policy().spec())
+    await ann.crawls.create("c", Limits(delay_seconds=0, spider="lister"), spec=CrawlSpec().stored())
     await ann.add("c", ["http://a.example/"])
     await end(ann, await ann.lease(spiders=["lister"]))
     return ann
@@ -69,7 +69,7 @@ async def test_a_crawl_with_an_open_branch_is_not_over(fleet: Fleet, caller: Cal
 @pytest.mark.parametrize("caller", [CALLERS["finish_if_over"], CALLERS["Maintainer"]], ids=["function", "Maintainer"])
 async def test_a_crawl_without_a_url_is_given_time_to_get_one(fleet: Fleet, caller: Caller) -> None:
     ann = await fleet.join("ann")
-    await ann.crawls.create("c", spec=Policy().spec())
+    await ann.crawls.create("c", spec=CrawlSpec().stored())
     await caller(ann)
     assert await state(ann) is State.RUNNING
     # Its creator knows that there is none to come.

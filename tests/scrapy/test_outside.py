@@ -11,8 +11,7 @@ import pytest
 
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
-from shoal.model.crawl import Limits
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.describe import describe
 from shoal.operations.start import begin
 from tests.api.served import served
@@ -70,7 +69,7 @@ async def test_a_crawl_that_no_scrapy_process_works_at_says_so(site: Site, tmp_p
             assert (await describe(frontier, crawl)).waiting == ("waiting: no Scrapy process works at it",)
             before = await frontier.crawls.count(crawl.id)
             with pytest.raises(InvalidInput, match="is one of Scrapy's"):
-                await begin(frontier, name=crawl.id, seeds=[tree.url(0)], limits=Limits(), policy=Policy())
+                await begin(frontier, name=crawl.id, seeds=[tree.url(0)], spec=CrawlSpec())
             assert await frontier.crawls.count(crawl.id) == before
 
 

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from shoal.frontier import Frontier
 from shoal.model import Counts, Limits, Visit
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
 
@@ -82,9 +82,9 @@ class Crawls:
     def begin(
         self, *seeds: str, delay_seconds: float = 0.05, limits: dict[str, Any] | None = None, **policy: Any
     ) -> str:
-        """Start a crawl and return its id. `policy` are fields of Policy."""
+        """Start a crawl and return its id. `policy` are fields of CrawlSpec."""
         crawl = f"crawl{next(self.numbers)}"
-        spec = Policy(seeds=seeds, outputs=(str(self.folder / f"{crawl}.db"),), **policy).spec()
+        spec = CrawlSpec(seeds=seeds, outputs=(str(self.folder / f"{crawl}.db"),), **policy).stored()
         self.do(self.frontier.crawls.create(crawl, Limits(delay_seconds=delay_seconds, **(limits or {})), spec=spec))
         added = self.do(self.frontier.add(crawl, [Visit(url=url, found="seed") for url in seeds]))
         assert added.new == len(set(seeds))

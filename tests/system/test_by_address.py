@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from shoal import Frontier, Limits, Visit
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.settings import load
 from shoal.worker.worker import Worker
 from tests.site.answers import page
@@ -29,10 +29,10 @@ async def _crawl(folder: Path, seeds: list[str], *, by_address: bool) -> tuple[i
     settings = load(
         environ={}, flags={"store.folder": str(folder / "store"), "fetch.allow_networks": "127.0.0.0/8"}
     ).settings  # fmt: skip
-    policy = Policy(seeds=tuple(seeds), user_agent="Test/1.0", delay_factor=0.0, by_address=by_address)
+    policy = CrawlSpec(seeds=tuple(seeds), user_agent="Test/1.0", delay_factor=0.0, by_address=by_address)
     frontiers = [await Frontier.from_settings(settings) for _ in range(2)]
     first = frontiers[0]
-    await first.crawls.create("c", Limits(delay_seconds=DELAY_SECONDS), policy.spec())
+    await first.crawls.create("c", Limits(delay_seconds=DELAY_SECONDS), policy.stored())
     await first.add("c", [Visit(url=seed, found="seed") for seed in seeds])
     workers = [Worker(frontier, settings, resolver=_resolve) for frontier in frontiers]
     running = [asyncio.create_task(worker.run()) for worker in workers]

@@ -164,5 +164,5 @@ def test_a_pipe_that_breaks_off_is_named(shell: Shell, tmp_path: Path) -> None:
 def test_dumping_makes_no_store(shell: Shell) -> None:
     ran = shell.run("dump", "d")
     assert ran.code == 1
-    assert "There is no store in .shoal" in ran.err
+    assert "No store found in .shoal" in ran.err
     assert list(shell.folder.iterdir()) == []

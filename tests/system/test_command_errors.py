@@ -50,8 +50,8 @@ URL = "http://127.0.0.1:9/"
         (["crawl", URL, "--store", "http://x"], "store"),
         (["crawl", URL, "--name", ""], "--name is empty"),
         (["crawl", URL, "--auth", "s3cret"], "auth has no colon between user and password"),
-        (["crawl", URL, "--max-bytes", "0"], "0 is no size: leave the flag out"),
-        (["crawl", URL, "--bandwidth", "0"], "0 is no size: leave the flag out"),
+        (["crawl", URL, "--max-bytes", "0"], "must be greater than 0; leave the flag out"),
+        (["crawl", URL, "--bandwidth", "0"], "must be greater than 0; leave the flag out"),
         (["crawl", URL, "--files", "f", "--file-types", "pdf"], "no content type: write image/ or application/pdf"),
         (["crawl", URL, "--file-types", "image/"], "file_types says which bodies are kept"),
         (["crawl", URL, "--out", "pages.xyz"], "No output takes"),
@@ -194,7 +194,7 @@ def test_looking_at_crawls_makes_no_store(shell: Shell) -> None:
     for typed in (["crawls"], ["show", "x"], ["pause", "x"], ["failed", "x"], ["hosts", "x"]):
         ran = shell.run(*typed)
         assert ran.code == 1
-        assert "There is no store in .shoal" in ran.err
+        assert "No store found in .shoal" in ran.err
     assert list(shell.folder.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal import Frontier, Limits
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from tests.servers import Server, wait_until
 from tests.site.answers import Answer, page
 from tests.site.site import Site
@@ -58,8 +58,8 @@ def test_a_file_is_refused_while_workers_of_another_machine_are_there(store: Ser
 def test_a_worker_does_not_join_a_crawl_that_writes_files_elsewhere(store: Server, shell: Shell) -> None:
     async def elsewhere() -> None:
         async with await Frontier.open(store.url) as frontier:
-            policy = Policy(outputs=("sqlite:/data/pages.db",), machine="far-away")
-            await frontier.crawls.create("theirs", Limits(), policy.spec())
+            policy = CrawlSpec(outputs=("sqlite:/data/pages.db",), machine="far-away")
+            await frontier.crawls.create("theirs", Limits(), policy.stored())
 
     asyncio.run(elsewhere())
     ran = shell.run("worker", "--store", store.url)
@@ -70,8 +70,8 @@ def test_a_worker_does_not_join_a_crawl_that_writes_files_elsewhere(store: Serve
 def test_a_crawl_goes_on_only_where_its_files_are(store: Server, shell: Shell) -> None:
     async def elsewhere() -> None:
         async with await Frontier.open(store.url) as frontier:
-            policy = Policy(outputs=("sqlite:/data/pages.db",), machine="far-away")
-            await frontier.crawls.create("theirs", Limits(), policy.spec())
+            policy = CrawlSpec(outputs=("sqlite:/data/pages.db",), machine="far-away")
+            await frontier.crawls.create("theirs", Limits(), policy.stored())
             await frontier.crawls.pause("theirs")
 
     asyncio.run(elsewhere())

@@ -31,7 +31,7 @@ from shoal.api.routes import ROUTES
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
 from shoal.settings import FetchSettings, FrontierSettings, Settings
@@ -361,8 +361,8 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
         tender = Maintainer(frontier, settings, tell=log.tell)
 
         async def begin(name: str, notify: str = "") -> None:
-            policy = Policy(outputs=("main",), app="shop", notify=notify)
-            await crawls.create(name, Limits(), policy.spec())
+            policy = CrawlSpec(outputs=("main",), app="shop", notify=notify)
+            await crawls.create(name, Limits(), policy.stored())
             await frontier.add(name, [Visit(url=f"http://127.0.0.1:1/{name}")])
 
         seen: list[tuple[str, str]] = []

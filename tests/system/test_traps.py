@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal import Frontier, Limits, Visit
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.settings import load
 from shoal.urls.traps import DomainHosts
 from shoal.worker.worker import Worker
@@ -157,8 +157,8 @@ async def test_subdomains_without_an_end_end(tmp_path: Path, monkeypatch: pytest
         flags = {"store.folder": str(tmp_path / "store"), "fetch.allow_networks": "127.0.0.0/8"}
         settings = load(environ={}, flags=flags).settings
         frontier = await Frontier.from_settings(settings)
-        policy = Policy(seeds=(links[0],), reach="domain", delay_factor=0.0)
-        await frontier.crawls.create("c", Limits(delay_seconds=0.0), policy.spec())
+        policy = CrawlSpec(seeds=(links[0],), scope="domain", delay_factor=0.0)
+        await frontier.crawls.create("c", Limits(delay_seconds=0.0), policy.stored())
         await frontier.add("c", [Visit(url=links[0], found="seed")])
         worker = Worker(frontier, settings, resolver=resolve)
         running = asyncio.create_task(worker.run())

@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.api.problem_details import Problem
 from shoal.api.routes import Route
+from shoal.model.crawl_spec import INTERNAL, CrawlRequest
 from shoal.version import __version__
 
 _ERRORS = {
@@ -55,6 +56,9 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     types = [type_ for route in routes for type_ in (route.response, route.body) if _is_struct(type_)]
     unique = list(dict.fromkeys([*types, Problem]))
     _, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
+    request = components[CrawlRequest.__name__]["properties"]
+    for name in INTERNAL:
+        del request[name]
     for name, example in EXAMPLES.items():
         components[name]["examples"] = [example]
     paths: dict[str, Any] = {}

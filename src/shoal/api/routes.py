@@ -12,8 +12,9 @@ from shoal.api.fleet_stats import FleetStats
 from shoal.api.handlers import crawls, fleet, hosts, records
 from shoal.api.pagination import MAX_CURSOR, MAX_PAGE_SIZE
 from shoal.api.request import MAX_TEXT, RequestContext
+from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations.describe import Description
-from shoal.operations.submit import CrawlRequest, Submitted
+from shoal.operations.submit import Submitted
 
 Handler = Callable[[RequestContext], Awaitable[Response]]
 _LIMIT = ("limit", "integer", "Maximum number of results.", MAX_PAGE_SIZE)

@@ -28,8 +28,8 @@ from shoal.cli.ui.progress import Progress
 from shoal.errors import InvalidInput, UnknownCrawl
 from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
 from shoal.frontier import Frontier
-from shoal.model.crawl import Crawl, Limits, State
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl import Crawl, State
+from shoal.model.crawl_spec import CrawlSpec, flag_of
 from shoal.model.visit import Visit
 from shoal.operations.run import CrawlRun, RunEnd, other_workers
 from shoal.settings import Settings, masked
@@ -50,8 +50,7 @@ class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     chosen: bool
     seeds: list[str]
-    limits: Limits
-    policy: Policy
+    spec: CrawlSpec
     given: frozenset[str] = frozenset()
     nameless: bool = False
     rest: Any = None
@@ -132,14 +131,14 @@ class CrawlRunner:
                 crawl=self.name,
             )
             await run.merge()
-            await summary.show(frontier, started.crawl, started.policy)
+            await summary.show(frontier, started.crawl, started.spec)
             return FINISHED
         with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
             self.announce(started)
-            end = await self.drive(frontier, run, started.policy, progress)
-        return await self.report_end(frontier, run, started.policy, end, resumed=resumed)
+            end = await self.drive(frontier, run, started.spec, progress)
+        return await self.report_end(frontier, run, started.spec, end, resumed=resumed)
 
-    async def drive(self, frontier: Frontier, run: CrawlRun, policy: Policy, progress: Progress) -> RunEnd:
+    async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:
             progress.state = "paused" if run.paused else "running"
             await progress.look(frontier)
@@ -147,7 +146,7 @@ class CrawlRunner:
         await self.supervisor.start(frontier)
         workers = asyncio.create_task(self.supervisor.wait())
         try:
-            await run.feed(policy, self.job.rest)
+            await run.feed(spec, self.job.rest)
             end = await run.watch(workers, self.signals.came, on_check=on_check)
         finally:
             workers.cancel()
@@ -181,22 +180,20 @@ class CrawlRunner:
     async def start(self, frontier: Frontier, run: CrawlRun) -> operations.StartedCrawl:
         job = self.job
         # Users of an embedded store are on its machine, even if the machine's name has changed.
-        policy = msgspec.structs.replace(job.policy, machine="" if self.workplace.embedded else platform.node())
-        await operations.check_places(frontier, policy)
+        spec = msgspec.structs.replace(job.spec, machine="" if self.workplace.embedded else platform.node())
+        await operations.check_places(frontier, spec)
         if not await self.exists(frontier, self.name):
             if job.startless is not None:
                 raise job.startless
             if job.seeds or job.visits:
-                await self.signals.race(self.try_outputs(policy))
+                await self.signals.race(self.try_outputs(spec))
         else:
             await self.check_spider(frontier)
         if job.again:
             # The pass reads the pages from the output: it must have all of them.
             with contextlib.suppress(UnknownCrawl):
                 await run.merge()
-        return await run.start(
-            seeds=job.seeds, limits=job.limits, policy=policy, given=job.given, again=job.again, visits=job.visits
-        )
+        return await run.start(seeds=job.seeds, spec=spec, given=job.given, again=job.again, visits=job.visits)
 
     async def check_spider(self, frontier: Frontier) -> None:
         """A crawl that has a spider can only be resumed with that spider."""
@@ -217,11 +214,11 @@ class CrawlRunner:
             return False
         return True
 
-    async def try_outputs(self, policy: Policy) -> None:
+    async def try_outputs(self, spec: CrawlSpec) -> None:
         """Refuse an output that can never be written before the crawl is created."""
-        for output in policy.outputs:
+        for output in spec.outputs:
             uri = self.job.settings.outputs.get(output, output)
-            spider = bool(self.job.limits.spider)
+            spider = bool(spec.spider)
             sink = open_sink(uri, worker=self.supervisor.name, on_trouble=self.output_trouble, spider=spider)
             try:
                 await sink.open()
@@ -233,8 +230,6 @@ class CrawlRunner:
             warn(text, event="output.trouble", crawl=self.name)
 
     def announce(self, started: operations.StartedCrawl) -> None:
-        from shoal.cli.commands.crawl import flag_of
-
         workers = counted(self.job.workers, "worker")
         if started.how is operations.StartMode.NEW:
             text = f"Starting crawl {self.name} with {workers}. Press Ctrl-C to pause it."
@@ -251,13 +246,13 @@ class CrawlRunner:
             warn("The user agent has no contact; add one, e.g. --user-agent 'name/1.0 (+https://example.org/bot)'.")
 
     async def report_end(
-        self, frontier: Frontier, run: CrawlRun, policy: Policy, end: RunEnd, *, resumed: bool
+        self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, end: RunEnd, *, resumed: bool
     ) -> int:  # fmt: skip
         """Print the summary and return the exit code."""
         crawl = await frontier.crawls.get(self.name)
         total = self.supervisor.total()
         counts = await summary.show(
-            frontier, crawl, policy, total=total, seconds=time.monotonic() - self.started_mono, resumed=resumed
+            frontier, crawl, spec, total=total, seconds=time.monotonic() - self.started_mono, resumed=resumed
         )
         if crawl.state.open:
             state = "is paused"

@@ -25,10 +25,10 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # Said here and not in the modules, so that `shoal --help` need not import them.
 COMMANDS = {
     "demo": "Crawl a small site that ships with Shoal.",
-    "crawl": "Crawl from URLs until nothing is left, or go on with a crawl.",
+    "crawl": "Crawl from URLs until nothing is left, or resume a crawl.",
     "worker": "Work for the crawls of a store until a signal.",
     "serve": "Answer the HTTP API for the crawls of a store.",
-    "submit": "Hand a crawl to the workers of a store, and print its id.",
+    "submit": "Submit a crawl to the workers of a store, and print its id.",
     "listen": "Take crawl requests from Redis, Kafka or AMQP.",
     "crawls": "List the crawls of a store.",
     "show": "Say how far a crawl is.",

@@ -1,4 +1,4 @@
-"""Flags that several commands have, and what they become."""
+"""Flags that several commands share, and what they become. Those of a crawl's options come from crawl_spec.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.commands.completion import folders
+from shoal.cli.commands.completion import files, folders
 from shoal.cli.ui.console import warn
-from shoal.errors import InvalidInput, StoreRefused
+from shoal.errors import InvalidInput, InvalidLimit, StoreRefused
+from shoal.model.crawl_spec import SCOPES, Flag, Option, flag_name, flags
+from shoal.model.validation import WIDEST
 from shoal.settings import Settings, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -22,7 +24,7 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within a range, called so when it is none."""
+    """A whole number within a range. Its name appears in error messages."""
 
     name = "whole number"
 
@@ -32,49 +34,80 @@ class Number(click.FloatRange):
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as 1.5mb; a kilobyte has 1000."""
-    found = _SIZE.match(text.strip())
-    if found is None:
+    """The bytes of a size such as 1.5mb. A kilobyte has 1000 bytes."""
+    size = _SIZE.match(text.strip())
+    if size is None:
         raise click.BadParameter(f"{text!r} is not a size: write 500000, 500k, 1.5mb or 2gb.")
-    size = int(float(found[1]) * _UNITS[found[2].lower()])
-    if not size:
-        raise click.BadParameter("0 is no size: leave the flag out where there is no limit.")
-    return size
+    size_bytes = int(float(size[1]) * _UNITS[size[2].lower()])
+    if not size_bytes:
+        raise click.BadParameter("must be greater than 0; leave the flag out for no limit.")
+    return size_bytes
 
 
-def file_types_of(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Each may have several, with commas between them."""
-    return tuple(one.strip().lower() for text in texts for one in text.split(",") if one.strip())
+def on_spec(command_name: str) -> Callable[[Command], Command]:
+    """The flags of a crawl's options, as crawl_spec.py declares them. What they become: `spec_fields`."""
+
+    def put_on(command: Command) -> Command:
+        # click shows flags in the reverse order of their decorators.
+        for option, flag in reversed(list(flags(command_name))):
+            command = click.option(f"--{flag_name(option)}", **_click_arguments(option, flag))(command)
+        return command
+
+    return put_on
 
 
-def on_bodies(command: Command) -> Command:
-    """Which bodies a crawl keeps, and where."""
-    command = click.option(
-        "--file-types", metavar="TYPE", multiple=True, help="Keep only those of this type, as image/."
-    )(command)
-    return click.option(
-        "--files", metavar="URI", help="Keep the bodies of what is fetched there, in a folder or a bucket."
-    )(command)
+def spec_fields(command_name: str, typed: dict[str, Any]) -> dict[str, Any]:
+    """The options that were typed, by their attributes; the others keep their defaults."""
+    fields = {}
+    for option, flag in flags(command_name):
+        value = typed.get(flag_name(option).replace("-", "_"))
+        if value is None or value == () or value is False:
+            continue
+        if option.default is True:
+            value = False
+        elif flag.separator:
+            value = dict(_pair(text, flag, number) for number, text in enumerate(value, 1))
+        elif flag.commas:
+            value = tuple(part.strip() for text in value for part in text.split(",") if part.strip())
+        fields[option.attribute] = value
+    return fields
 
 
-def on_links(command: Command) -> Command:
-    """Which links a crawl follows, and how many pages it takes."""
-    flags = (
-        click.option("--allow", metavar="RE", multiple=True, help="Visit only URLs that match one of these."),
-        click.option("--deny", metavar="RE", multiple=True, help="Visit no URL that matches one of these."),
-        click.option("--deny-extension", metavar="EXT", multiple=True, help="Visit no URL that ends so, as zip."),
-        click.option("--no-follow", is_flag=True, help="Visit the given URLs alone."),
-        click.option("--sitemaps", is_flag=True, help="Visit what the sitemaps of each host list, too."),
-        click.option("--no-traps", is_flag=True, help="Follow also links that only endless sites have."),
-        click.option("--max-pages", metavar="N", type=WholeNumber(1), help="End after this many pages."),
-        click.option("--max-pages-per-host", metavar="N", type=WholeNumber(1), help="Pages of one host at most."),
-        click.option("--max-depth", metavar="N", type=WholeNumber(0), help="Links away from the URLs at most."),
-        click.option("--max-bytes", metavar="N", type=parse_size, help="End after this many bytes, as 500mb."),
-    )
-    # The last one first: they are shown in the order in which they are put on.
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+def _click_arguments(option: Option, flag: Flag) -> dict[str, Any]:
+    """What click needs to know of a flag. No flag has a default here: an option that is not typed is not set."""
+    help_text = flag.help or option.description
+    if option.kind is bool:
+        return {"is_flag": True, "help": help_text}
+    if option.default not in (None, "", 0, (), {}) or (option.least or 0) < 0:
+        help_text += f"  [default: {option.default}]"
+    arguments: dict[str, Any] = {"metavar": flag.metavar or None, "help": help_text}
+    if flag.completes_files:
+        arguments["shell_complete"] = files
+    if flag.size:
+        return arguments | {"type": parse_size}
+    if option.name == "scope":
+        return arguments | {"type": click.Choice(SCOPES)}
+    if option.kind in (int, float):
+        # Where 0 means no limit, leaving the flag out says so.
+        least = 1 if option.default == 0 and option.least == 0 else option.least
+        most = None if option.most == WIDEST else option.most
+        return arguments | {"type": _number(option.kind, least, most)}
+    return arguments | ({"multiple": True} if option.kind is not str else {})
+
+
+def _number(kind: type, least: float | None, most: float | None) -> WholeNumber | Number:
+    if kind is float:
+        return Number(least, most)
+    return WholeNumber(None if least is None else int(least), None if most is None else int(most))
+
+
+def _pair(text: str, flag: Flag, number: int) -> tuple[str, str]:
+    name, separator, value = text.partition(flag.separator)
+    if not separator:
+        # By its number: the value may be a secret.
+        sign = {":": "colon", "=": "equals sign"}[flag.separator]
+        raise InvalidLimit(f"--{flag.name} number {number} has no {sign}: write {flag.metavar.strip(chr(39))}.")
+    return name.strip(), value.strip()
 
 
 def on_store(command: Command) -> Command:
@@ -84,7 +117,9 @@ def on_store(command: Command) -> Command:
         shell_complete=folders,
     )(command)  # fmt: skip
     return click.option(
-        "--store", metavar="URL", help="Valkey or Redis to use, as redis://host:6379/0, instead of the embedded one."
+        "--store",
+        metavar="URL",
+        help="Valkey or Redis server, e.g. redis://host:6379/0.  [default: embedded]",
     )(command)
 
 
@@ -93,22 +128,22 @@ def store_flags(store: str | None, folder: str | None) -> dict[str, Any]:
 
 
 def settings_of(flags: dict[str, Any]) -> Settings:
-    """All settings, with a warning for each variable that is not one."""
+    """All settings, with a warning for each unknown SHOAL_ variable."""
     environ = {name: value for name, value in os.environ.items() if name not in ("SHOAL_DEBUG", "SHOAL_LOG")}
     loaded = load(flags=flags, environ=environ)
     for text in loaded.warnings:
         warn(text)
     if loaded.settings.store.url.startswith(("http://", "https://")):
-        # What can do with an API has looked for one before.
+        # Commands that work on an API have handled its URL before.
         name = click.get_current_context().info_name
         raise InvalidInput(f"`shoal {name}` needs the store itself: on the URL of an API only {_ON_AN_API} work.")
     return loaded.settings
 
 
 def existing(store: str | None, folder: str | None) -> Settings:
-    """Settings of a store that is there: looking at crawls makes none."""
+    """The settings of an existing store. Commands that read crawls do not create a store."""
     settings = settings_of(store_flags(store, folder))
-    place = Path(settings.store.folder)
-    if not settings.store.url and not (place / "store").is_dir():
-        raise StoreRefused(f"There is no store in {place}; give its --folder, or its URL with --store.")
+    folder_path = Path(settings.store.folder)
+    if not settings.store.url and not (folder_path / "store").is_dir():
+        raise StoreRefused(f"No store found in {folder_path}; pass --folder or --store.")
     return settings

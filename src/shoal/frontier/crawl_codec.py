@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidInput
-from shoal.model.crawl import STATES, Crawl, Limits, State
+from shoal.model.crawl import STATES, Crawl, State
+from shoal.model.crawl_spec import Limits
 
 MAX_SPEC_BYTES = 1_000_000
 

@@ -30,9 +30,10 @@ from shoal.errors import (
 )
 from shoal.frontier import Frontier
 from shoal.listen.source import ReceivedMessage, Source, SourceUnavailable
+from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations.events import Emit, tell_action
 from shoal.operations.scrapy_cluster import Action, act
-from shoal.operations.submit import MAX_REQUEST_BYTES, CrawlRequest, parse, submit, with_output
+from shoal.operations.submit import MAX_REQUEST_BYTES, parse, submit, to_submission, with_output
 from shoal.sinks import is_name
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -142,7 +143,7 @@ class Bridge:
         request = with_output(request, self._outputs, as_in='"outputs": ["NAME"] in the request')
         if not request.name and message.id:
             request = msgspec.structs.replace(request, name=_crawl_name(message))
-        submitted = await submit(self._frontier, request)
+        submitted = await submit(self._frontier, to_submission(request))
         self.crawls += submitted.created
         self._emit(
             f"crawl {submitted.id} was submitted{'' if submitted.created else ' again'}", event="crawl.submitted",

@@ -1,7 +1,7 @@
-"""The plain values Shoal passes around: crawl, policy, visit, lease, page, record. No behaviour beyond their fields."""
+"""The plain values of Shoal: crawl, options, visit, lease, page, record. No behaviour beyond their fields."""
 
-from shoal.model.crawl import Counts, Crawl, CrawlKind, Limits, State
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl import Counts, Crawl, CrawlKind, State
+from shoal.model.crawl_spec import CrawlSpec, Limits
 from shoal.model.lease import Lease
 from shoal.model.record import Capture, Item, Record
 from shoal.model.response import Response, Timings
@@ -13,11 +13,11 @@ __all__ = [
     "Counts",
     "Crawl",
     "CrawlKind",
+    "CrawlSpec",
     "Item",
     "Lease",
     "Limits",
     "Outcome",
-    "Policy",
     "Record",
     "Response",
     "State",

@@ -1,4 +1,4 @@
-"""A crawl: its limits, its state, its counts."""
+"""A crawl: its identity, its state, its counts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.errors import InvalidLimit
-from shoal.model.validation import WIDEST, number, spider, whole
+from shoal.model.crawl_spec import Limits
 
 
 class State(StrEnum):
@@ -42,36 +41,6 @@ class CrawlKind(StrEnum):
 OUTPUT_AWAY, OUTPUT_REFUSED = "output away", "output refused"
 
 STATES = {state.code: state for state in State}
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the frontier enforces for a crawl. None and 0 mean no limit."""
-
-    delay_seconds: float = 1.0
-    places: int = 1
-    priority: int = 0
-    max_pages: int = 0
-    max_pages_per_host: int = 0
-    max_depth: int | None = None
-    order: str = "fifo"
-    expires_at: float = 0.0
-    dedup_seconds: float = 0.0
-    spider: str = ""
-
-    def check(self) -> None:
-        """Refuse what cannot be meant, naming the limit and its value."""
-        number("delay_seconds", self.delay_seconds, 0, 86400)
-        whole("places", self.places, 1, 32)
-        whole("priority", self.priority, -10, 10)
-        whole("max_pages", self.max_pages, 0, WIDEST)
-        whole("max_pages_per_host", self.max_pages_per_host, 0, WIDEST)
-        if self.max_depth is not None:
-            whole("max_depth", self.max_depth, 0, WIDEST)
-        number("expires_at", self.expires_at, 0, WIDEST / 1000)
-        number("dedup_seconds", self.dedup_seconds, 0, 10**10)
-        spider(self.spider)
-        if self.order not in ("fifo", "lifo"):
-            raise InvalidLimit(f"order is {self.order!r}: it must be 'fifo' or 'lifo' (depth-first).")
 
 
 class Crawl(msgspec.Struct, frozen=True):

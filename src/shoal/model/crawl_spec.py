@@ -1,77 +1,262 @@
-"""A crawl's policy: what its workers need to know of it, kept as the crawl's `spec` in the store."""
+"""Every option of a crawl, declared once: type, range, default, meaning, flag, and who enforces it.
+
+`Limits` has what the frontier enforces, `CrawlSpec` adds what workers enforce, `CrawlRequest` adds what only a request
+has. The flags of `shoal crawl` and `shoal submit`, the schema of the HTTP API, the stored form and the tables of the
+documentation are derived from these classes: a new option is one more field here, and the code that enforces it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta, field
 
 from shoal.errors import InvalidLimit
-from shoal.model.validation import WIDEST, number, whole
+from shoal.model.validation import WIDEST, number, spider, whole
 from shoal.version import __version__
 
+if TYPE_CHECKING:
+    from shoal.model.crawl import Crawl
+
 DEFAULT_USER_AGENT = "Shoal/" + __version__.rpartition(".")[0]
+SCOPES = ("host", "domain", "prefix", "any")
 LINK_KINDS = ("a", "area", "iframe", "frame", "next", "canonical", "alternate")
-# Parameters that name a visitor or a campaign, and never what is shown. A * at the end stands for any ending.
+# Parameters that identify a visitor or a campaign and never change the page. A * at the end matches any ending.
 DROPPED_PARAMETERS = (
     "utm_*", "fbclid", "gclid", "dclid", "msclkid", "yclid", "mc_cid", "mc_eid", "_ga", "_gl",
     "phpsessid", "jsessionid", "aspsessionid*", "cfid", "cftoken",
 )  # fmt: skip
-_MAX_SEEDS = 1000
-_FOREIGN = frozenset(' :()<>@,;\\"/[]?={}')
+# Seeds that a crawl stores: they define its scope, and which origins get its cookie and credentials.
+STORED_SEEDS = 1000
+# Seeds of one request.
+MAX_SEEDS = 50_000
+# Seconds since 1970. A time in milliseconds, a common mistake, is larger.
+_LATEST = 10**12
+_STORED_NAMES = {"scope": "reach"}
+_NOT_IN_A_TOKEN = frozenset(' :()<>@,;\\"/[]?={}')
+
+Texts = tuple[str, ...]
+Count = Annotated[int, Meta(ge=0, le=WIDEST)]
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is fetched, how we present ourselves, and where the records go.
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """The command-line flag of an option. Its type, range and default are those of the field."""
 
-    `seeds` are the first thousand: they say what the scope is and whom `cookie` and `auth` are for.
-    With `by_address`, all names of one address are one host to politeness: for servers that many sites share.
-    `traps` refuses URLs that only endless sites make; `drop_parameters` are taken out of every link.
-    `outputs` are URIs with absolute paths, `files` is where bodies are kept whose content type begins with one of
-    `file_types` (all of them when there are none); `machine` is where those that are files belong.
-    `parent` is the crawl whose spider sent its links here, for another spider; records carry that crawl's name.
-    An output may also be the name of one in `[outputs]` of the workers' settings.
-    `app` is whose crawl it is, `attributes` what they want to have back with it, `notify` the URL that is told its end.
-    """
+    # The section of `--help`, one of GROUPS.
+    group: str
+    # The flag without its dashes; '' when it is the field's name.
+    name: str = ""
+    metavar: str = ""
+    # '' when it is the field's description.
+    help: str = ""
+    # Takes 500k or 1.5mb.
+    size: bool = False
+    # Splits NAME and VALUE of an option that is a mapping.
+    separator: str = ""
+    # One argument may have several values, with commas between them.
+    commas: bool = False
+    # Whether shells complete its value with file names.
+    completes_files: bool = False
+    commands: tuple[str, ...] = ("crawl", "submit")
 
-    seeds: tuple[str, ...] = ()
-    reach: str = "host"
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    deny_extensions: tuple[str, ...] = ()
-    follow: bool = True
-    links: tuple[str, ...] = ("a", "area", "iframe", "frame", "next")
-    max_bytes: int = 0
-    retries: int = 3
-    delay_factor: float = 1.0
-    timeout_seconds: float = 30.0
-    body_bytes: int = 10_000_000
-    user_agent: str = DEFAULT_USER_AGENT
-    headers: dict[str, str] = {}
-    cookie: str = ""
-    auth: str = ""
-    ignore_robots: bool = False
-    by_address: bool = False
-    sitemaps: bool = False
-    traps: bool = True
-    drop_parameters: tuple[str, ...] = DROPPED_PARAMETERS
-    outputs: tuple[str, ...] = ()
-    files: str = ""
-    file_types: tuple[str, ...] = ()
-    machine: str = ""
-    parent: str = ""
-    app: str = ""
-    attributes: dict[str, Any] = {}
-    notify: str = ""
+
+class Internal:
+    """Marks an option that no request and no flag can set."""
+
+
+# The order in which `--help` shows flags.
+GROUPS = ("output", "crawl", "scope", "limits", "politeness", "requests")
+_INTERNAL = Internal()
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that the frontier enforces for a crawl. None and 0 mean no limit."""
+
+    delay_seconds: Annotated[
+        float,
+        Meta(ge=0, le=86400, description="Seconds from the end of a request to the next request to the same host."),
+        Flag(group="politeness", name="delay", metavar="S"),
+    ] = 1.0
+    places: Annotated[
+        int,
+        Meta(ge=1, le=32, description="Concurrent requests to one host."),
+        Flag(group="politeness", name="per-host", metavar="N"),
+    ] = 1
+    priority: Annotated[
+        int,
+        Meta(ge=-10, le=10, description="Higher-priority crawls are served first."),
+        Flag(group="crawl", metavar="N"),
+    ] = 0
+    max_pages: Annotated[
+        Count, Meta(description="Stop after this many pages."), Flag(group="limits", metavar="N")
+    ] = 0  # fmt: skip
+    max_pages_per_host: Annotated[
+        Count, Meta(description="Maximum number of pages from one host."), Flag(group="limits", metavar="N")
+    ] = 0  # fmt: skip
+    max_depth: Annotated[
+        Count | None, Meta(description="Maximum link depth from the start URLs."), Flag(group="limits", metavar="N")
+    ] = None  # fmt: skip
+    order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), _INTERNAL] = "fifo"
+    expires_at: Annotated[
+        float, Meta(ge=0, le=WIDEST / 1000, description="When the crawl expires, in seconds since 1970; 0 is never.")
+    ] = 0.0
+    dedup_seconds: Annotated[
+        float, Meta(ge=0, le=10**10, description="How long a URL is remembered; 0 is for ever."), _INTERNAL
+    ] = 0.0
+    spider: Annotated[str, Meta(description="Name of the spider that parses the pages; '' for none.")] = ""
 
     def check(self) -> None:
-        """Refuse what cannot be meant. Patterns and the scope are checked where they are compiled."""
-        whole("max_bytes", self.max_bytes, 0, WIDEST)
-        whole("retries", self.retries, 0, 100)
-        number("delay_factor", self.delay_factor, 0, 100)
-        number("timeout_seconds", self.timeout_seconds, 0.1, 3600)
-        whole("body_bytes", self.body_bytes, 1, 2**31 - 1)
-        whole("The number of seeds", len(self.seeds), 0, _MAX_SEEDS)
+        """Raise InvalidLimit, with the option's name and value, for a value out of range."""
+        for option in options(type(self)):
+            option.check(getattr(self, option.attribute))
+        spider(self.spider)
+        if self.order not in ("fifo", "lifo"):
+            raise InvalidLimit(f"order is {self.order!r}: it must be 'fifo' or 'lifo' (depth-first).")
+
+
+class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All options of a crawl: its limits, and the options that workers enforce."""
+
+    seeds: Annotated[Texts, Meta(description="Start URLs.")] = ()
+    scope: Annotated[
+        str,
+        Meta(pattern=f"^({'|'.join(SCOPES)})$", description="Which links to follow, relative to the start URLs."),
+        Flag(group="scope"),
+    ] = "host"
+    allow: Annotated[
+        Texts,
+        Meta(description="Visit only URLs that match one of these patterns (RE2)."),
+        Flag(group="scope", metavar="RE", help="Visit only URLs that match this pattern (RE2)."),
+    ] = ()
+    deny: Annotated[
+        Texts,
+        Meta(description="Skip URLs that match one of these patterns (RE2)."),
+        Flag(group="scope", metavar="RE", help="Skip URLs that match this pattern (RE2)."),
+    ] = ()
+    deny_extensions: Annotated[
+        Texts,
+        Meta(description="Skip URLs with these extensions, e.g. zip."),
+        Flag(group="scope", name="deny-extension", metavar="EXT", help="Skip URLs with this extension, e.g. zip."),
+    ] = ()
+    follow: Annotated[
+        bool, Meta(description="Follow links."), Flag(group="scope", help="Visit only the given URLs.")
+    ] = True  # fmt: skip
+    links: Annotated[Texts, Meta(description="Kinds of links to follow."), _INTERNAL] = (
+        "a", "area", "iframe", "frame", "next"
+    )  # fmt: skip
+    max_bytes: Annotated[
+        Count,
+        Meta(description="Stop after receiving this many bytes."),
+        Flag(group="limits", metavar="N", size=True, help="Stop after receiving this many bytes, e.g. 500mb."),
+    ] = 0
+    retries: Annotated[int, Meta(ge=0, le=100, description="How often a failed request is retried.")] = 3
+    delay_factor: Annotated[
+        float, Meta(ge=0, le=100, description="Response times to wait between requests, at least."), _INTERNAL
+    ] = 1.0
+    timeout_seconds: Annotated[
+        float,
+        Meta(ge=0.1, le=3600, description="Timeout of one request, in seconds."),
+        Flag(group="requests", name="timeout", metavar="S"),
+    ] = 30.0
+    body_bytes: Annotated[
+        int, Meta(ge=1, le=2**31 - 1, description="Bytes of a body that are read."), _INTERNAL
+    ] = 10_000_000  # fmt: skip
+    user_agent: Annotated[
+        str,
+        Meta(min_length=1, max_length=1000, description="User-Agent header."),
+        Flag(group="requests", metavar="UA"),
+    ] = DEFAULT_USER_AGENT
+    headers: Annotated[
+        dict[str, str],
+        Meta(max_length=100, description="Additional request headers."),
+        Flag(
+            group="requests", name="header", metavar="'NAME: VALUE'", separator=":", help="Additional request header."
+        ),
+    ] = {}
+    cookie: Annotated[
+        str,
+        Meta(max_length=8192, description="Cookie, sent only to the hosts of the start URLs."),
+        Flag(group="requests", metavar="C"),
+    ] = ""
+    auth: Annotated[
+        str,
+        Meta(max_length=1024, description="Credentials (USER:PASSWORD), sent only to the hosts of the start URLs."),
+        Flag(
+            group="requests", metavar="USER:PASSWORD", help="Credentials, sent only to the hosts of the start URLs."
+        ),
+    ] = ""  # fmt: skip
+    ignore_robots: Annotated[
+        bool, Meta(description="Ignore robots.txt. Only for your own sites."), Flag(group="politeness")
+    ] = False
+    by_address: Annotated[
+        bool,
+        Meta(description="Treat all host names of one IP address as one host."),
+        Flag(group="politeness"),
+    ] = False
+    sitemaps: Annotated[
+        bool, Meta(description="Also visit the URLs in each host's sitemaps."), Flag(group="scope")
+    ] = False  # fmt: skip
+    traps: Annotated[
+        bool,
+        Meta(description="Skip links that look like a crawler trap."),
+        Flag(group="scope", help="Disable crawler-trap detection."),
+    ] = True
+    drop_parameters: Annotated[
+        Texts, Meta(description="Query parameters that are removed from links."), _INTERNAL
+    ] = DROPPED_PARAMETERS  # fmt: skip
+    outputs: Annotated[
+        Texts,
+        Meta(max_length=20, description="Output URIs, or names from [outputs] in the workers' settings."),
+        Flag(
+            group="output", name="out", metavar="URI|NAME", completes_files=True,
+            help="Output: a file (e.g. pages.jsonl), a database URI, or a name from [outputs].",
+        ),
+    ] = ()  # fmt: skip
+    files: Annotated[
+        str,
+        Meta(max_length=2048, description="Store response bodies in this folder or bucket (s3://BUCKET/PREFIX)."),
+        Flag(group="output", metavar="URI"),
+    ] = ""
+    file_types: Annotated[
+        Texts,
+        Meta(max_length=100, description="Store only bodies of these content types, e.g. image/."),
+        Flag(
+            group="output", metavar="TYPE", commas=True,
+            help="With --files: store only bodies of this content type, e.g. image/.",
+        ),
+    ] = ()  # fmt: skip
+    machine: Annotated[str, Meta(description="Machine that output files belong to."), _INTERNAL] = ""
+    parent: Annotated[
+        str, Meta(description="Crawl that this crawl is a branch of; records carry that crawl's name."), _INTERNAL
+    ] = ""
+    app: Annotated[
+        str,
+        Meta(max_length=64, description="Application that the crawl belongs to."),
+        Flag(group="crawl", metavar="APP", commands=("submit",)),
+    ] = ""
+    attributes: Annotated[
+        dict[str, Any],
+        Meta(description="Your own data, returned with the crawl and its records."),
+        Flag(
+            group="crawl", name="attribute", metavar="NAME=VALUE", separator="=", commands=("submit",),
+            help="Your own data, returned with the crawl and its records.",
+        ),
+    ] = {}  # fmt: skip
+    notify: Annotated[
+        str,
+        Meta(max_length=2048, description="URL that gets a POST request when the crawl ends."),
+        Flag(group="crawl", metavar="URL", commands=("submit",)),
+    ] = ""
+
+    def check(self) -> None:
+        """Raise InvalidLimit for an invalid value. Patterns and the scope are checked where they are compiled."""
+        super().check()
+        whole("The number of seeds", len(self.seeds), 0, STORED_SEEDS)
         for kind in self.links:
             if kind not in LINK_KINDS:
                 raise InvalidLimit(f"links has {kind!r}: it may have {', '.join(LINK_KINDS)}.")
@@ -83,30 +268,179 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.auth and ":" not in self.auth:
             raise InvalidLimit("auth has no colon between user and password.")
         for name, value in (("user_agent", self.user_agent), ("cookie", self.cookie), ("auth", self.auth)):
-            _header(name, value)
+            _check_header(name, value)
         for name, value in self.headers.items():
-            _header(f"The header {name!r}", name)
-            _header(f"The header {name!r}", value)
-            if not name or not name.isascii() or not name.isprintable() or not _FOREIGN.isdisjoint(name):
+            _check_header(f"The header {name!r}", name)
+            _check_header(f"The header {name!r}", value)
+            if not name or not name.isascii() or not name.isprintable() or not _NOT_IN_A_TOKEN.isdisjoint(name):
                 raise InvalidLimit(f"A header is named {name!r}: use letters, digits and -.")
 
-    def spec(self) -> dict[str, Any]:
-        """As the store keeps it."""
-        kept: dict[str, Any] = msgspec.to_builtins(self)
-        return kept
+    def limits(self) -> Limits:
+        """The part that the frontier enforces."""
+        return Limits(**{name: getattr(self, name) for name in Limits.__struct_fields__})
+
+    def stored(self) -> dict[str, Any]:
+        """The part that workers enforce, as the crawl stores it."""
+        options: dict[str, Any] = msgspec.to_builtins(self)
+        return {
+            _STORED_NAMES.get(name, name): options[name]
+            for name in self.__struct_encode_fields__
+            if name not in Limits.__struct_encode_fields__
+        }
 
     @classmethod
-    def of(cls, spec: dict[str, Any]) -> Policy:
-        """The policy of a crawl's spec; an empty one, of a crawl made by hand, is the default."""
+    def of(cls, crawl: Crawl) -> CrawlSpec:
+        """The options of a stored crawl. A crawl that was created without any has the defaults."""
+        names = {stored: name for name, stored in _STORED_NAMES.items()}
         try:
-            policy = msgspec.convert(spec, cls)
+            stored = msgspec.convert({names.get(name, name): crawl.spec[name] for name in crawl.spec}, _stored_type())
         except msgspec.ValidationError as error:
             raise InvalidLimit(f"The specification of a crawl is not this version's: {error}.") from None
-        policy.check()
-        return policy
+        spec = cls(**msgspec.structs.asdict(crawl.limits), **msgspec.structs.asdict(stored))
+        spec.check()
+        return spec
 
 
-def _header(what: str, value: str) -> None:
-    # A line break would begin a header of somebody else's choice.
-    if any(c in value for c in "\r\n\0"):
+class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request for a crawl. Only `seeds` are required; 0 and null mean no limit.
+
+    `name` becomes the crawl's id and cannot be used again; a request without a name gets one. Sending the same request
+    again changes nothing. An output is a URI, or a name from `[outputs]` in the workers' shoal.toml, so that passwords
+    stay there. A request without outputs uses the output named `default` in the service's shoal.toml, and is refused if
+    there is none. With `joins`, the seeds are added to the crawl of that name, whatever its options are; a crawl that
+    finished because no URL was left is reopened.
+    """
+
+    seeds: Annotated[Texts, Meta(min_length=1, max_length=MAX_SEEDS, description="Start URLs.")]
+    name: Annotated[str, Meta(max_length=128, description="The crawl's id; '' generates one.")] = ""
+    domains: Annotated[
+        Texts, Meta(max_length=500, description="With scope domain: further domains besides those of the seeds.")
+    ] = ()
+    spider: Annotated[
+        str, Meta(max_length=64, description="Spider, by its name on the workers; '' for none.")
+    ] = ""  # fmt: skip
+    expires_at: Annotated[
+        float, Meta(ge=0, le=_LATEST, description="When the crawl expires, in seconds since 1970; 0 is never.")
+    ] = 0.0
+    joins: Annotated[bool, Meta(description="Add the seeds to the crawl of this name if it exists.")] = False
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> CrawlRequest:
+        """A request by the names of the HTTP API. msgspec.ValidationError for an invalid one."""
+        for name in fields:
+            if name in INTERNAL:
+                raise msgspec.ValidationError(f"Object contains unknown field `{name}`")
+        return msgspec.convert(dict(fields), cls)
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One option, as its field declares it."""
+
+    attribute: str
+    # In the HTTP API.
+    name: str
+    kind: Any
+    default: Any
+    description: str
+    least: float | None
+    most: float | None
+    internal: bool
+    flag: Flag | None
+    enforced_by: str
+
+    def check(self, value: Any) -> None:
+        """Raise InvalidLimit for a number out of range. Other types have no range."""
+        if self.least is None or self.most is None or (value is None and self.default is None):
+            return
+        if self.kind is int:
+            whole(self.name, value, int(self.least), int(self.most))
+        else:
+            number(self.name, value, self.least, self.most)
+
+
+@cache
+def options(declared: type[Limits] = CrawlSpec) -> tuple[Option, ...]:
+    """All options that a class declares or inherits."""
+    hints = typing.get_type_hints(declared, include_extras=True)
+    return tuple(
+        _option(entry.name, entry.encode_name, hints[entry.name], _default(entry))
+        for entry in msgspec.structs.fields(declared)
+    )
+
+
+def _option(attribute: str, name: str, hint: Any, default: Any) -> Option:
+    kind, annotations = _unwrapped(hint)
+    meta = [annotation for annotation in annotations if isinstance(annotation, Meta)]
+    return Option(
+        attribute=attribute, name=name, kind=kind, default=default,
+        description=next((each.description for each in meta if each.description), ""),
+        least=next((each.ge for each in meta if each.ge is not None), None),
+        most=next((each.le for each in meta if each.le is not None), None),
+        internal=_INTERNAL in annotations,
+        flag=next((annotation for annotation in annotations if isinstance(annotation, Flag)), None),
+        enforced_by="frontier" if attribute in Limits.__struct_fields__ else "worker",
+    )  # fmt: skip
+
+
+def _default(entry: msgspec.structs.FieldInfo) -> Any:
+    return entry.default if entry.default_factory is msgspec.NODEFAULT else entry.default_factory()
+
+
+def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
+    """A type without its annotations and without None, and all annotations on the way to it."""
+    annotations: list[Any] = []
+    while True:
+        if typing.get_origin(hint) is Annotated:
+            hint, *found = typing.get_args(hint)
+            annotations += found
+        elif isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+            hint = next(member for member in typing.get_args(hint) if member is not type(None))
+        else:
+            return hint, annotations
+
+
+def flags(command: str) -> Iterator[tuple[Option, Flag]]:
+    """The options that have a flag of this command, in the order of `--help`."""
+    declared = [(option, option.flag) for option in options() if option.flag and command in option.flag.commands]
+    return iter(sorted(declared, key=lambda pair: GROUPS.index(pair[1].group)))
+
+
+def flag_of(attribute: str) -> str:
+    """The flag of an option, by the name of its field."""
+    for option in options():
+        if option.attribute == attribute:
+            return f"--{flag_name(option)}"
+    return f"--{attribute.replace('_', '-')}"
+
+
+def flag_name(option: Option) -> str:
+    """A flag without its dashes. An option that is on by default has a flag that turns it off."""
+    name = (option.flag.name if option.flag else "") or option.attribute.replace("_", "-")
+    return f"no-{name}" if option.default is True else name
+
+
+@cache
+def _stored_type() -> Any:
+    """The stored part of CrawlSpec without its ranges: those of a request do not apply to crawls made otherwise."""
+    hints = typing.get_type_hints(CrawlSpec)
+    return msgspec.defstruct(
+        "StoredSpec",
+        [
+            (option.attribute, hints[option.attribute], field(default=option.default, name=option.name))
+            for option in options()
+            if option.enforced_by == "worker"
+        ],
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def _check_header(what: str, value: str) -> None:
+    # A line break would start a header of somebody else's choice.
+    if any(character in value for character in "\r\n\0"):
         raise InvalidLimit(f"{what} holds a line break or NUL: a header is one line.")
+
+
+INTERNAL = frozenset(option.name for option in options() if option.internal)
+# The fields of a request, by their names in the HTTP API.
+REQUEST_FIELDS = tuple(option.name for option in options(CrawlRequest) if not option.internal)

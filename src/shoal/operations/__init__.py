@@ -4,16 +4,16 @@ from shoal.operations.describe import Description, describe, waiting_for
 from shoal.operations.locality import check_joining, check_places, pause_interrupted
 from shoal.operations.merge_outputs import gather_outputs, is_gathered
 from shoal.operations.seeds import seed_url
-from shoal.operations.start import StartedCrawl, StartMode, begin, check
+from shoal.operations.start import StartedCrawl, StartMode, begin, check_spec
 
 __all__ = [
     "Description",
     "StartMode",
     "StartedCrawl",
     "begin",
-    "check",
     "check_joining",
     "check_places",
+    "check_spec",
     "describe",
     "gather_outputs",
     "is_gathered",

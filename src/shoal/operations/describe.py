@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from shoal.frontier import Frontier
-from shoal.model.crawl import Counts, Crawl, CrawlKind, Limits
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl import Counts, Crawl, CrawlKind
+from shoal.model.crawl_spec import CrawlSpec, Limits
 from shoal.settings import masked
 
 _HIDDEN = "***"
@@ -51,7 +51,7 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         # A crawl of Scrapy's has its rules in the settings of its project.
         policy={**crawl.spec, "outputs": []}
         if crawl.kind is CrawlKind.SCRAPY
-        else _without_secrets(Policy.of(crawl.spec)),
+        else _without_secrets(CrawlSpec.of(crawl)),
         waiting=await waiting_for(frontier, crawl),
     )
 
@@ -78,8 +78,8 @@ def _by_reason(counts: Counts, prefix: str) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
-def _without_secrets(policy: Policy) -> dict[str, Any]:
-    shown = policy.spec()
+def _without_secrets(spec: CrawlSpec) -> dict[str, Any]:
+    shown = spec.stored()
     for name in ("cookie", "auth", "notify"):
         shown[name] = _HIDDEN if shown[name] else ""
     # Any header may be a key to something.

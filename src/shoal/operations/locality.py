@@ -8,13 +8,13 @@ from __future__ import annotations
 from shoal.errors import SinkRefused
 from shoal.frontier import Frontier
 from shoal.model.crawl import CrawlKind, State
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.settings import masked
 from shoal.sinks import is_local, is_name
 from shoal.sinks.bodies import are_local
 
 
-async def check_places(frontier: Frontier, policy: Policy) -> None:
+async def check_places(frontier: Frontier, policy: CrawlSpec) -> None:
     """Refuse outputs that are files of `policy.machine` while workers of other machines are on the store.
 
     A policy without a machine is one of an embedded store, which other machines cannot reach.
@@ -30,7 +30,7 @@ async def check_places(frontier: Frontier, policy: Policy) -> None:
             )
 
 
-def check_machine(crawl: str, policy: Policy, machine: str) -> None:
+def check_machine(crawl: str, policy: CrawlSpec, machine: str) -> None:
     """Refuse to go on with a crawl here whose outputs are files of another machine."""
     files = _files(policy)
     if files and policy.machine not in ("", machine):
@@ -44,7 +44,7 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
     async for crawl in frontier.crawls.all():
         # A branch goes with its crawl, and one of Scrapy's is no affair of these workers.
         if crawl.state is State.RUNNING and crawl.kind not in (CrawlKind.BRANCH, CrawlKind.SCRAPY):
-            policy = Policy.of(crawl.spec)
+            policy = CrawlSpec.of(crawl)
             files = _files(policy)
             if files and policy.machine not in ("", machine):
                 raise SinkRefused(
@@ -53,7 +53,7 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
                 )
 
 
-def _files(policy: Policy) -> list[str]:
+def _files(policy: CrawlSpec) -> list[str]:
     """What a crawl writes into files of one machine. What a name stands for, its workers know."""
     files = [output for output in policy.outputs if not is_name(output) and is_local(output)]
     return [*files, policy.files] if policy.files and are_local(policy.files) else files

@@ -8,7 +8,7 @@ from functools import partial
 from shoal.errors import InvalidInput, SinkError
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.sinks import gather, has_parts, is_name
 from shoal.worker import receipt
 
@@ -38,5 +38,5 @@ def is_gathered(crawl: Crawl, *, named: Mapping[str, str]) -> bool:
 
 def _outputs(crawl: Crawl, named: Mapping[str, str]) -> list[str]:
     """A name that only other machines know is none of ours."""
-    outputs = [named.get(output, output) for output in Policy.of(crawl.spec).outputs]
+    outputs = [named.get(output, output) for output in CrawlSpec.of(crawl).outputs]
     return [output for output in outputs if not is_name(output)]

@@ -14,7 +14,7 @@ from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRe
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Feed, FeedState
 from shoal.model.crawl import Crawl
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Record
 from shoal.model.visit import Visit
 from shoal.settings import masked
@@ -23,7 +23,7 @@ from shoal.sinks.reader import read
 _COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at")
 
 
-async def reopen(frontier: Frontier, crawl: Crawl, policy: Policy, *, named: Mapping[str, str]) -> Crawl:
+async def reopen(frontier: Frontier, crawl: Crawl, policy: CrawlSpec, *, named: Mapping[str, str]) -> Crawl:
     """Begin a pass over a crawl that is finished; `named` are outputs by their names.
 
     Nothing is changed when its pages cannot be read.
@@ -44,7 +44,7 @@ async def reopen(frontier: Frontier, crawl: Crawl, policy: Policy, *, named: Map
 
 
 async def revisits(
-    frontier: Frontier, crawl: str, policy: Policy, now: FeedState, *, named: Mapping[str, str]
+    frontier: Frontier, crawl: str, policy: CrawlSpec, now: FeedState, *, named: Mapping[str, str]
 ) -> AsyncGenerator[list[Visit], None]:
     """The visits of a pass: where the crawl began, since that may lead elsewhere now, and what its output has."""
     yield [Visit(url=url, found="revisit", meta={"pass": now.started, "seed": True}) for url in policy.seeds]
@@ -64,7 +64,7 @@ def _visit(page: Record, number: int) -> Visit:
     return Visit(url=page.url, depth=page.depth, found="revisit", meta=meta)
 
 
-async def _readable(crawl: str, policy: Policy, named: Mapping[str, str]) -> str:
+async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> str:
     """The first output that tells which pages the crawl has."""
     why: ShoalError | None = None
     for output in (named.get(one, one) for one in policy.outputs):

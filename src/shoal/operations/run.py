@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Any
 
@@ -24,14 +24,14 @@ from shoal.fleet import Supervisor, Workplace, living
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Facts, Feed
 from shoal.frontier.inspect import store_seconds
-from shoal.model.crawl import Crawl, Limits, State
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl import Crawl, State
+from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.describe import waiting_for
 from shoal.operations.events import Emit, ignore_event, pluralize
 from shoal.operations.merge_outputs import gather_outputs, is_gathered
 from shoal.operations.revisit import revisits
-from shoal.operations.seeds import FIRST, Seeds, feed
+from shoal.operations.seeds import Seeds, feed
 from shoal.operations.start import StartedCrawl, begin
 
 # The end of a small crawl is checked for often; a large one can wait half a second.
@@ -123,31 +123,30 @@ class CrawlRun:
     async def start(
         self,
         *,
-        seeds: Iterable[str],
-        limits: Limits,
-        policy: Policy,
+        seeds: Sequence[str],
+        spec: CrawlSpec,
         given: Collection[str] = (),
         again: bool = False,
         visits: Sequence[Visit] = (),
     ) -> StartedCrawl:
         """Create the crawl, resume it, or start another pass over its pages (shoal.operations.start)."""
         return await begin(
-            self._frontier, name=self.crawl_id, seeds=seeds, limits=limits, policy=policy, given=given, again=again,
+            self._frontier, name=self.crawl_id, seeds=seeds, spec=spec, given=given, again=again,
             visits=visits, named=self._outputs,
         )  # fmt: skip
 
-    async def feed(self, policy: Policy, seeds: Seeds | None = None) -> None:
+    async def feed(self, spec: CrawlSpec, seeds: Seeds | None = None) -> None:
         """Mark in the store that `seeds` are still to be added, and add them, or a revisit pass, in a task."""
         self._seeds = seeds
         if seeds is not None:
             await self._frontier.crawls.facts.start_feed(self.crawl_id, Feed.SEEDS)
-            if policy.reach == "prefix" and policy.follow:
+            if spec.scope == "prefix" and spec.follow:
                 self._warn(
-                    f"--scope prefix applies to the first {FIRST:,} seeds; links of the others are not followed."
+                    f"--scope prefix applies to the first {STORED_SEEDS:,} seeds; links of the others are not followed."
                 )
         elif (await self._facts()).seeds.under_way:
             self._warn(f"Crawl {self.crawl_id} was interrupted before all of its seeds were read; pass --seeds again.")
-        self._feeder = asyncio.create_task(self._feed(policy))
+        self._feeder = asyncio.create_task(self._feed(spec))
 
     @property
     def unread_seeds(self) -> str:
@@ -270,7 +269,7 @@ class CrawlRun:
             and not await self._others()
         )
 
-    async def _feed(self, policy: Policy) -> None:
+    async def _feed(self, spec: CrawlSpec) -> None:
         frontier, crawl_id = self._frontier, self.crawl_id
         if self._seeds is not None:
             seeds = self._seeds
@@ -284,7 +283,7 @@ class CrawlRun:
                 self._warn(f"{pluralize(seeds.skipped, 'line')} of {seeds.shown} {not_urls} skipped.")
         revisit = (await self._facts()).revisit
         if revisit.under_way:
-            visits = revisits(frontier, crawl_id, policy, revisit, named=self._outputs)
+            visits = revisits(frontier, crawl_id, spec, revisit, named=self._outputs)
             count = await feed(frontier, crawl_id, visits, self._warn)
             if count is not None:
                 await frontier.crawls.facts.finish_feed(crawl_id, Feed.PASS)

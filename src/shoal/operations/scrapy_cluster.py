@@ -1,6 +1,7 @@
-"""Scrapy Cluster's action requests: info, stop and expire, answered in its own shape.
+"""Scrapy Cluster's requests: crawls in its schema, and the actions info, stop and expire, answered in its shape.
 
-Owns what an answer says. Its ids live beside ours: a crawl that came from there is named by its application and crawl.
+Owns the translation between its schema and Shoal's. A crawl that was requested in its schema has an id made of its
+application and its crawl id.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from shoal.errors import CrawlEnded, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import hosts_of, store_seconds
 from shoal.model.crawl import Crawl, CrawlKind, State
+from shoal.model.crawl_spec import DEFAULT_USER_AGENT, CrawlRequest
+from shoal.urls.scope import domain_of
 
 # An answer is for people and programs that read it whole.
 MOST_DOMAINS = 1000
@@ -34,6 +37,26 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     uuid: Annotated[str, Meta(max_length=100)]
     crawlid: Annotated[str, Meta(max_length=100)] | None = None
     spiderid: Annotated[str, Meta(max_length=100)] | None = None
+
+
+class ClusterRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A crawl request in Scrapy Cluster's own schema."""
+
+    url: str
+    appid: Annotated[str, Meta(min_length=1, max_length=100)]
+    crawlid: Annotated[str, Meta(min_length=1, max_length=100)]
+    spiderid: str | None = None
+    maxdepth: int | None = None
+    priority: int | None = None
+    allowed_domains: list[str] | None = None
+    allow_regex: list[str] | None = None
+    deny_regex: list[str] | None = None
+    deny_extensions: list[str] | None = None
+    expires: float | None = None
+    useragent: str | None = None
+    cookie: str | None = None
+    attrs: dict[str, Any] | None = None
+    domain_max_pages: int | None = None
 
 
 def cluster_name(appid: str, crawlid: str) -> str:
@@ -53,6 +76,33 @@ def app_of(appid: str) -> str:
 def spider_of(spiderid: str | None) -> str:
     """Its usual spider, `link`, is what Shoal does without one."""
     return "" if spiderid in (None, "", "link") else str(spiderid)
+
+
+def translate(request: ClusterRequest) -> CrawlRequest:
+    """The same request in Shoal's schema. Scrapy Cluster follows links to every domain unless some are listed."""
+    priority = 1 if request.priority is None else request.priority
+    domains = [domain.strip().lower().strip(".") for domain in request.allowed_domains or ()]
+    return CrawlRequest(
+        seeds=(request.url,), name=cluster_name(request.appid, request.crawlid), app=app_of(request.appid),
+        spider=spider_of(request.spiderid),
+        scope="domain" if domains else "any", domains=tuple(domains),
+        allow=_allow_patterns(domains, request.allow_regex or []),
+        deny=tuple(request.deny_regex or ()), deny_extensions=tuple(request.deny_extensions or ()),
+        # Its 1 to 100 in our 0 to 10: what has the usual 1 comes in the usual order.
+        max_depth=request.maxdepth or 0, priority=max(0, min(10, round(priority / 10))),
+        max_pages_per_host=request.domain_max_pages or 0, expires_at=request.expires or 0.0,
+        user_agent=request.useragent or DEFAULT_USER_AGENT, cookie=request.cookie or "",
+        attributes=request.attrs or {}, joins=True,
+    )  # fmt: skip
+
+
+def _allow_patterns(domains: list[str], patterns: list[str]) -> tuple[str, ...]:
+    """Scope knows registrable domains; narrower ones, such as docs.example.org, are seen to by patterns."""
+    if all(domain_of(domain) == domain for domain in domains):
+        return tuple(patterns)
+    names = "|".join(re.escape(domain) for domain in domains)
+    place = rf"^[a-z]+://(?:[^/?#@]*[.@])?(?:{names})(?::[0-9]+)?(?:[/?#]|$)"
+    return tuple(f"{place}.*(?:{pattern.removeprefix('^')})" for pattern in patterns) or (place,)
 
 
 async def act(frontier: Frontier, action: Action) -> dict[str, Any]:

@@ -25,11 +25,12 @@ from typing import BinaryIO, TypeVar, cast
 
 from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl, StoreFull, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier
+from shoal.model.crawl_spec import STORED_SEEDS
 from shoal.model.visit import Visit
-from shoal.urls.canonical import canonical
+from shoal.urls.canonical import Target, canonical
 
-# URLs that are part of the crawl's specification, and URLs that are added at once while it runs.
-FIRST, BATCH = 1000, 2000
+# URLs that are added in one call while a crawl runs.
+BATCH = 2000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # A host with an optional port and path; no user and no other scheme, e.g. mailto:.
 _BARE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\\\[\]]+)(?::[0-9]{1,5})?(?:[/?#].*)?\Z")
@@ -45,6 +46,11 @@ _T = TypeVar("_T")
 
 def seed_url(text: str) -> str:
     """Return the canonical URL. As with curl and wget, `example.org/docs` means http://example.org/docs."""
+    return seed_target(text).url
+
+
+def seed_target(text: str) -> Target:
+    """Return the canonical URL of a seed, with its parts."""
     text = text.strip()
     if mistyped := _MISSING_COLON.match(text):
         # Text before an @ may contain a password.
@@ -52,7 +58,7 @@ def seed_url(text: str) -> str:
         raise InvalidUrl(f"{shown!r} is not a URL; did you mean {mistyped[1].lower()}://?")
     if not _SCHEME.match(text) and _BARE.match(text):
         text = f"http://{text}"
-    return canonical(text).url
+    return canonical(text)
 
 
 class Seeds:
@@ -70,7 +76,7 @@ class Seeds:
     def first(self) -> list[str]:
         """Return the first thousand URLs. Raises InvalidInput with the line number if a line is not a URL."""
         urls = []
-        for line in islice(self._lines(), FIRST):
+        for line in islice(self._lines(), STORED_SEEDS):
             if isinstance(line, InvalidUrl):
                 raise line
             urls.append(line)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
-from shoal.model.crawl import Crawl, Limits, State
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl import Crawl, State
+from shoal.model.crawl_spec import Limits
 from shoal.model.record import Record
 from shoal.model.response import Response, Timings
 from shoal.model.visit import Visit
@@ -223,7 +223,7 @@ class _Archive:
     def _conduct(self, crawl: str) -> CrawlContext:
         """A crawl that goes nowhere: its pages are read, and their links counted."""
         if crawl not in self._conducts:
-            crawled = Crawl(crawl, crawl, State.FINISHED, 0, Limits(max_depth=0), 0.0, spec=Policy().spec())
+            crawled = Crawl(crawl, crawl, State.FINISHED, 0, Limits(max_depth=0), 0.0)
             self._conducts[crawl] = CrawlContext(crawled, {}, {})
         return self._conducts[crawl]
 

@@ -28,8 +28,9 @@ from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
+from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations.run import CrawlRun, finish_if_over, other_workers
-from shoal.operations.submit import CrawlRequest, submit, with_output
+from shoal.operations.submit import submit, to_submission, with_output
 from shoal.python.loop_thread import LoopThread
 from shoal.settings import load
 from shoal.spider import load as load_spider
@@ -101,12 +102,13 @@ class Coordinator:
     def submit(self, seeds: Sequence[str], **terms: Any) -> str:
         """Begin a crawl and return its name; `terms` are the fields of a crawl request (docs/reference/api.md)."""
         try:
-            request = msgspec.convert({"seeds": seeds, **terms}, CrawlRequest)
+            request = CrawlRequest.of_fields({"seeds": seeds, **terms})
         except msgspec.ValidationError as error:
             raise InvalidInput(f"This crawl cannot be submitted: {error}.") from None
         request = with_output(request, self._settings.outputs, as_in='outputs=["pages.db"]')
         machine = platform.node() if self._settings.store.url else ""
-        return self._do(lambda: submit(self._frontier, request, machine=machine)).id
+        submission = to_submission(request, machine=machine)
+        return self._do(lambda: submit(self._frontier, submission)).id
 
     def counts(self, name: str) -> Counts:
         return self._do(lambda: self._frontier.crawls.count(name))

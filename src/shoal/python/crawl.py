@@ -30,12 +30,13 @@ from shoal.errors import InvalidInput, SettingsError
 from shoal.fleet import Trace, living, take_back
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
+from shoal.model.crawl_spec import REQUEST_FIELDS, CrawlRequest
 from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.operations import StartMode
 from shoal.operations.events import WARNINGS
 from shoal.operations.run import CrawlRun
-from shoal.operations.submit import CrawlRequest, settle
+from shoal.operations.submit import Submission, to_submission
 from shoal.python.loop_thread import LoopThread
 from shoal.settings import Settings, load
 from shoal.sinks.iterator import CHANNELS, Channel
@@ -56,17 +57,17 @@ class Crawling:
     """
 
     def __init__(
-        self, request: CrawlRequest, first: Sequence[Visit], spiders: Mapping[str, type[Spider]], folder: str | None,
+        self, submission: Submission, first: Sequence[Visit], spiders: Mapping[str, type[Spider]], folder: str | None,
         settings: Settings,
     ) -> None:  # fmt: skip
-        self._request = request
+        self._submission = submission
         self._first = first
         self._spiders = spiders
         self._folder = folder
         self._temporary = ""
         self._settings = settings
-        self._output = f"{CALLER}{request.name}"
-        self._lane = lane_of(request.name)
+        self._output = f"{CALLER}{submission.name}"
+        self._lane = lane_of(submission.name)
         self._channel = Channel()
         self._stopping = asyncio.Event()
         self._started = False
@@ -112,7 +113,7 @@ class Crawling:
         if self._started:
             raise InvalidInput("A crawl can be iterated over once; call shoal.crawl again.")
         if self._output in CHANNELS:
-            raise InvalidInput(f"Crawl {self._request.name!r} is running in this process already.")
+            raise InvalidInput(f"Crawl {self._submission.name!r} is running in this process already.")
         self._started = True
         self._pid = os.getpid()
         if self._folder is None:
@@ -134,23 +135,24 @@ class Crawling:
         self._channel.end()
 
     async def _crawl(self, stopping: asyncio.Event) -> None:
-        wanted = settle(self._request)
+        wanted = self._submission
         async with await Frontier.from_settings(self._settings) as frontier:
             spiders = SpiderRunner(self._spiders or {"": None})
-            limits = msgspec.structs.replace(wanted.limits, spider=self._lane + self._request.spider)
-            policy = msgspec.structs.replace(wanted.policy, outputs=(*wanted.policy.outputs, self._output))
+            spec = msgspec.structs.replace(
+                wanted.spec, spider=self._lane + wanted.spec.spider, outputs=(*wanted.spec.outputs, self._output)
+            )
             await take_back(frontier, self._traces)
             run = CrawlRun(
                 frontier, wanted.name, outputs=self._settings.outputs, emit=_print_trouble,
                 others=partial(self._other_workers, frontier.worker), own=lambda: {frontier.worker},
             )  # fmt: skip
-            begun = await run.start(seeds=wanted.urls, visits=self._first, limits=limits, policy=policy)
+            begun = await run.start(seeds=wanted.urls, visits=self._first, spec=spec)
             if begun.how is not StartMode.FINISHED:
                 worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
                 with self._traced(frontier.worker):
                     working = asyncio.create_task(worker.run())
                     try:
-                        await run.feed(begun.policy)
+                        await run.feed(begun.spec)
                         await run.watch(working, stopping)
                     finally:
                         await run.stop_feeding()
@@ -208,17 +210,16 @@ def crawl(
             finally:
                 background.close()
             asked["seeds"] = [visit.url for visit in first]
-    for term in terms.keys() - set(CrawlRequest.__struct_fields__):
-        fields = CrawlRequest.__struct_fields__
-        near = [field for field in fields if field.startswith(f"{term}_")] or difflib.get_close_matches(term, fields, 1)
+    for term in terms.keys() - set(REQUEST_FIELDS):
+        longer = [field for field in REQUEST_FIELDS if field.startswith(f"{term}_")]
+        near = longer or difflib.get_close_matches(term, REQUEST_FIELDS, 1)
         meant = f"; {near[0]} is there" if near else ""
         raise InvalidInput(f"shoal.crawl cannot do this: there is no {term}{meant} (docs/reference/api.md).")
     try:
-        request = msgspec.convert(asked, CrawlRequest)
+        request = CrawlRequest.of_fields(asked)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"shoal.crawl cannot do this: {_PLACE.sub(_FOR, str(error))}.") from None
-    settle(request)
-    return Crawling(request, first, known, folder, _loaded(settings or {}))
+    return Crawling(to_submission(request), first, known, folder, _loaded(settings or {}))
 
 
 def _known(spider: type[Spider] | None, others: Iterable[type[Spider]]) -> dict[str, type[Spider]]:

@@ -22,7 +22,8 @@ from scrapy.settings import BaseSettings
 from shoal.errors import CrawlEnded, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
-from shoal.model.crawl import Crawl, Limits, State
+from shoal.model.crawl import Crawl, State
+from shoal.model.crawl_spec import Limits
 from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.spider_arguments import digest
 

@@ -20,7 +20,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from shoal.errors import CrawlEnded, ShoalError, StoreHeld, StoreUnavailable, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model.crawl import Limits
+from shoal.model.crawl_spec import Limits
 from shoal.model.visit import Visit
 from shoal.urls.canonical import canonical
 

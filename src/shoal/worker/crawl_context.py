@@ -15,7 +15,7 @@ from shoal.errors import InvalidUrl, SinkRefused
 from shoal.frontier import Frontier
 from shoal.leases.recent_urls import RecentUrls
 from shoal.model.crawl import Crawl
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Capture, Item, Record
 from shoal.politeness.robots_parser import check_token
 from shoal.sinks import takes
@@ -46,7 +46,7 @@ class CrawlContext:
         `trapped` counts links that are not followed, by the kind of trap.
         """
         self.crawl = crawl
-        self.policy = policy = Policy.of(crawl.spec)
+        self.policy = policy = CrawlSpec.of(crawl)
         # What records say: what one spider sends to another is still of one crawl.
         self.name = policy.parent or crawl.id
         lane = _LANE.match(crawl.limits.spider)
@@ -71,7 +71,7 @@ class CrawlContext:
             except InvalidUrl:
                 continue
         self.scope = Scope(
-            policy.reach, seeds, allow=policy.allow, deny=policy.deny, deny_extensions=policy.deny_extensions
+            policy.scope, seeds, allow=policy.allow, deny=policy.deny, deny_extensions=policy.deny_extensions
         )
         # In lower case: the name is compared without case, and the fleet keeps one copy of each robots.txt.
         self.token = check_token(product(policy.user_agent)).lower()
@@ -88,7 +88,7 @@ class CrawlContext:
             self.sitemaps = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
         self._traps = Traps(drop_parameters=policy.drop_parameters)
         self.cleaned = self._traps.cleaned
-        self._hosts = DomainHosts() if policy.reach in ("domain", "any") else None
+        self._hosts = DomainHosts() if policy.scope in ("domain", "any") else None
         self._trapped = trapped
         self._origins = frozenset(origin(seed) for seed in seeds)
         plain = [("User-Agent", policy.user_agent), _ACCEPT]

@@ -23,21 +23,14 @@ from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import FailureCursor
 from shoal.frontier.inspect import list_crawls
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
+from shoal.model.crawl_spec import MAX_SEEDS, CrawlRequest
 from shoal.model.visit import Visit
 from shoal.operations import crawls as crawl_operations
 from shoal.operations.describe import describe
 from shoal.operations.scrapy_cluster import Action, act, app_of
 from shoal.operations.seeds import seed_url
 from shoal.operations.start import check_takes_seeds
-from shoal.operations.submit import (
-    MAX_REQUEST_BYTES,
-    MAX_SEEDS,
-    CrawlRequest,
-    Submitted,
-    parse,
-    submit,
-    with_output,
-)
+from shoal.operations.submit import MAX_REQUEST_BYTES, Submitted, parse, submit, to_submission, with_output
 from shoal.sinks import is_local, is_name
 from shoal.sinks.bodies import are_local
 
@@ -138,7 +131,7 @@ async def submit_for(context: RequestContext, request: CrawlRequest) -> Submitte
         context.require_role(Role.ADMIN, "files")
         machine = machine or (platform.node() if are_local(request.files) else "")
     request = with_output(request, context.server.settings.outputs, as_in='"outputs": ["NAME"] in the request')
-    return await submit(context.frontier, request, machine=machine)
+    return await submit(context.frontier, to_submission(request, machine=machine))
 
 
 async def listing(context: RequestContext) -> Response:

@@ -1,4 +1,4 @@
-"""`shoal submit`: a crawl for the workers of a store, or of an API; it is not waited for unless that is asked."""
+"""`shoal submit`: create a crawl for the workers of a store or of an HTTP API, and return at once unless --wait."""
 
 from __future__ import annotations
 
@@ -11,59 +11,30 @@ from typing import Any
 
 import click
 
-from shoal.cli.options import (
-    Number,
-    WholeNumber,
-    file_types_of,
-    on_bodies,
-    on_links,
-    on_store,
-    settings_of,
-    store_flags,
-)
-from shoal.errors import InvalidInput, InvalidLimit
-
-# Flags whose name is not that of the request's field.
-_FIELDS = {
-    "per_host": "places", "delay": "delay_seconds", "timeout": "timeout_seconds", "out": "outputs",
-    "deny_extension": "deny_extensions",
-}  # fmt: skip
+from shoal.cli.options import Number, on_spec, on_store, settings_of, spec_fields, store_flags
+from shoal.errors import InvalidInput
+from shoal.model.crawl_spec import options
 
 
-@click.command("submit", short_help="Hand a crawl to the workers of a store, and print its id.")
+@click.command("submit", short_help="Submit a crawl to the workers of a store, and print its id.")
 @click.argument("urls", metavar="[URL]...", nargs=-1)
-@click.option("--seeds", metavar="FILE|-", help="File with more URLs, one a line; - is standard input.")
-@click.option("--request", metavar="FILE|-", help="The whole request as JSON, ours or Scrapy Cluster's.")
-@click.option("--name", help="Its id, for ever; the same request again changes nothing.  [default: a new one]")
-@click.option("--app", help="Whose crawl it is.")
-@click.option("--spider", metavar="NAME", help="Spider that the workers know by this name.")
-@click.option("--scope", type=click.Choice(["host", "domain", "prefix", "any"]), help="How far from the URLs to go.")
-@on_links
-@click.option("--priority", metavar="N", type=WholeNumber(-10, 10), help="Higher ones first.  [default: 0]")
-@click.option("--expires", metavar="S", type=Number(1), help="End it after so many seconds.")
-@click.option("--delay", metavar="S", type=Number(0, 86400), help="Seconds between requests to a host.")
-@click.option("--per-host", metavar="N", type=WholeNumber(1, 32), help="Requests open at once to one host.")
-@click.option("--by-address", is_flag=True, help="All names of one address are one host: they share a server.")
-@click.option("--timeout", metavar="S", type=Number(0.1, 3600), help="Seconds one request may take.")
-@click.option("--user-agent", metavar="UA", help="Who we say we are.")
-@click.option("--header", metavar="'NAME: VALUE'", multiple=True, help="Send this header, too.")
-@click.option("--cookie", metavar="C", help="Send this cookie to the hosts of the given URLs.")
-@click.option("--auth", metavar="USER:PASSWORD", help="Log in at the hosts of the given URLs.")
-@click.option(
-    "--out", metavar="URI|NAME", multiple=True, help="Output, or the name of one the workers have.  [default: default]"
-)
-@on_bodies
-@click.option("--notify", metavar="URL", help="Tell this URL of the end.")
-@click.option("--attribute", metavar="NAME=VALUE", multiple=True, help="Given back with the crawl and its records.")
-@click.option("--ignore-robots", is_flag=True, help="Do not ask for robots.txt: for your own sites.")
-@click.option("--wait", is_flag=True, help="Wait for the end.")
+@click.option("--seeds", metavar="FILE|-", help="File with more URLs, one per line; - is standard input.")
+@click.option("--request", metavar="FILE|-", help="The whole request as JSON, in Shoal's or Scrapy Cluster's schema.")
+@click.option("--name", help="Id of the crawl; submitting the same request again changes nothing.  [default: a new id]")
+@click.option("--spider", metavar="NAME", help="Spider, by its name on the workers.")
+@on_spec("submit")
+@click.option("--expires", metavar="S", type=Number(1), help="Expire the crawl after this many seconds.")
+@click.option("--wait", is_flag=True, help="Wait until the crawl ends.")
 @on_store
 def command(store: str | None, folder: str | None, request: str | None, wait: bool, **typed: Any) -> int:
-    """Hand a crawl to the workers of a store, and print its id. --store may be the URL of an API, too."""
+    """Submit a crawl to the workers of a store, and print its id. --store may also be the URL of an HTTP API.
+
+    Without --out, pages go to the output that [outputs] in shoal.toml calls `default`.
+    """
     from shoal.cli.remote import client_of
 
     asked = _read_request(request) if request else {}
-    asked |= _asked(typed)
+    asked |= _fields(typed)
     if not asked.get("seeds") and "url" not in asked:
         raise click.UsageError("Give a URL, --seeds with a file of them, or a --request.")
     if client := client_of(store):
@@ -78,9 +49,10 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
 
     from shoal.cli.ui.console import say, warn
     from shoal.frontier import Frontier
+    from shoal.model.crawl_spec import CrawlRequest
     from shoal.operations import check_places
     from shoal.operations.run import finish_if_over
-    from shoal.operations.submit import CrawlRequest, parse, settle, submit, with_output
+    from shoal.operations.submit import parse, submit, to_submission, with_output
 
     # Requests of Scrapy Cluster have no field for it.
     outputs = asked.pop("outputs", ()) if {"crawlid", "appid"} & asked.keys() else ()
@@ -91,12 +63,10 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
         request = msgspec.structs.replace(request, outputs=tuple(outputs))
     request = with_output(request, settings.outputs, as_in="--out pages.db")
     machine = platform.node() if settings.store.url else ""
-    # Its name is settled before the store is asked, so that a call that is repeated means the same crawl.
-    settled = settle(request, machine=machine)
-    request = msgspec.structs.replace(request, name=settled.name)
+    submission = to_submission(request, machine=machine)
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
-        await check_places(frontier, settled.policy)
-        done = await submit(frontier, request, machine=machine)
+        await check_places(frontier, submission.spec)
+        done = await submit(frontier, submission)
         click.echo(done.id)
         if not done.created:
             say(f"Crawl {done.id} was there already.")
@@ -109,34 +79,16 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
     return 0
 
 
-def _asked(typed: dict[str, Any]) -> dict[str, Any]:
-    """What was typed, as fields of a request; what was not is left to its defaults."""
-    asked = {_FIELDS.get(name, name): value for name, value in typed.items() if value not in (None, (), False)}
-    seeds = list(asked.pop("urls", ()))
-    if source := asked.pop("seeds", None):
-        seeds += _read_seeds(source)
-    if seeds:
-        asked["seeds"] = seeds
-    for flag, field in (("no_follow", "follow"), ("no_traps", "traps")):
-        if asked.pop(flag, False):
-            asked[field] = False
-    if "expires" in asked:
-        asked["expires_at"] = time.time() + asked.pop("expires")
-    if "file_types" in asked:
-        asked["file_types"] = file_types_of(asked["file_types"])
-    if "header" in asked:
-        asked["headers"] = dict(_pair(line, ":", "header") for line in asked.pop("header"))
-    if "attribute" in asked:
-        asked["attributes"] = dict(_pair(line, "=", "attribute") for line in asked.pop("attribute"))
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()}
-
-
-def _pair(text: str, sign: str, flag: str) -> tuple[str, str]:
-    name, there, value = text.partition(sign)
-    if not there:
-        # Without what was typed: it may be a secret.
-        raise InvalidLimit(f"A --{flag} has no {sign!r} between name and value.")
-    return name.strip(), value.strip()
+def _fields(typed: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request that were typed; the others keep their defaults."""
+    names = {option.attribute: option.name for option in options()}
+    fields = {names[attribute]: value for attribute, value in spec_fields("submit", typed).items()}
+    seeds = [*typed["urls"], *(_read_seeds(typed["seeds"]) if typed["seeds"] else ())]
+    given = {"seeds": seeds, "name": typed["name"], "spider": typed["spider"]}
+    fields |= {name: value for name, value in given.items() if value}
+    if typed["expires"]:
+        fields["expires_at"] = time.time() + typed["expires"]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
 def _read_request(source: str) -> dict[str, Any]:
@@ -153,8 +105,8 @@ def _read_request(source: str) -> dict[str, Any]:
 
 
 def _read_seeds(source: str) -> list[str]:
+    from shoal.model.crawl_spec import MAX_SEEDS
     from shoal.operations.seeds import Seeds
-    from shoal.operations.submit import MAX_SEEDS
 
     file = Seeds(source)
     found = file.first()

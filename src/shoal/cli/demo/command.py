@@ -28,8 +28,8 @@ def command() -> int:
     from shoal.cli.crawl_runner import CrawlJob, run
     from shoal.cli.demo.site import DELAY_SECONDS, Sites
     from shoal.cli.main import FINISHED, INTERRUPTED
-    from shoal.model.crawl import Limits
-    from shoal.model.crawl_spec import Policy
+    from shoal.model.crawl_spec import CrawlSpec
+    from shoal.operations import seed_url
     from shoal.sinks import check_output
     from shoal.store.embedded import remove_folder
 
@@ -49,9 +49,8 @@ def command() -> int:
                 workers=_WORKERS,
                 name="demo",
                 chosen=True,
-                seeds=sites.seeds(),
-                limits=Limits(delay_seconds=DELAY_SECONDS),
-                policy=Policy(outputs=tuple(check_output(str(path)) for path in results)),
+                seeds=list(map(seed_url, sites.seeds())),
+                spec=CrawlSpec(delay_seconds=DELAY_SECONDS, outputs=tuple(check_output(str(path)) for path in results)),
             )
             code = run(job)
             if code == INTERRUPTED:

@@ -10,7 +10,7 @@ from shoal.cli.ui.console import counted, duration, say, size
 from shoal.fleet.totals import causes
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl
-from shoal.model.crawl_spec import Policy
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.worker_report import WorkerReport
 from shoal.operations import describe
 from shoal.settings import masked
@@ -22,7 +22,7 @@ _TYPED = {"store.url": "--store", "store.folder": "--folder", "fetch.proxy": "--
 
 
 async def show(
-    frontier: Frontier, crawl: Crawl, policy: Policy, *, total: WorkerReport | None = None, seconds: float = 0.0,
+    frontier: Frontier, crawl: Crawl, policy: CrawlSpec, *, total: WorkerReport | None = None, seconds: float = 0.0,
     resumed: bool = False,
 ) -> Counts:  # fmt: skip
     """The summary of a crawl that has ended or was paused; with `total` and `seconds` also of this run.
