@@ -15,10 +15,10 @@ COMPILE := $(BIN)/python -m piptools compile --quiet --no-header --annotation-st
            --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --resolver=backtracking
 
 .DEFAULT_GOAL := help
-.PHONY: help install services demo test check model chaos bench docs lock clean
+.PHONY: help install services demo test test-all check model chaos bench docs lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## make the virtual environment in .venv
 
@@ -45,8 +45,13 @@ demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
 	@PYTHONPATH=src $(BIN)/python -m shoal demo
 
 # Most tests wait for processes and clocks: four at a time take a third of the time, also on two cores.
-test: install services ## run all tests
-	@$(BIN)/python -m pytest -q -n 4 --dist loadfile $(ARGS)
+PYTEST := $(BIN)/python -m pytest -q -n 4 --dist loadfile
+
+test: install services ## run the tests that a change needs first, in about five minutes
+	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)
+
+test-all: install services ## run all tests, as .ci/run does
+	@$(PYTEST) $(ARGS)
 
 check: install ## lint, types, layers, docs
 	@$(BIN)/ruff check $(SOURCES)

@@ -115,6 +115,7 @@ def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> N
     assert "shoal_wrong" not in ran.err
 
 
+@pytest.mark.full
 def test_submitting_to_a_store_is_the_same(crawls: Crawls, shell: Shell) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())

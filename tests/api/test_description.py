@@ -42,6 +42,7 @@ def description(api: Served) -> Any:
     return schema
 
 
+@pytest.mark.full
 def test_every_route_answers_as_described_and_has_no_defect(description: Any) -> None:
     asked = []
     for found in description.get_all_operations():

@@ -30,6 +30,7 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
         yield crawls
 
 
+@pytest.mark.full
 def test_a_crawl_goes_on_while_the_api_is_killed_and_comes_back(crawls: Crawls, tmp_path: Path) -> None:
     hosts = crawls.site.take(3)
     tree = crawls.site.plant(240, hosts)
@@ -77,6 +78,7 @@ def test_a_signal_ends_the_server_in_good_order_also_while_somebody_watches(craw
         assert events == ["counts", "end"]
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_is_said_so_and_comes_back(tmp_path: Path) -> None:
     with server(tmp_path / "valkey") as store, served(tmp_path / "served", "--store", store.url) as api:
         assert api.ask("GET", "/readyz").status == 200

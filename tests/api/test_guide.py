@@ -7,10 +7,12 @@ import pytest
 from tests.servers import free_port, program
 from tests.system.test_guides import Reader, reader
 
+pytestmark = pytest.mark.full
+
 __all__ = ["reader"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_guide_to_the_service_prints_what_it_says(reader: Reader) -> None:
     program("curl", "apt-get install curl")
     reader.instead |= {r"\b8080\b": str(free_port())}

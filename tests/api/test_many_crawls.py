@@ -12,12 +12,16 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import pytest
+
 from shoal.errors import CrawlEnded
 from tests.api.served import served
 from tests.servers import wait_until
 from tests.site.answers import Answers, page
 from tests.system.commanding import LOCAL, Shell
 from tests.system.crawling import crawling
+
+pytestmark = pytest.mark.full
 
 CRAWLS, HOSTS, PAGES, DELAY = 50, 20, 12, 0.1
 PRIORITIES = (5, 0, -5)

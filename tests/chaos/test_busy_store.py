@@ -12,7 +12,7 @@ from shoal.model import Lease, Limits
 from tests.chaos.fleet import LONG, fleet
 from tests.servers import server
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 VISITS = 1_000_000 if LONG else 100_000
 HOSTS = 500
 
@@ -48,6 +48,7 @@ async def test_leases_are_given_while_the_store_rewrites_its_file(tmp_path: Path
             assert counts.admitted == VISITS == counts.stored + counts.waiting
 
 
+@pytest.mark.smoke
 async def test_a_store_that_forgets_its_scripts_all_the_time_is_not_noticed(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(tmp_path / "crawl", store.url, pages=10_000 if LONG else 500, lease_seconds=30.0) as crawl:

@@ -17,7 +17,7 @@ from tests.chaos.notes import read
 from tests.chaos.site import Site
 from tests.servers import server
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def test_scrapy_redis_loses_pages_when_its_workers_are_killed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.crawl import LONG, WORKER, Crawling, crawling
 from tests.servers import program
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 BOTH = ("pages.db", "pages.jsonl")
 FOREIGN_SECONDS = 1_000_000
 
@@ -33,6 +33,7 @@ async def all_work(crawl: Crawling, *names: str) -> None:
     assert all(crawl.last_report(name).pages for name in names), "one of them did nothing: this test proves nothing"
 
 
+@pytest.mark.smoke
 async def test_workers_with_wrong_wall_clocks_crawl_as_if_they_were_right(tmp_path: Path) -> None:
     fast, slow = wrong_by("+300s"), wrong_by("-300s")
     # More hosts than two workers may hold, so that each of the three gets some.

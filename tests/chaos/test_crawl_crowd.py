@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.crawl import LONG, crawling
 from tests.servers import server
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 async def test_many_workers_that_start_at_once_are_still_one_visitor(tmp_path: Path) -> None:

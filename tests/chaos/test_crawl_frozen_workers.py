@@ -14,12 +14,13 @@ from tests.proxy import proxy
 from tests.servers import server
 from tests.site.answers import Answer
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")
 BOTH = ("pages.db", "pages.jsonl")
 LEASE_SECONDS = 1.5
 
 
+@pytest.mark.smoke
 async def test_a_worker_frozen_between_lease_and_request_sends_nothing_when_it_wakes(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=90, hosts=6, seeds=6, outputs=BOTH, lease_seconds=LEASE_SECONDS) as crawl:
         # The first time: nothing was fetched before that somebody would have to fetch again.

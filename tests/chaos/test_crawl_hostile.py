@@ -14,7 +14,7 @@ from shoal.model import Visit
 from tests.chaos.crawl import CRAWL, crawling
 from tests.site.hostile import Answer, Hostile, drip, endless, keep, ok, resetting, silent
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 TIMEOUT_SECONDS = 3.0
 MEMORY_BYTES = 400_000_000
 HTML = "Content-Type: text/html"

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.crawl import Crawling, crawling
 from tests.site.log import Began, Ended, Writer, read
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def ask(crawl: Crawling, page: int, after_seconds: float, lasting_seconds: float = 0.001) -> None:

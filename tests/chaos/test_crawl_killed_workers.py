@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.crawl import LONG, Crawling, crawling
 from tests.site.answers import Answer, page
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")
 BOTH = ("pages.db", "pages.jsonl")
 
@@ -61,6 +61,7 @@ async def test_workers_told_to_stop_give_everything_back_and_nothing_is_fetched_
         assert {row["attempt"] for row in crawl.rows()} == {1}, "a lease ran out"
 
 
+@pytest.mark.smoke
 async def test_a_worker_told_to_stop_aborts_what_lasts_longer_than_its_grace(tmp_path: Path) -> None:
     settings = {"worker.grace_seconds": 1.0}
     async with crawling(

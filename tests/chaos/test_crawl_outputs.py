@@ -14,7 +14,7 @@ import pytest
 from tests.chaos.crawl import LONG, Crawling, crawling
 from tests.chaos.small_disk import filled, small_disk
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 BOTH = ("pages.db", "pages.jsonl")
 MEMORY_BYTES = 600_000_000
 
@@ -62,6 +62,7 @@ async def test_a_locked_database_is_waited_for_and_every_page_is_stored_once(tmp
         assert not crawl.unreasoned(judge)
 
 
+@pytest.mark.smoke
 async def test_a_worker_told_to_stop_while_its_output_is_locked_stops_in_time(tmp_path: Path) -> None:
     async with crawling(
         tmp_path, pages=600, hosts=20, seeds=20, size=300_000, delay_seconds=0.01, lease_seconds=600.0,

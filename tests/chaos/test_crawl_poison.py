@@ -19,7 +19,7 @@ from shoal.worker import crash_marker
 from tests.chaos.crawl import CRAWL, Crawling, crawling
 from tests.site.answers import Answer
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def multiplying(count: int) -> str:
@@ -89,6 +89,7 @@ async def test_a_page_that_takes_too_long_to_read_is_buried_after_three_workers(
         await judge(crawl, poison, "poison", 3)
 
 
+@pytest.mark.smoke
 async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_three_workers(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
         # Long enough to be seen in the note, as whoever kills for want of memory would come by.

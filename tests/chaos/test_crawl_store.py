@@ -16,7 +16,7 @@ from tests.chaos.small_disk import filled, small_disk
 from tests.proxy import proxy
 from tests.servers import alive, server
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 BOTH = ("pages.db", "pages.jsonl")
 
 
@@ -47,6 +47,7 @@ async def test_the_embedded_store_is_killed_again_and_again_and_no_page_is_lost(
         assert not crawl.unreasoned(judge)
 
 
+@pytest.mark.smoke
 async def test_a_store_that_forgets_its_scripts_every_moment_is_not_noticed(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
         async with crawling(tmp_path, pages=3_000 if LONG else 500, hosts=10, url=store.url, outputs=BOTH) as crawl:
@@ -104,6 +105,7 @@ async def test_a_store_frozen_for_longer_than_leases_last_costs_requests_but_no_
             await crawl.judge()
 
 
+@pytest.mark.smoke
 def test_a_page_that_is_in_a_batch_under_a_lost_and_under_a_good_lease_stands() -> None:
     first, second = ("c", "http://a/1"), ("c", "http://a/2")
     assert refused(["old"], {"old": [first, second], "new": [first]}) == [second]

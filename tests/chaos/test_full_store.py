@@ -75,6 +75,7 @@ async def drain(frontier: Frontier) -> set[str]:
     return visited
 
 
+@pytest.mark.full
 async def test_a_full_store_refuses_new_urls_drains_and_takes_them_again(store: Server, frontier: Frontier) -> None:
     accepted, perhaps, said = await fill(frontier)
     assert "no memory left" in said

@@ -14,7 +14,7 @@ from tests.chaos.slow_disk import slow_disk
 from tests.proxy import proxy
 from tests.servers import Options, Server, server, wait_until
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 EVERYSEC: Options = {"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
 LEASE_SECONDS = 1.5
 # Leasing is held for the longest lease and two seconds after a restart that may have lost writes.
@@ -36,6 +36,7 @@ def epochs(store: Server) -> list[int]:
     return [int(store.ask("HGET", key, "epoch")) for key in metas]
 
 
+@pytest.mark.smoke
 async def test_a_store_that_syncs_always_is_killed_and_nobody_notices(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(tmp_path / "crawl", store.url, pages=20_000 if LONG else 900) as crawl:

@@ -11,7 +11,7 @@ import pytest
 from tests.chaos.fleet import LONG, fleet
 from tests.servers import server
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_path: Path) -> None:
@@ -57,6 +57,7 @@ async def test_workers_told_to_stop_give_everything_back_and_fetch_nothing_twice
             assert judge.count("lost") == 0
 
 
+@pytest.mark.smoke
 async def test_a_worker_frozen_before_it_fetches_sends_nothing_when_it_wakes(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(tmp_path / "crawl", store.url, pages=60, hosts=3, lease_seconds=1.0) as crawl:

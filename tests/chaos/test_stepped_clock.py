@@ -12,7 +12,7 @@ from shoal.frontier.shards import mono
 from shoal.model import Limits
 from tests.servers import Server
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 LEASE_SECONDS = 1.0
 
 
@@ -55,6 +55,7 @@ async def test_a_stepped_clock_ends_no_lease_early_and_no_back_off(
     assert (await ann.crawls.count("c")).waiting == 1, "the host that is backing off was asked"
 
 
+@pytest.mark.smoke
 async def test_a_slow_call_is_not_taken_for_a_stepped_clock(store: Server, pair: tuple[Frontier, Frontier]) -> None:
     ann, _ = pair
     epoch = store.ask("HGET", meta(ann), "epoch")
@@ -66,6 +67,7 @@ async def test_a_slow_call_is_not_taken_for_a_stepped_clock(store: Server, pair:
     assert store.ask("HGET", meta(ann), "epoch") == epoch
 
 
+@pytest.mark.smoke
 async def test_two_workers_that_see_the_clock_step_take_it_out_once(
     store: Server, pair: tuple[Frontier, Frontier]
 ) -> None:

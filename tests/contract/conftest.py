@@ -15,7 +15,7 @@ from shoal.store import Store
 from tests.contract.fleet import SHARDS, Clock, Fleet
 from tests.servers import Cluster, cluster, redis_server, server
 
-KINDS = ("embedded", "redis", "cluster")
+KINDS = ("embedded", *(pytest.param(kind, marks=pytest.mark.variant) for kind in ("redis", "cluster")))
 _namespaces = itertools.count()
 
 

@@ -67,6 +67,7 @@ async def test_turns_are_weighted_by_priority(fleet: Fleet) -> None:
     assert abs(got["half"] - 30) <= 10
 
 
+@pytest.mark.full
 async def test_a_hundred_crawls_on_one_host_each_get_their_turn(fleet: Fleet) -> None:
     ann = fleet.worker()
     for number in range(100):
@@ -152,6 +153,7 @@ async def test_many_crawls_nobody_can_run_do_not_hide_one_that_can(fleet: Fleet)
     assert Counter(visit.crawl for visit in made) == {"live": 5}
 
 
+@pytest.mark.full
 async def test_many_paused_crawls_do_not_hide_one_that_runs(fleet: Fleet) -> None:
     ann = fleet.worker()
     for number in range(130):

@@ -56,7 +56,7 @@ def restart(broker: Any) -> None:
     broker.start()
 
 
-@pytest.fixture(params=["list", "stream", "kafka", "amqp"])
+@pytest.fixture(params=["list", "stream", "kafka", pytest.param("amqp", marks=pytest.mark.variant)])
 def post(request: pytest.FixtureRequest) -> Post:
     name = f"crawls-{abs(hash(request.node.name)):x}"
     kind = request.param
@@ -147,7 +147,7 @@ def names(numbers: range) -> set[str]:
     return {f"crawl-{number}" if number % 3 else f"app:{number}" for number in numbers}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.chaos
 def test_a_thousand_requests_are_each_one_crawl_though_bridge_and_broker_die(
     post: Post, shell: Shell, store: Server, request: pytest.FixtureRequest

@@ -12,6 +12,8 @@ from shoal.model import Limits, Visit
 from shoal.store import Store
 from tests.servers import Server
 
+pytestmark = pytest.mark.full
+
 SHARDS = 4
 HOSTS = [f"h{number}.example" for number in range(12)]
 READS = 400

@@ -12,17 +12,19 @@ from tests.model.machine import Fleet
 from tests.servers import Server
 
 STEPS = int(os.environ.get("STEPS", "3000"))
+QUICK_STEPS = 600
 STEPS_A_RUN = 60
 
 
 @pytest.mark.model
-def test_no_step_of_a_fleet_breaks_a_promise(model_server: Server) -> None:
+@pytest.mark.parametrize("steps", [QUICK_STEPS, pytest.param(STEPS, marks=pytest.mark.full)])
+def test_no_step_of_a_fleet_breaks_a_promise(model_server: Server, steps: int) -> None:
     Fleet.server = model_server
     Fleet.steps = 0
     run_state_machine_as_test(
         Fleet,
         settings=settings(
-            max_examples=max(1, STEPS // STEPS_A_RUN),
+            max_examples=max(1, steps // STEPS_A_RUN),
             stateful_step_count=STEPS_A_RUN,
             deadline=None,
             database=None,
@@ -33,4 +35,4 @@ def test_no_step_of_a_fleet_breaks_a_promise(model_server: Server) -> None:
         ),
     )
     print(f"{Fleet.steps} steps")
-    assert Fleet.steps >= min(STEPS * 0.8, 2000)
+    assert Fleet.steps >= min(steps * 0.8, 2000)

@@ -12,6 +12,8 @@ from shoal.store import Script
 from tests.model.machine import Fleet
 from tests.servers import Server
 
+pytestmark = pytest.mark.full
+
 # name -> (script or '' for all, what it says, what it says with the bug), ...
 BUGS: dict[str, list[tuple[str, str, str]]] = {
     "the gap counts from the start of a request": [

@@ -43,7 +43,7 @@ def oldest() -> str:
     return str(folder)
 
 
-@pytest.fixture(params=["newest", "oldest"])
+@pytest.fixture(params=["newest", pytest.param("oldest", marks=pytest.mark.variant)])
 def scrapy(request: pytest.FixtureRequest) -> str:
     """For `project`: tests with this fixture run on both."""
     return "" if request.param == "newest" else str(request.getfixturevalue("oldest"))

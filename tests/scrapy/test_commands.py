@@ -47,6 +47,7 @@ def _scrapy(here: Project, *words: str) -> str:
     return here.run([sys.executable, "-m", "scrapy", *words]).end()
 
 
+@pytest.mark.full
 async def test_commands_that_look_at_a_page_work_and_leave_the_crawl_alone(scrapy: str, tmp_path: Path) -> None:
     with serving(tmp_path / "site") as site, project(tmp_path / "project", scrapy=scrapy) as here:
         start, waiting = _planted(site)

@@ -14,6 +14,8 @@ from tests.servers import wait_until
 from tests.site.answers import Answer, page, redirect
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:

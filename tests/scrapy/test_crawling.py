@@ -15,6 +15,8 @@ from tests.servers import server, wait_until
 from tests.site.answers import Answer, page
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -28,6 +30,7 @@ def here(tmp_path: Path) -> Iterator[Project]:
         yield one
 
 
+@pytest.mark.smoke
 def test_three_processes_make_what_scrapy_makes_and_the_start_page_once(
     scrapy: str, site: Site, here: Project, tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from tests.scrapy.processes import needs_scrapy_redis, project
 from tests.servers import server
 from tests.site.site import serving
 
+pytestmark = pytest.mark.full
+
 
 class Spider(scrapy.Spider):
     name = "tree"

@@ -7,10 +7,14 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.scrapy.processes import ROOT, project
 from tests.servers import wait_until
 from tests.site.answers import robots
 from tests.site.site import serving
+
+pytestmark = pytest.mark.full
 
 
 def test_the_example_of_the_guide_survives_a_kill(tmp_path: Path) -> None:

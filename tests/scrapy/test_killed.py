@@ -20,7 +20,7 @@ from tests.site.answers import Answer, page
 from tests.site.site import Site, serving
 from tests.site.tree import Tree
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 _SHORT = {"SHOAL_FRONTIER_LEASE_SECONDS": 3}
 _KILLS = 3
@@ -116,6 +116,7 @@ def test_scrapy_redis_loses_items_under_the_same_kills(killed: dict[str, Killed]
     assert theirs.tree.walk() - theirs.table().keys(), "this test finds no loss where something is lost for certain"
 
 
+@pytest.mark.smoke
 def test_what_a_killed_process_held_is_taken_back_at_once_on_the_same_machine(site: Site, tmp_path: Path) -> None:
     """Its leases would last for ten minutes."""
     host = site.take(1)[0]

@@ -20,6 +20,8 @@ from tests.servers import wait_until
 from tests.site.answers import Answer, page, redirect
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -73,6 +75,7 @@ async def test_a_crawl_that_no_scrapy_process_works_at_says_so(site: Site, tmp_p
             assert await frontier.crawls.count(crawl.id) == before
 
 
+@pytest.mark.smoke
 async def test_an_answer_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
     scrapy: str, site: Site, tmp_path: Path
 ) -> None:

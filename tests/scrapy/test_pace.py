@@ -18,6 +18,8 @@ from tests.servers import server, wait_until
 from tests.site.answers import Answer, page
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -110,6 +112,7 @@ def test_a_slot_that_was_taken_out_of_the_settings_is_forgotten_even_after_a_kil
         assert len(here.keys()) == 9
 
 
+@pytest.mark.smoke
 def test_a_slot_that_cannot_be_meant_is_named(site: Site, here: Project) -> None:
     settings = {"DOWNLOAD_SLOTS": json.dumps({"books.example": {"delay": -1}})}
     one = here.start("tree", settings=settings, start=f"http://{site.take(1)[0]}/")

@@ -11,6 +11,8 @@ from tests.scrapy.processes import Project, project
 from tests.site.answers import Answer, page, robots
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -24,6 +26,7 @@ def here(tmp_path: Path) -> Iterator[Project]:
         yield one
 
 
+@pytest.mark.smoke
 def test_four_processes_keep_the_delay_of_one_from_the_end_of_each_request(site: Site, here: Project) -> None:
     hosts = site.take(2)
     tree = site.plant(24, hosts)

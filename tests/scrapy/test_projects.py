@@ -22,6 +22,8 @@ from tests.site.answers import Answer, page
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 _DELAY = 0.06
 _OURS = {"SCHEDULER": "shoal.scrapy.Scheduler"}
 _THEIRS = {

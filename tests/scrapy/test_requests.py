@@ -12,6 +12,8 @@ from tests.scrapy.processes import project
 from tests.site.answers import Answer, page, redirect
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:

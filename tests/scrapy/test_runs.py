@@ -14,6 +14,8 @@ import pytest
 from tests.scrapy.processes import ROOT, Process, Project, project
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:

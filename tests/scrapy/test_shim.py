@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from shoal.scrapy.shim import MODULES
 from tests.scrapy.processes import ROOT, needs_scrapy_redis
 
@@ -78,6 +80,7 @@ print("served")
 """
 
 
+@pytest.mark.full
 def test_imports_from_scrapy_redis_are_served_by_shoal() -> None:
     paths = [os.environ.get("OTHER_SCRAPY", ""), str(ROOT / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -87,6 +90,7 @@ def test_imports_from_scrapy_redis_are_served_by_shoal() -> None:
     assert run.stdout == "served\n", run.stderr
 
 
+@pytest.mark.full
 def test_what_can_unpickle_is_loaded_only_where_a_drain_is_asked_for() -> None:
     program = "import sys, shoal.scrapy; print('shoal.scrapy.import_scrapy_redis' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -13,6 +13,8 @@ from tests.servers import Server, server, wait_until
 from tests.site.answers import page
 from tests.site.site import Site, serving
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -102,6 +104,7 @@ def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
     assert all("Traceback" not in one.said() for one in started)
 
 
+@pytest.mark.smoke
 def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, store: Server, here: Project) -> None:
     tree = site.plant(10, site.take(1))
     settings = {"REDIS_ITEMS_KEY": "%(spider)s:found", "STATS_CLASS": "shoal.scrapy.RedisStatsCollector"}

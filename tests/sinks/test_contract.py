@@ -175,7 +175,7 @@ class Fleet:
         await gather(self.output.uri(self.folder), live=(), replay=self.store.replay, spider=bool(self.spider))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_four_processes_write_ten_thousand_records_with_repeated_keys(output: Output, tmp_path: Path) -> None:
     fleet = Fleet(output, tmp_path, range(10_000), batch=200)
     await asyncio.gather(*(fleet.worker() for _ in range(4)))
@@ -189,7 +189,7 @@ UNLIKE = [output for output in OUTPUTS if not output.name.endswith((".gz", ".zst
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("output", UNLIKE, indirect=True, ids=lambda output: output.name)
 async def test_killed_writers_leave_each_acknowledged_page_once(output: Output, tmp_path: Path) -> None:
     fleet = Fleet(output, tmp_path, range(6000), batch=20)
@@ -246,7 +246,7 @@ def deaths(run: Callable[[int], bool]) -> int:
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(file: Output, tmp_path: Path) -> None:
     journal = tmp_path / "acknowledged"
 
@@ -309,7 +309,7 @@ def fill(ballast: Path) -> None:
             file.write(bytes(4096))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_full_disk_is_waited_for_and_loses_nothing(file: Output, tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
         told: list[str] = []

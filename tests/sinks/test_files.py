@@ -71,7 +71,7 @@ async def test_compressed_lines_are_what_other_programs_read(tmp_path: Path) -> 
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "read"), [("pages.jsonl.gz", read_jsonl_gz), ("pages.csv", read_csv), ("pages.parquet", read_parquet)]
 )

@@ -108,7 +108,7 @@ async def test_a_closed_place_keeps_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_writer_killed_at_any_step_leaves_no_half_body_under_a_name(tmp_path: Path) -> None:
     def run(at: int) -> bool:
         folder = tmp_path / str(at)
@@ -136,7 +136,7 @@ class Trouble:
         await asyncio.wait_for(self.came.wait(), 30)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_full_disk_is_waited_for_and_told_once(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
         trouble = Trouble()
@@ -309,6 +309,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.full
 async def test_bodies_are_kept_in_a_bucket(moto: Moto) -> None:
     files = open_files(moto.uri())
     small, large = b"body", os.urandom(s3.PIECE_BYTES * 2 + 5)
@@ -391,7 +392,7 @@ async def test_no_keys_at_all_are_refused(moto: Moto, monkeypatch: pytest.Monkey
     assert "finds no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in await refusal(moto.uri())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_an_endpoint_that_is_away_or_frozen_is_waited_for() -> None:
     server, trouble = Moto(), Trouble()
     files = open_files(server.uri(), on_trouble=trouble)

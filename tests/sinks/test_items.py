@@ -223,7 +223,7 @@ def check_whole(output: Output, folder: Path) -> None:
     assert output.item_keys(folder) == dict.fromkeys(expected_items(pages), 1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("output", UNLIKE, indirect=True, ids=lambda output: output.name)
 async def test_four_processes_write_items_with_repeated_keys(output: Output, tmp_path: Path) -> None:
     fleet = Fleet(output, tmp_path, range(1500), batch=100, spider="books")
@@ -236,7 +236,7 @@ async def test_four_processes_write_items_with_repeated_keys(output: Output, tmp
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("output", UNLIKE, indirect=True, ids=lambda output: output.name)
 async def test_killed_writers_leave_each_acknowledged_item_once(output: Output, tmp_path: Path) -> None:
     fleet = Fleet(output, tmp_path, range(6000), batch=20, spider="books")

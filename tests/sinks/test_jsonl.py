@@ -249,7 +249,7 @@ async def test_gathering_beside_a_worker_that_begins_and_closes_parts_loses_none
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_gatherer_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
@@ -299,7 +299,7 @@ async def test_a_line_is_cut_only_from_the_file_it_was_added_to(path: Path, part
     assert shown(path) == [90, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_full_disk_leaves_no_torn_line_and_gathers_later(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
         path = folder / "pages.jsonl"

@@ -70,6 +70,7 @@ async def refusal(uri: str) -> str:
     return sentence
 
 
+@pytest.mark.full
 async def test_workers_that_start_together_make_one_table(database: Database, table: str) -> None:
     async def work(number: int) -> None:
         async with opened(database.uri(table=table)) as sink:
@@ -133,6 +134,7 @@ async def test_an_unchanged_page_keeps_its_row_and_takes_newer_validators(databa
     assert (two["status"], two["title"], two["last_modified"]) == (200, "both", "Tue")
 
 
+@pytest.mark.full
 async def test_workers_that_write_the_same_rows_never_lock_each_other_out(database: Database, table: str) -> None:
     log = database.folder / "log"
     before = log.stat().st_size
@@ -151,6 +153,7 @@ async def test_workers_that_write_the_same_rows_never_lock_each_other_out(databa
     assert b"deadlock" not in log.read_bytes()[before:].lower()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("more", ["", "&table_per_spider"])
 async def test_workers_that_replace_the_same_items_leave_those_of_one_visit(
     database: Database, table: str, more: str
@@ -204,7 +207,7 @@ async def test_a_server_that_restarts_is_waited_for_and_loses_nothing(database: 
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_server_killed_among_batches_keeps_one_row_of_each_key(database: Database, table: str) -> None:
     written: set[str] = set()
     going = True
@@ -357,7 +360,7 @@ def test_a_batch_of_large_pages_is_several_statements() -> None:
     assert list(server.statements([])) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.chaos
 async def test_a_full_disk_of_the_server_is_waited_for(table: str) -> None:
     """The table is on a small disk of its own."""

@@ -46,7 +46,7 @@ class Stream:
         return Counter((one["crawl"], one["url"]) for one in self.messages(expected))
 
 
-@pytest.fixture(params=["list", "stream", "kafka", "amqp"])
+@pytest.fixture(params=["list", "stream", "kafka", pytest.param("amqp", marks=pytest.mark.variant)])
 def there(request: pytest.FixtureRequest) -> Stream:
     """A stream of its own for each test."""
     name = f"pages-{abs(hash(request.node.name)):x}"
@@ -146,7 +146,7 @@ async def test_of_a_crawl_with_a_spider_the_items_are_sent(there: Stream) -> Non
     assert takes(there.uri(), spider=True) == (Item,)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.chaos
 async def test_ten_thousand_records_are_there_though_broker_and_writer_die(there: Stream, tmp_path: Path) -> None:
     fleet = Fleet(there, tmp_path, range(10_000), batch=250)  # type: ignore[arg-type]
@@ -163,6 +163,7 @@ async def test_ten_thousand_records_are_there_though_broker_and_writer_die(there
     assert keys.keys() == urls(range(10_000)), "every one at least once"
 
 
+@pytest.mark.full
 @pytest.mark.chaos
 async def test_a_broker_that_is_away_is_waited_for_and_that_is_said(there: Stream) -> None:
     told: list[str] = []

@@ -308,7 +308,7 @@ async def test_a_part_whose_worker_died_is_archived_by_the_gatherer(folder: Path
     assert not folder.with_name("archive.parts").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_disk_too_full_for_the_file_keeps_the_part(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as small:
         sink = await opened(small / "archive")
@@ -375,7 +375,7 @@ class Fleet:
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 async def test_killed_archivers_leave_every_acknowledged_answer_once(folder: Path) -> None:
     fleet = Fleet(folder)
     for turn in range(3):
@@ -392,7 +392,7 @@ async def test_killed_archivers_leave_every_acknowledged_answer_once(folder: Pat
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_gatherer_killed_at_any_step_shows_each_answer_once(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()

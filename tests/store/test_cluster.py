@@ -12,11 +12,12 @@ from shoal.store import Script, Store
 from shoal.store.topology import slot_of
 from tests.servers import Cluster, cluster, free_port, replicated, sentinel_trio, wait_until
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 ADD = Script("add", "return redis.call('SADD', KEYS[1], ARGV[1])")
 TAGS = [f"{{{n}}}:set" for n in range(30)]
 
 
+@pytest.mark.smoke
 async def test_a_batch_is_spread_over_the_nodes_and_answered_in_order(three_nodes: Cluster) -> None:
     async with await Store.open(three_nodes.url) as store:
         assert store.kind == "cluster"

@@ -13,7 +13,7 @@ from shoal.store.node import pause_seconds
 from tests.proxy import proxy
 from tests.servers import WAIT_SECONDS, Server
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 ONCE = Script("once", "return redis.call('SADD', KEYS[1], ARGV[1])")
 
 
@@ -35,6 +35,7 @@ async def test_calls_survive_broken_connections(how: str, own: Server) -> None:
         assert between.most_in_a_second() < 5
 
 
+@pytest.mark.smoke
 async def test_a_lost_reply_is_asked_for_again(own: Server) -> None:
     async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
         between.swallow_replies = True
@@ -70,6 +71,7 @@ async def test_many_callers_make_fewer_than_five_connections_a_second(trouble: s
         assert len(between.accepted) < 5 * (time.monotonic() - started) + 3
 
 
+@pytest.mark.smoke
 async def test_the_first_retry_comes_almost_at_once(own: Server) -> None:
     async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
         await store.call(ONCE, "k", [1])
@@ -81,6 +83,7 @@ async def test_the_first_retry_comes_almost_at_once(own: Server) -> None:
     assert max(pause_seconds(failures) for failures in (0, 1) for _ in range(1000)) < 0.2
 
 
+@pytest.mark.smoke
 def test_no_retry_waits_for_more_than_a_second() -> None:
     assert max(pause_seconds(failures) for failures in range(1000)) <= 1.0
 
@@ -97,6 +100,7 @@ async def test_a_frozen_store_is_waited_for(own: Server) -> None:
         assert between.most_in_a_second() < 5
 
 
+@pytest.mark.smoke
 async def test_patience_ends_in_an_error_that_names_store_time_and_reason(own: Server) -> None:
     async with await Store.open(own.url, timeout_seconds=0.5) as store:
         own.kill()

@@ -13,6 +13,8 @@ from tests.site.answers import Answer, html, page, redirect
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
+pytestmark = pytest.mark.full
+
 
 def tagged(*links: str, title: str, tag: str) -> Answer:
     return Answer(body=html(links, title), etag=f'"{tag}"')
@@ -61,6 +63,7 @@ def test_what_changed_is_fetched_what_is_new_found_and_what_is_gone_said(site: S
     assert len(asked(site, host, since)) == 6
 
 
+@pytest.mark.smoke
 def test_a_name_that_is_new_begins_and_a_finished_one_says_how_to_go_on(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import signal
 
+import pytest
+
 from tests.servers import wait_until
 from tests.site.answers import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
+pytestmark = pytest.mark.full
 
+
+@pytest.mark.smoke
 def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(400, [host])
@@ -49,6 +54,7 @@ def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None
     assert "excluded" not in shell.run("show", "again").out
 
 
+@pytest.mark.smoke
 def test_a_blocked_host_is_not_asked(site: Site, shell: Shell) -> None:
     first, second = site.take(2)
     site.at(first, "/", page(f"http://{second}/"))

@@ -81,6 +81,7 @@ def test_a_crawl_that_got_no_page_is_an_error_to_scripts(site: Site, shell: Shel
     assert "1 status 404" in ran.err
 
 
+@pytest.mark.full
 def test_a_finished_crawl_says_so_and_asks_nothing(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
@@ -120,6 +121,7 @@ def test_robots_are_kept_unless_they_are_to_be_ignored(site: Site, shell: Shell)
     assert f"http://{host}/private" in shell.rows("all.db")
 
 
+@pytest.mark.full
 def test_the_summary_tells_of_traps_files_and_items(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/events?date=2150-01-01", "/events?date=2150-01-02", "/a"))
@@ -142,6 +144,7 @@ def test_the_summary_tells_of_traps_files_and_items(site: Site, shell: Shell) ->
     assert "  " not in end["message"]
 
 
+@pytest.mark.full
 def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(300, [host])
@@ -192,6 +195,7 @@ def test_a_signal_pauses_the_crawl_and_its_name_goes_on(site: Site, shell: Shell
     assert not judge.repeated()
 
 
+@pytest.mark.full
 def test_a_second_signal_ends_everything_at_once(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(body="slow", after=30))
@@ -210,6 +214,7 @@ def test_a_second_signal_ends_everything_at_once(site: Site, shell: Shell) -> No
     assert shell.rows()[f"http://{host}/"]["status"] == 200
 
 
+@pytest.mark.full
 def test_an_interrupted_crawl_is_paused_when_another_one_begins(site: Site, shell: Shell) -> None:
     first, second = site.take(2)
     tree = site.plant(50, [first])
@@ -224,6 +229,7 @@ def test_an_interrupted_crawl_is_paused_when_another_one_begins(site: Site, shel
     assert shell.counts("old")["state"] == "paused"
 
 
+@pytest.mark.full
 def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: Shell) -> None:
     one, two = site.take(2)
     long, short = site.plant(40, [one]), site.plant(10, [two])
@@ -240,6 +246,7 @@ def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: S
     assert not site.judge(one, two).impolite(0.05)
 
 
+@pytest.mark.full
 def test_secrets_are_in_no_command_line_and_in_no_message(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(body="x", after=2))

@@ -10,6 +10,8 @@ import pytest
 from tests.api.served import served
 from tests.system.commanding import Shell
 
+pytestmark = pytest.mark.full
+
 URL = "http://example.org/"
 
 
@@ -31,6 +33,7 @@ def check(shell: Shell) -> None:
     assert shell.run("submit", URL, "--out", "main", "--name", "old").code == 1
 
 
+@pytest.mark.smoke
 def test_an_ended_crawl_is_deleted_from_a_store(shell: Shell) -> None:
     ran = shell.run("delete", "old")
     assert ran.code == 1

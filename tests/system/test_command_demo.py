@@ -45,6 +45,7 @@ def test_the_demo_reports_what_held(shell: Shell) -> None:
     assert len(shell.rows("shoal-demo/pages.db")) == 38
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [(STRICTER, "s after the request before"), (UNRULY, "pages of 37 are missing")],

@@ -12,6 +12,8 @@ from shoal import Frontier
 from tests.servers import cluster, free_port, server
 from tests.system.commanding import Ran, Shell
 
+pytestmark = pytest.mark.full
+
 LIMITED = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {1})); "
     "from shoal.cli.main import run; run(['doctor'])"
@@ -28,6 +30,7 @@ def findings(ran: Ran) -> dict[str, str]:
     return found
 
 
+@pytest.mark.smoke
 def test_before_the_first_crawl_all_is_well_and_no_store_is_made(shell: Shell) -> None:
     ran = shell.run("doctor")
     assert ran.code == 0, ran.out
@@ -54,6 +57,7 @@ def test_an_embedded_store_is_well(shell: Shell) -> None:
     assert {found[name]["state"] for name in ("store", "persistence", "eviction", "memory", "schema")} == {"ok"}
 
 
+@pytest.mark.smoke
 def test_a_server_is_looked_at_and_nothing_is_written_to_it(shell: Shell, tmp_path: Path) -> None:
     with server(tmp_path / "server", options={"requirepass": "s3cret"}) as one:
         ran = shell.run("doctor", "--store", one.url)

@@ -16,6 +16,8 @@ from tests.servers import server, wait_until
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
+pytestmark = pytest.mark.full
+
 
 def filled(url: str, urls: int = 30, *, folder: str = ".shoal") -> None:
     """A store with a crawl `far` of which nothing was visited."""
@@ -62,6 +64,7 @@ def test_an_interrupted_crawl_goes_on_in_another_store(site: Site, shell: Shell,
     assert len(pages) == len(set(pages)), "a page was fetched in both stores"
 
 
+@pytest.mark.smoke
 def test_a_dump_goes_through_a_pipe(shell: Shell, tmp_path: Path) -> None:
     filled("", folder=str(shell.folder / ".shoal"))
     dumped = shell.run("dump")

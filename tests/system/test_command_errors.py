@@ -90,6 +90,7 @@ def test_a_line_of_a_seed_file_that_is_no_url_is_named(shell: Shell) -> None:
     assert not (shell.folder / ".shoal").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
@@ -105,6 +106,7 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_made(shell: Shel
         assert shell.run("crawls").out == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("typed", [("crawls",), ("plan", "--pages", "1M", "--hosts", "1")])
 def test_a_disk_that_is_full_is_no_defect_of_shoal(shell: Shell, typed: tuple[str, ...]) -> None:
     assert shell.run("submit", URL, "--out", "pages.db", "--name", "one").code == 0
@@ -183,7 +185,7 @@ def test_what_listens_says_what_is_wrong_as_json_too(shell: Shell) -> None:
     assert json.loads(ran.err)["event"] == "warning"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_host_that_does_not_exist_ends_the_crawl(shell: Shell) -> None:
     ran = shell.run("crawl", "http://nowhere.invalid/", *LOCAL, "--delay", "0")
     assert ran.code == 1, ran.err

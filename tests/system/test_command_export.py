@@ -95,6 +95,7 @@ def test_a_file_of_an_older_shoal_has_every_column_all_the_same(shell: Shell) ->
     assert (told["robots_ignored"], told["status"], told["worker"]) == (False, 0, "")
 
 
+@pytest.mark.full
 def test_a_large_output_takes_little_memory(shell: Shell) -> None:
     """200 MB of text with 100 MB of memory for everything."""
     rows = [{"crawl": "c", "url": f"http://h/{n}", "text": f"{n} " * 20_000} for n in range(1500)]
@@ -145,6 +146,7 @@ def test_a_reader_that_has_had_enough_is_no_defect(shell: Shell) -> None:
     assert ran.err == ""
 
 
+@pytest.mark.full
 def test_any_output_goes_into_any_other(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/gone", title="=1"))
@@ -171,6 +173,7 @@ HOSTILE = '\'); DROP TABLE pages; -- \U0001f600 =1 \u2028 &lt;b&gt; "q" \\\\u000
 NOT_ARCHIVED = ("depth", "found", "worker", "response_seconds")
 
 
+@pytest.mark.full
 def test_streams_and_archives_come_back_as_the_crawl_would_have_written_them(
     site: Site, shell: Shell, valkey: Server, brokers: Kafka
 ) -> None:

@@ -12,13 +12,14 @@ from tests.servers import wait_until
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Running, Shell
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def deaths(running: Running) -> int:
     return sum("died (killed by SIGKILL)" in line for line in running.said)
 
 
+@pytest.mark.smoke
 def test_a_killed_worker_is_replaced_and_nothing_is_lost(site: Site, shell: Shell) -> None:
     hosts = site.take(4)
     tree = site.plant(240, hosts)

@@ -16,6 +16,8 @@ from tests.site.answers import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Running, Shell
 
+pytestmark = pytest.mark.full
+
 
 def lines(hosts: list[str], count: int) -> list[str]:
     return [f"http://{hosts[number % len(hosts)]}/{number}\n" for number in range(count)]
@@ -123,6 +125,7 @@ def test_bad_lines_among_the_first_stop_it_before_anything_is_made(
     assert not (shell.folder / ".shoal").exists()
 
 
+@pytest.mark.smoke
 def test_links_on_the_hosts_of_late_seeds_are_followed(site: Site, shell: Shell) -> None:
     *hosts, late, beyond = site.take(7)
     site.at(late, "/", page("/a", f"http://{beyond}/"))
@@ -134,7 +137,7 @@ def test_links_on_the_hosts_of_late_seeds_are_followed(site: Site, shell: Shell)
     assert site.requests(beyond) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_long_file_takes_little_memory(site: Site, shell: Shell) -> None:
     """20 MB of URLs. Slow, because so many have to be read before it could take much."""
     hosts = site.take(10)

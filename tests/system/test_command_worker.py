@@ -16,6 +16,8 @@ from tests.site.answers import Answer, page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
@@ -25,6 +27,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell.close()
 
 
+@pytest.mark.smoke
 def test_workers_join_a_store_and_leave_it(site: Site, store: Server, shell: Shell) -> None:
     hosts = site.take(4)
     tree = site.plant(80, hosts)

@@ -16,7 +16,7 @@ from tests.system.crawling import Crawls, crawling
 
 ALLOWED = "User-agent: *\nDisallow: /no\n"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,7 @@ def state(crawls: Crawls, host: str) -> Host:
     return crawls.do(crawls.frontier.hosts.get(host))
 
 
+@pytest.mark.smoke
 def test_the_gap_counts_from_the_end_of_a_slow_answer(crawls: Crawls) -> None:
     late, long = crawls.site.take(2)
     answers: list[tuple[str, dict[str, Any]]] = [(late, {"after": 0.4}), (long, {"lasting": 0.4})]
@@ -41,6 +42,7 @@ def test_the_gap_counts_from_the_end_of_a_slow_answer(crawls: Crawls) -> None:
     assert not done.judge.impolite(0.3)
 
 
+@pytest.mark.smoke
 def test_three_workers_are_one_visitor(crawls: Crawls) -> None:
     hosts = crawls.site.take(16)
     tree = crawls.site.plant(96, hosts)

@@ -23,6 +23,8 @@ from tests.site.answers import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell, children, command_line
 
+pytestmark = pytest.mark.full
+
 LABELS = ("pages", "received", "to go", "failed", "excluded", "hosts", "limit")
 NAMED = ("--user-agent", "bot/1.0 (+https://bot.example/)")
 
@@ -143,6 +145,7 @@ def test_a_crawl_is_seen_while_it_runs_and_ends_in_its_summary(
     is_sane(pane)
 
 
+@pytest.mark.smoke
 def test_messages_outlast_a_change_of_size_and_ctrl_c(site: Site, opens: Opens) -> None:
     tree = site.plant(3000, site.take(4))
     pane = opens(120, 40)
@@ -225,6 +228,7 @@ def test_no_colour_is_no_colour_and_nothing_of_the_terminal_is_switched(site: Si
     assert "URLs found" not in text[text.index("is finished.") :]
 
 
+@pytest.mark.smoke
 def test_through_a_pipe_there_are_plain_lines(site: Site, shell: Shell) -> None:
     url = site.at(site.take()[0], "/", page())
     ran = shell.crawl(url, "--workers", "1")

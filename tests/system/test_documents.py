@@ -23,6 +23,8 @@ import pytest
 
 from tests.system.documents import HANDBOOK, POSTGRESQL, PYTHON, Missing, Tree, Web
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 FORBIDDEN = "/whatsnew/"
 CLOSED_PYTHON = replace(PYTHON, robots=f"User-agent: *\nDisallow: {FORBIDDEN}\n")
@@ -49,7 +51,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
         pytest.skip(str(missing))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_crawl_stores_exactly_what_a_walk_finds(web: Web, tmp_path: Path) -> None:
     walks = {tree: walk(web.sites(tree)[0], tree) for tree, _ in TREES}
     assert all(sum(answer.is_html for answer in found.values()) > 100 for found in walks.values())

@@ -280,7 +280,7 @@ def serve(reader: Reader) -> None:
     reader.environ["SHOAL_FETCH_ALLOW_NETWORKS"] = "127.0.0.0/8"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_readme_ends_in_what_it_shows(reader: Reader) -> None:
     serve(reader)
     # `make demo` in a copy of the repository in which everything is installed.
@@ -294,28 +294,28 @@ def test_the_readme_ends_in_what_it_shows(reader: Reader) -> None:
         assert pages.execute("select count(*) from pages where error is null").fetchone() == (len(SITE),)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_quickstart_prints_what_it_says(reader: Reader) -> None:
     reader.follow("docs/guides/quickstart.md")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_guide_to_resuming_prints_what_it_says(reader: Reader) -> None:
     reader.follow("docs/guides/resuming.md")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_guide_to_several_machines_prints_what_it_says(reader: Reader) -> None:
     reader.follow("docs/guides/several-machines.md")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_guide_to_responsible_crawling_prints_what_it_says(reader: Reader) -> None:
     serve(reader)
     reader.follow("docs/guides/responsible-crawling.md")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_guide_to_a_first_crawler_prints_what_it_says(reader: Reader) -> None:
     (reader.folder / "here/examples").symlink_to(ROOT / "examples")
     reader.follow("docs/guides/first-crawler.md")
@@ -340,7 +340,7 @@ def test_a_page_that_says_something_else_is_noticed() -> None:
     assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), said)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_guide_to_spiders_prints_what_it_says(reader: Reader) -> None:
     (reader.folder / "here/examples").mkdir()
     for name in ("books.py", "books_in_python.py"):

@@ -290,6 +290,7 @@ def test_what_is_no_http_is_a_line_of_json_too(api: Served) -> None:
     assert [one["logger"] for one in said if one["event"] == "warning"] == ["uvicorn.error"]
 
 
+@pytest.mark.full
 def test_what_fails_because_the_store_is_away_is_logged_also_of_requests_that_read(
     store: Server, tmp_path: Path
 ) -> None:

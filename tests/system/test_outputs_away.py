@@ -14,6 +14,8 @@ from tests.site.site import Site
 from tests.site.tree import Tree
 from tests.system.commanding import LOCAL, Running, Shell
 
+pytestmark = pytest.mark.full
+
 NAME = "items"
 
 

@@ -19,6 +19,8 @@ from tests.site.answers import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT
 
+pytestmark = pytest.mark.full
+
 # Folders of the source distribution: with it alone, `make check` and `make test` run.
 FOLDERS = ("src", "tests", "docs", "bench", "examples", "requirements")
 KINDS = {".py", ".lua", ".md", ".txt", ".in", ".toml", ".typed", ".cfg"}

@@ -20,6 +20,8 @@ from shoal.store import Store
 from tests.servers import server
 from tests.system.simulated import Simulated, simulate
 
+pytestmark = pytest.mark.full
+
 SLICES = 4
 
 
@@ -46,6 +48,7 @@ async def played(
     )  # fmt: skip
 
 
+@pytest.mark.smoke
 async def test_50_million_pages_of_one_site_are_limited_by_politeness(store: Store) -> None:
     made = plan(pages=50_000_000, hosts=1, delay=1, response=0.2, page_bytes=40_000, workers=3)
     seen = await played(store, made, seconds=60, warm_seconds=3)

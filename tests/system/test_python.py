@@ -105,6 +105,7 @@ async def test_it_is_iterated_over_in_an_event_loop_too(site: Site) -> None:
     assert len(inside) == 3
 
 
+@pytest.mark.full
 def test_a_caller_that_is_slow_makes_the_crawl_wait(site: Site) -> None:
     hosts = site.take(8)
     tree = site.plant(3000, hosts)
@@ -118,6 +119,7 @@ def test_a_caller_that_is_slow_makes_the_crawl_wait(site: Site) -> None:
     assert len(list(crawling)) == 2999
 
 
+@pytest.mark.full
 def test_a_crawl_with_a_folder_goes_on_where_it_was_killed(site: Site, folder: Path) -> None:
     (host,) = site.take()
     tree = site.plant(60, [host])
@@ -268,6 +270,7 @@ def test_a_coordinator_runs_workers_and_tells_how_it_goes(site: Site, folder: Pa
         coordinator.stats()
 
 
+@pytest.mark.full
 def test_a_coordinator_pauses_resumes_and_replaces_workers_that_die(site: Site) -> None:
     (host,) = site.take()
     tree = site.plant(60, [host])

@@ -14,7 +14,7 @@ from tests.system.crawling import Crawls, crawling
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DELAY = 0.05
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,7 @@ def pages(judge: Judge, host: str) -> set[str]:
     return {path for path in judge.paths(host) if path != "/robots.txt"}
 
 
+@pytest.mark.smoke
 def test_the_product_token_is_in_every_user_agent_header_and_its_group_is_obeyed(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     text = "User-agent: *\nDisallow: /open\n\nUser-agent: SHOAL\nDisallow: /private\n"
@@ -94,6 +95,7 @@ def test_two_names_of_one_address_have_rules_of_their_own(crawls: Crawls) -> Non
     assert pages(done.judge, second) == {"/", "/open"}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirected_robots_txt_is_obeyed(crawls: Crawls, status: int) -> None:
     (host,) = crawls.site.take()

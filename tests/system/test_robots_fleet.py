@@ -15,7 +15,7 @@ from tests.system.crawling import Crawls, crawling
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DAY = 86_400.0
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,7 @@ def test_a_copy_of_more_than_thirty_days_does_not_serve(crawls: Crawls) -> None:
     crawls.do(crawls.frontier.crawls.stop(crawl))
 
 
+@pytest.mark.smoke
 def test_rules_that_change_in_mid_crawl_hold_for_what_already_waits(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     site = crawls.site

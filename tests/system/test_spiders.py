@@ -18,6 +18,8 @@ from tests.site.answers import page, redirect, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
+pytestmark = pytest.mark.full
+
 BOOKS = """
 import os
 import shoal
@@ -82,6 +84,7 @@ def _same(got: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
     assert sorted(map(json.dumps, got)) == sorted(map(json.dumps, wanted))
 
 
+@pytest.mark.smoke
 def test_a_spider_gives_items_and_says_where_to_go_on(site: Site, shell: Shell) -> None:
     root = _shelf(site, 4)
     ran = shell.crawl(
@@ -140,6 +143,7 @@ def test_two_spiders_with_workers_of_their_own_serve_one_crawl(site: Site, shell
     assert not site.judge(root.removeprefix("http://")).impolite(0.02)
 
 
+@pytest.mark.smoke
 def test_an_exception_fails_its_page_with_the_traceback_and_nothing_else(site: Site, shell: Shell) -> None:
     root = _shelf(site, 3)
     spider = "from books import Books\n\nclass Bad(Books):\n    def author(self, page):\n"

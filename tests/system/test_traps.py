@@ -21,6 +21,8 @@ from tests.site.log import Request
 from tests.site.site import serving
 from tests.system.crawling import Crawls, crawling
 
+pytestmark = pytest.mark.full
+
 # The clock of a test machine may be anywhere; calendars here go on for longer than any.
 MONTHS = [(year, month) for year in range(2020, 2120) for month in range(1, 13)]
 MEBIBYTE = 1 << 20
@@ -63,6 +65,7 @@ def test_folders_in_folders_end(crawls: Crawls) -> None:
     assert len(asked) < 500
 
 
+@pytest.mark.smoke
 def test_a_path_that_only_grows_ends(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     path = "/"

@@ -292,6 +292,7 @@ def test_end_tags_of_nothing_do_not_hide_copies_of_formatting(formatting: bytes)
     assert tame(body)[1]
 
 
+@pytest.mark.full
 def test_no_page_below_the_counted_limits_makes_more_copies_than_they_say() -> None:
     body = b"<p>" + b"".join(b"<font a=%d>" % n for n in range(998)) + b"<p>x" * 999
     assert not tame(body)[1]
@@ -330,6 +331,7 @@ def test_large_honest_pages_are_not_reduced() -> None:
     assert not tame(b"<script>" + b"var a = 1; " * 20_000 + b"</script>")[1]
 
 
+@pytest.mark.full
 def test_a_million_links_give_the_first_hundred_thousand_and_a_count() -> None:
     page = _page(b"".join(b"<a href=/%d>" % n for n in range(1_000_000)))
     assert len(page.links) == html.MAX_LINKS
