@@ -1,4 +1,4 @@
-"""The same without a command: the records come to whoever iterates over the crawl."""
+"""The same without a command: iterate over the records of a crawl."""
 
 from books import Books
 

@@ -1,7 +1,7 @@
 """A polite crawler of one site, in 30 lines: python examples/crawler.py http://127.0.0.1:8000/
 
 Pages become files in the current folder, the frontier is kept in `.shoal`. Start it twice and both share the work; kill
-it and start it again, and it goes on where it was. docs/guides/first-crawler.md explains every line.
+it and start it again, and it resumes. docs/guides/first-crawler.md explains every line.
 """
 
 import asyncio
