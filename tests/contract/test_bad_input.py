@@ -14,7 +14,7 @@ from shoal.errors import InvalidInput, InvalidLimit, InvalidUrl, InvalidVisit, S
 from shoal.frontier import Done, Frontier
 from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
-from shoal.model import Lease, Limits, Outcome, Visit
+from shoal.model import Lease, Limits, Outcome, OutcomeCode, Visit
 from tests.contract.fleet import Fleet, paths
 
 NAN, INF = float("nan"), float("inf")
@@ -283,13 +283,17 @@ def _ended(*outcomes: Any, **options: Any) -> tuple[type[ShoalError], Call]:
     return InvalidInput, lambda d: d.frontier.acknowledge(d.lease, outcomes, **options)
 
 
+def _coded(code: Any) -> Outcome:
+    return Outcome(2, code, "", 0.0)
+
+
 async def test_acknowledging(desk: Desk) -> None:
-    one = Outcome(1, "s", "", 0.0)
+    one = Outcome(1, OutcomeCode.STORED, "", 0.0)
     await _refused(desk, {
-        "unknown code": _ended(one, Outcome(2, "z", "", 0.0)), "no code": _ended(one, Outcome(2, "", "", 0.0)),
-        "negative number": _ended(one, Outcome(-2, "s", "", 0.0)),
-        "retry in the past": _ended(one, Outcome(2, "r", "", -1.0)),
-        "retry at nan": _ended(one, Outcome(2, "r", "", NAN)),
+        "unknown code": _ended(one, _coded("z")), "no code": _ended(one, _coded("")),
+        "negative number": _ended(one, Outcome(-2, OutcomeCode.STORED, "", 0.0)),
+        "retry in the past": _ended(one, Outcome(2, OutcomeCode.RETRY, "", -1.0)),
+        "retry at nan": _ended(one, Outcome(2, OutcomeCode.RETRY, "", NAN)),
         "finished in the future": _ended(one, finished_ago_seconds=-1),
         "finished nan": _ended(one, finished_ago_seconds=NAN),
         "response nan": _ended(one, response_seconds=NAN), "response -1": _ended(one, response_seconds=-1),
@@ -302,11 +306,11 @@ async def test_acknowledging(desk: Desk) -> None:
 
 
 async def test_acknowledging_that_is_not_noticed(desk: Desk) -> None:
-    one = Outcome(1, "s", "", 0.0)
+    one = Outcome(1, OutcomeCode.STORED, "", 0.0)
     number: Any = 5
     await _refused(desk, {
         "no outcome": _ended(one, None), "finished x": _ended(one, finished_ago_seconds="x"),
-        "a reason that is no text": _ended(one, Outcome(2, "f", number, 0.0)),
+        "a reason that is no text": _ended(one, Outcome(2, OutcomeCode.FAILED, number, 0.0)),
         "another shard": (InvalidInput, lambda d: d.frontier.acknowledge_all(
             [Done(lease=msgspec.structs.replace(d.lease, shard=99), outcomes=[one])])),
         "no lease": (InvalidInput, lambda d: d.frontier.acknowledge(None, [one])),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import InvalidLimit
-from shoal.model import Added, Counts, Limits, Outcome, State, Visit
+from shoal.model import Added, Counts, Limits, Outcome, OutcomeCode, State, Visit
 from shoal.model.crawl import STATES
 
 
@@ -44,11 +44,11 @@ def test_counts_add_up() -> None:
 
 def test_a_visit_says_how_it_ended() -> None:
     visit = Visit(url="http://a.example/", number=4)
-    assert visit.stored() == Outcome(4, "s", "", 0.0)
-    assert visit.stored(revisit_seconds=60) == Outcome(4, "s", "", 60)
-    assert visit.failed("HTTP 500") == Outcome(4, "f", "HTTP 500", 0.0)
-    assert visit.excluded("robots") == Outcome(4, "x", "robots", 0.0)
-    assert visit.retry(9) == Outcome(4, "r", "", 9)
+    assert visit.stored() == Outcome(4, OutcomeCode.STORED, "", 0.0)
+    assert visit.stored(revisit_seconds=60) == Outcome(4, OutcomeCode.STORED, "", 60)
+    assert visit.failed("HTTP 500") == Outcome(4, OutcomeCode.FAILED, "HTTP 500", 0.0)
+    assert visit.excluded("robots") == Outcome(4, OutcomeCode.EXCLUDED, "robots", 0.0)
+    assert visit.retry(9) == Outcome(4, OutcomeCode.RETRY, "", 9)
 
 
 def test_what_became_of_added_visits_is_counted() -> None:

@@ -19,7 +19,7 @@ from shoal.frontier.shards import Shards, mono
 from shoal.frontier.visit_codec import brief
 from shoal.model import validation
 from shoal.model.lease import Lease
-from shoal.model.visit import Outcome
+from shoal.model.visit import Outcome, OutcomeCode
 from shoal.store import Argument
 
 
@@ -127,6 +127,8 @@ class Acknowledgement:
         for outcome in done.outcomes:
             if not isinstance(outcome, Outcome):
                 raise InvalidVisit(f"An outcome is {outcome!r}: make it by a method of Visit, such as visit.stored().")
+            if outcome.code not in OutcomeCode.__members__.values():
+                raise InvalidVisit(f"An outcome has the code {outcome.code!r}: make it by a method of Visit.")
             validation.whole("A visit's number", outcome.number, 0, validation.WIDEST)
             validation.number("The time of an outcome", outcome.seconds, 0, 10**9)
             brief(outcome.reason, "")
@@ -145,7 +147,7 @@ class Acknowledgement:
                 ]  # fmt: skip
                 for outcome in entry.outcomes:
                     reason = brief(outcome.reason, "unknown") if outcome.reason else ""
-                    args += [outcome.number, outcome.code, reason, round(outcome.seconds * 1000)]
+                    args += [outcome.number, OutcomeCode(outcome.code).value, reason, round(outcome.seconds * 1000)]
             while (reply := await self._shards.call("acknowledge", part.shard, args, replicated=True))[0] != Status.OK:
                 await self._epochs.turn_epoch(part.shard, reply, self._lease_ms)
         return [token.decode() for token in reply[2:]]

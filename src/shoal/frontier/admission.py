@@ -10,7 +10,7 @@ from shoal.frontier import visit_codec
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
-from shoal.model.visit import Added, Visit
+from shoal.model.visit import Added, AddResult, Visit
 from shoal.store import Argument
 from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
@@ -30,7 +30,7 @@ class Admission:
     async def add(self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool) -> Added:
         crawl = await self._crawls.known(crawl_id)
         by_shard, total = self._grouped(visits, skip_invalid)
-        letters = bytearray(b"i" * total)
+        letters = bytearray(AddResult.INVALID.encode() * total)
         calls = [(shard, call) for shard, groups in by_shard.items() for call in _calls(groups, force)]
         # A round has one call a shard; a second call to the same shard waits for the next round.
         while calls:
@@ -82,7 +82,7 @@ class Admission:
                 if visit.host:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
                 packed = visit_codec.pack(target, visit)
-                if visit.found == "revisit" and isinstance(number := visit.meta.get("pass"), int):
+                if visit.found == "revisit" and (number := visit.notes.pass_number):
                     # Known by its URL for ever, and by this once in each pass over the crawl.
                     body = pass_mark(number)
             known = hosts.get(target.host)

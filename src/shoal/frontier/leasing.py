@@ -17,7 +17,7 @@ from shoal.frontier.shards import Shards, mono
 from shoal.frontier.visit_codec import unpack
 from shoal.model import validation
 from shoal.model.lease import Lease
-from shoal.model.visit import Visit
+from shoal.model.visit import OutcomeCode, Visit
 from shoal.store import Argument
 
 # An idle worker asks again after this time even if nobody wakes it.
@@ -233,7 +233,7 @@ class Leasing:
                 crawl = await self._crawls.by_key(key.decode())
                 visit = unpack(entry, host=lease.host, crawl=crawl.id, priority=int(priority), number=number)
             except (StoreCorrupt, ValueError):
-                corrupt: tuple[Argument, ...] = (number, "f", "corrupt entry", 0)
+                corrupt: tuple[Argument, ...] = (number, OutcomeCode.FAILED.value, "corrupt entry", 0)
                 block = (lease.token, lease.host, "", "", "", "", 1, *corrupt)
                 args = (self._terms.worker + ".corrupt", self._shards.request(), *block)
                 await self._shards.call("acknowledge", lease.shard, args, replicated=True)

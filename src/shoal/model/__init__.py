@@ -5,9 +5,10 @@ from shoal.model.crawl_spec import CrawlSpec, Limits
 from shoal.model.lease import Lease
 from shoal.model.record import Capture, Item, Record
 from shoal.model.response import Response, Timings
-from shoal.model.visit import Added, Outcome, Visit
+from shoal.model.visit import Added, AddResult, Outcome, OutcomeCode, Visit, VisitMeta
 
 __all__ = [
+    "AddResult",
     "Added",
     "Capture",
     "Counts",
@@ -18,9 +19,11 @@ __all__ = [
     "Lease",
     "Limits",
     "Outcome",
+    "OutcomeCode",
     "Record",
     "Response",
     "State",
     "Timings",
     "Visit",
+    "VisitMeta",
 ]

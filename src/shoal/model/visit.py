@@ -1,22 +1,113 @@
-"""A visit: one URL to fetch in one crawl, and how it ended."""
+"""A visit: one URL to fetch in one crawl, what Shoal notes on it, and its outcome."""
 
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from shoal.model.validation import WIDEST
+
 FOUND = ("link", "seed", "redirect", "sitemap", "revisit", "spider", "feed", "other")
 
 
-class Visit(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be fetched. `url` is all that is needed; the rest has sensible defaults.
+class OutcomeCode(StrEnum):
+    """How a visit ended; the value is the letter that scripts use."""
 
-    `host` is whose politeness holds for it, where that is not the URL's own host: the address that many names share.
-    `crawl`, `number` and the three counts are set on visits that come out of a lease: `retries` says how often it was
-    tried again, `expiries` how many leases ran out on it, `blames` how many workers died while they parsed it.
-    """
+    STORED = "s"
+    FAILED = "f"
+    EXCLUDED = "x"
+    RETRY = "r"
+
+
+class AddResult(StrEnum):
+    """What became of one visit that was added; the value is the letter that scripts use."""
+
+    NEW = "n"
+    SEEN = "s"
+    TOO_DEEP = "d"
+    HOST_FULL = "h"
+    BLOCKED = "b"
+    INVALID = "i"
+
+    @property
+    def in_crawl(self) -> bool:
+        """The crawl has the URL: it was added now or before."""
+        return self in (AddResult.NEW, AddResult.SEEN)
+
+
+_REFUSED = {
+    AddResult.TOO_DEEP: "depth",
+    AddResult.HOST_FULL: "pages per host",
+    AddResult.BLOCKED: "blocked",
+    AddResult.INVALID: "not a URL",
+}
+
+
+class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number": "pass"}):
+    """What Shoal itself notes on a visit. It is stored in `Visit.meta`, beside data of the caller's own."""
+
+    # The pass of a revisit, counted from 1; 0 for other visits.
+    pass_number: int = 0
+    # A seed led here, perhaps by redirects or as a revisit.
+    seed: bool = False
+    # A sitemap, and how many sitemap indexes led to it; None for other visits.
+    sitemap: int | None = None
+    # Nobody named this URL: it is where a sitemap usually is.
+    guess: bool = False
+    # The redirects that led here: URL and status.
+    chain: tuple[tuple[str, int], ...] = ()
+    # Requeued under its IP address.
+    address: bool = False
+    # The robots.txt that this visit fetches for another host.
+    robots: dict[str, Any] | None = None
+    # The method of the spider that gets the page, and the data it gets with it.
+    callback: str = ""
+    data: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, meta: dict[str, Any]) -> VisitMeta:
+        """Read the notes in `meta`. It comes from the store or a caller: an invalid value counts as absent."""
+        if not meta:
+            return _NO_META
+        number, sitemap, robots = meta.get("pass"), meta.get("sitemap"), meta.get("robots")
+        if "sitemap" in meta and not isinstance(sitemap, int):
+            sitemap = WIDEST
+        chain = meta.get("chain")
+        pairs = chain if isinstance(chain, list | tuple) else ()
+        data = meta.get("data")
+        return cls(
+            pass_number=number if isinstance(number, int) else 0,
+            seed=bool(meta.get("seed")),
+            sitemap=sitemap,
+            guess=bool(meta.get("guess")),
+            chain=tuple((pair[0], pair[1]) for pair in pairs if _is_hop(pair)),
+            address=bool(meta.get("address")),
+            robots=robots if isinstance(robots, dict) else None,
+            callback=str(meta.get("callback") or ""),
+            data=data if isinstance(data, dict) else {},
+        )
+
+    def pack(self) -> dict[str, Any]:
+        """The notes as `Visit.meta` holds them, without defaults."""
+        return {
+            stored: value
+            for name, stored in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+            if (value := getattr(self, name)) != getattr(_NO_META, name)
+        }
+
+
+def _is_hop(pair: object) -> bool:
+    return isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], int)
+
+
+_NO_META = VisitMeta()
+
+
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL to fetch. Only `url` is required."""
 
     url: str
     depth: int = 0
@@ -25,58 +116,69 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "GET"
     headers: dict[str, str] = {}
     body: bytes = b""
+    # Data of the caller's own, and what Shoal notes (`notes`).
     meta: dict[str, Any] = {}
+    # The host whose rate limit applies, if it is not the URL's own: an IP address that many names share.
     host: str = ""
+    # The rest is set on a visit that comes from a lease.
     crawl: str = ""
     number: int = 0
+    # How often it was retried, how many leases expired on it, and how many workers died while parsing it.
     retries: int = 0
     expiries: int = 0
     blames: int = 0
 
+    @property
+    def notes(self) -> VisitMeta:
+        """What Shoal notes in `meta`, typed."""
+        return VisitMeta.of(self.meta)
+
     def stored(self, *, revisit_seconds: float = 0.0) -> Outcome:
-        """Its record is in every sink. With `revisit_seconds` it comes up again after that time."""
-        return Outcome(self.number, "s", "", revisit_seconds)
+        """Its record is in every output. With `revisit_seconds` it is visited again after that time."""
+        return Outcome(self.number, OutcomeCode.STORED, "", revisit_seconds)
 
     def failed(self, reason: str) -> Outcome:
-        """It will not be tried again by itself; a person can retry it."""
-        return Outcome(self.number, "f", reason, 0.0)
+        """It is not retried automatically; `crawls.retry` adds it again."""
+        return Outcome(self.number, OutcomeCode.FAILED, reason, 0.0)
 
     def excluded(self, reason: str) -> Outcome:
-        """It is not to be fetched: robots.txt, scope, a limit."""
-        return Outcome(self.number, "x", reason, 0.0)
+        """It must not be fetched, e.g. because of robots.txt, the scope or a limit."""
+        return Outcome(self.number, OutcomeCode.EXCLUDED, reason, 0.0)
 
     def retry(self, after_seconds: float) -> Outcome:
-        """It is tried again, no sooner than after this time."""
-        return Outcome(self.number, "r", "", after_seconds)
+        """It is retried after this time at the earliest."""
+        return Outcome(self.number, OutcomeCode.RETRY, "", after_seconds)
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """How one visit of a lease ended; made by the methods of Visit."""
 
     number: int
-    code: str
+    code: OutcomeCode
     reason: str
+    # Until a retry or a revisit; 0 for none.
     seconds: float
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What became of visits that were added, one letter each in their order.
-
-    n new, s seen before, d deeper than the crawl goes, h the crawl has its pages of this host, b the host is blocked,
-    i not a URL that can be visited.
-    """
+    """What became of visits that were added: one letter of `AddResult` each, in their order."""
 
     letters: str
 
     @property
+    def results(self) -> list[AddResult]:
+        return [AddResult(letter) for letter in self.letters]
+
+    @property
     def new(self) -> int:
-        return self.letters.count("n")
+        return self.letters.count(AddResult.NEW)
 
     @property
     def seen(self) -> int:
-        return self.letters.count("s")
+        return self.letters.count(AddResult.SEEN)
 
     @property
     def refused(self) -> dict[str, int]:
-        names = {"d": "depth", "h": "pages per host", "b": "blocked", "i": "not a URL"}
-        return {names[letter]: count for letter, count in Counter(self.letters).items() if letter in names}
+        """How many were refused, by reason."""
+        counts = Counter(self.letters)
+        return {reason: counts[result] for result, reason in _REFUSED.items() if counts[result]}

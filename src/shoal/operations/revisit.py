@@ -16,7 +16,7 @@ from shoal.frontier.crawl_facts import Feed, FeedState
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Record
-from shoal.model.visit import Visit
+from shoal.model.visit import Visit, VisitMeta
 from shoal.settings import masked
 from shoal.sinks.reader import read
 
@@ -47,7 +47,10 @@ async def revisits(
     frontier: Frontier, crawl: str, policy: CrawlSpec, now: FeedState, *, named: Mapping[str, str]
 ) -> AsyncGenerator[list[Visit], None]:
     """The visits of a pass: where the crawl began, since that may lead elsewhere now, and what its output has."""
-    yield [Visit(url=url, found="revisit", meta={"pass": now.started, "seed": True}) for url in policy.seeds]
+    yield [
+        Visit(url=url, found="revisit", meta=VisitMeta(pass_number=now.started, seed=True).pack())
+        for url in policy.seeds
+    ]
     async with aclosing(read(await _readable(crawl, policy, named), crawl=crawl, columns=_COLUMNS)) as batches:
         async for records in batches:
             # A row of this pass itself may be that of a page which only a link led to: it has been visited.
@@ -58,10 +61,8 @@ async def revisits(
 
 
 def _visit(page: Record, number: int) -> Visit:
-    meta: dict[str, object] = {"pass": number}
-    if page.redirects:
-        meta["chain"] = page.redirects
-    return Visit(url=page.url, depth=page.depth, found="revisit", meta=meta)
+    notes = VisitMeta(pass_number=number, chain=tuple(page.redirects))
+    return Visit(url=page.url, depth=page.depth, found="revisit", meta=notes.pack())
 
 
 async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> str:

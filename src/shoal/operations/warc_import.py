@@ -20,7 +20,7 @@ from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import Limits
 from shoal.model.record import Record
 from shoal.model.response import Response, Timings
-from shoal.model.visit import Visit
+from shoal.model.visit import Visit, VisitMeta
 from shoal.sinks.columns import last_of_each
 from shoal.sinks.files.warc_reader import Found, fields, files_of, record_at, records
 from shoal.sinks.reader import Place
@@ -229,7 +229,7 @@ class _Archive:
 
 
 def _visit(answer: _Answer, chain: list[tuple[str, int]]) -> Visit:
-    return Visit(url=answer.url, found="redirect" if chain else "link", meta={"chain": chain} if chain else {})
+    return Visit(url=answer.url, found="redirect" if chain else "link", meta=VisitMeta(chain=tuple(chain)).pack())
 
 
 def _answer(found: Found) -> tuple[int, dict[str, str]]:

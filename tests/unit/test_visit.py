@@ -1,0 +1,56 @@
+"""Visits: what Shoal notes on them, and how they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.model import Added, AddResult, Outcome, OutcomeCode, Visit, VisitMeta
+
+
+def test_notes_are_stored_under_the_names_they_always_had() -> None:
+    notes = VisitMeta(
+        pass_number=2, seed=True, sitemap=0, guess=True, chain=(("http://a.example/", 301),), address=True,
+        robots={"host": "a.example"}, callback="parse", data={"n": b"1"},
+    )  # fmt: skip
+    stored = notes.pack()
+    assert stored == {
+        "pass": 2, "seed": True, "sitemap": 0, "guess": True, "chain": (("http://a.example/", 301),), "address": True,
+        "robots": {"host": "a.example"}, "callback": "parse", "data": {"n": b"1"},
+    }  # fmt: skip
+    again: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(stored))
+    assert Visit(url="http://a.example/", meta=again).notes == notes
+
+
+def test_a_visit_without_notes_stores_nothing() -> None:
+    assert VisitMeta().pack() == {}
+    assert Visit(url="http://a.example/").notes == VisitMeta()
+
+
+@pytest.mark.parametrize("name", ["pass", "chain", "robots", "data"])
+@pytest.mark.parametrize("value", ["text", 1.5, None, [1, 2], [["a"], ["b", "c"]]])
+def test_what_is_not_of_its_type_counts_as_absent(name: str, value: object) -> None:
+    assert VisitMeta.of({name: value, "mine": 1}) == VisitMeta()
+
+
+def test_a_sitemap_of_unknown_nesting_is_nested_too_deep() -> None:
+    assert (VisitMeta.of({"sitemap": "x"}).sitemap or 0) > 1000
+
+
+def test_an_outcome_has_the_letter_that_scripts_use() -> None:
+    visit = Visit(url="http://a.example/", number=3)
+    outcomes = [visit.stored(), visit.failed("a"), visit.excluded("b"), visit.retry(1)]
+    assert [outcome.code for outcome in outcomes] == list(OutcomeCode)
+    assert "".join(outcome.code for outcome in outcomes) == "sfxr"
+    packed = msgspec.msgpack.encode(outcomes)
+    assert msgspec.msgpack.decode(packed, type=list[Outcome]) == outcomes
+
+
+def test_what_became_of_added_visits_is_counted() -> None:
+    added = Added("nnsdhbi")
+    assert added.results[:3] == [AddResult.NEW, AddResult.NEW, AddResult.SEEN]
+    assert (added.new, added.seen) == (2, 1)
+    assert added.refused == {"depth": 1, "pages per host": 1, "blocked": 1, "not a URL": 1}
+    assert [result.in_crawl for result in added.results] == [True] * 3 + [False] * 4
