@@ -45,7 +45,8 @@ demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
 	@PYTHONPATH=src $(BIN)/python -m shoal demo
 
 # Most tests wait for processes and clocks: four at a time take a third of the time, also on two cores.
-PYTEST := $(BIN)/python -m pytest -q -n 4 --dist loadfile
+# In the order of their names: files of few and slow tests do not come last.
+PYTEST := $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 test: install services ## run the tests that a change needs first, in about five minutes
 	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)

@@ -8,6 +8,7 @@ assert ran.code == 0, ran.err
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -18,6 +19,9 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import pytest
 
 from tests.servers import alive, wait_until
 
@@ -78,13 +82,9 @@ class Shell:
 
     def start(self, *args: object, given: str | None = None, program: tuple[str, ...] = ("-m", "shoal")) -> Running:
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        strange = {name for name in os.environ if name.startswith("SHOAL_") or name in ("REDIS_URL", "WORKER_ID")}
-        # Like somebody at a terminal: services write JSON elsewhere.
-        environ = {name: value for name, value in os.environ.items() if name not in strange}
-        environ |= {"SHOAL_LOG": "text", **self.environ}
         process = subprocess.Popen(
             [sys.executable, *program, *map(str, args)], cwd=self.folder, text=True, start_new_session=True,
-            env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env={**self._environ(), "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -96,6 +96,28 @@ class Shell:
 
     def run(self, *args: object, given: str | None = None, seconds: float = 60.0) -> Ran:
         return self.start(*args, given=given).end(seconds=seconds)
+
+    def call(self, *args: object) -> Ran:
+        """Run a command in this process: for what ends before it starts any other."""
+        from shoal.cli.main import run
+
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, self._environ(), clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as end,
+        ):
+            run([*map(str, args)])
+        code = int(end.value.code or 0)
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    def _environ(self) -> dict[str, str]:
+        """Like somebody's at a terminal: services write JSON elsewhere."""
+        strange = {name for name in os.environ if name.startswith("SHOAL_") or name in ("REDIS_URL", "WORKER_ID")}
+        environ = {name: value for name, value in os.environ.items() if name not in strange}
+        return {**environ, "SHOAL_LOG": "text", **self.environ}
 
     def crawl(self, *args: object, **how: Any) -> Ran:
         return self.run("crawl", *args, *LOCAL, **how)

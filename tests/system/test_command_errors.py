@@ -71,7 +71,7 @@ URL = "http://127.0.0.1:9/"
     ],
 )  # fmt: skip
 def test_what_is_typed_wrongly_is_said_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
-    ran = shell.run(*typed)
+    ran = shell.call(*typed)
     assert ran.code == 2, ran.err
     said = ran.err.splitlines()
     assert len(said) == 1, ran.err

@@ -283,7 +283,7 @@ def test_what_cannot_be_exported_is_said_in_one_sentence(
     with sqlite3.connect(shell.folder / "other.db") as connection:
         connection.execute("CREATE TABLE pages (name TEXT)")
     connection.close()
-    ran = shell.run("export", *typed)
+    ran = shell.call("export", *typed)
     assert ran.code == code, ran.err
     assert len(ran.err.splitlines()) == 1, ran.err
     assert sentence in ran.err

@@ -169,7 +169,7 @@ def test_the_constants_are_those_of_the_page_of_benchmarks() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_said_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
-    ran = shell.run("plan", *typed)
+    ran = shell.call("plan", *typed)
     assert (ran.code, ran.out) == (2, "")
     assert len(ran.err.splitlines()) == 1
     assert sentence in ran.err
