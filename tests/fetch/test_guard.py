@@ -122,6 +122,6 @@ def test_an_allowed_network_is_allowed_and_its_neighbours_are_not():
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0/8;127.0.0.0/8", "1.2.3"])
 def test_a_bad_network_is_one_sentence(text):
-    with pytest.raises(SettingsError, match=r"\Afetch\.allow_networks has .* is not a network .*\.\Z") as caught:
+    with pytest.raises(SettingsError, match=r"\Afetch\.allow_networks has .* is not a valid network .*\.\Z") as caught:
         AddressGuard(text)
     assert "\n" not in str(caught.value)
