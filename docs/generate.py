@@ -26,8 +26,8 @@ SOURCES = ROOT / "src/shoal"
 FOLDERS = {
     "guides": "How to do one thing, step by step",
     "concepts": "How Shoal works, and why",
-    "reference": "What there is, complete",
-    "operations": "Running it",
+    "reference": "Complete descriptions",
+    "operations": "For operators",
     "decisions": "What was decided, why, and what would change our mind",
 }
 # The folders whose code tells what happens.
