@@ -9,7 +9,7 @@ import pytest
 
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
-from shoal.scrapy.scrapy_command import is_looking
+from shoal.scrapy.scrapy_command import is_inspecting
 from tests.scrapy.processes import Project, project
 from tests.site.answers import page
 from tests.site.site import Site, serving
@@ -98,4 +98,4 @@ async def _counts(here: Project) -> Counts:
     ],
 )
 def test_a_command_that_looks_is_told_by_the_command_line(words: list[str], looking: bool) -> None:
-    assert is_looking(words) is looking
+    assert is_inspecting(words) is looking

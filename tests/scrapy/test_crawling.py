@@ -186,7 +186,7 @@ def test_a_request_is_broken_off_when_its_lease_is_over(scrapy: str, site: Site,
         finally:
             os.kill(store.pid, signal.SIGCONT)
         said = one.end()
-    assert f"The lease of <GET {url}slow> is over" in said
+    assert f"The lease of <GET {url}slow> has expired" in said
     assert here.keys() == {url: 1, f"{url}slow": 1, f"{url}other": 1}
     assert not site.judge(host).crowded()
     assert site.judge(host).times(f"{url}slow") == 2

@@ -71,7 +71,7 @@ def test_requests_of_scrapy_redis_are_made_by_shoal_and_those_it_has_made_are_no
             if number > 1:
                 theirs.push(request)
         (one,) = here.crawl("tree", start=tree.url(9))
-        assert "2 requests of scrapy-redis were moved into the frontier" in one.said()
+        assert "Imported 2 requests from scrapy-redis into the frontier" in one.said()
         below: set[int] = set()
         todo = [2, 3, 9]
         while todo:

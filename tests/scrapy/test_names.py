@@ -154,7 +154,7 @@ def test_queue_classes_are_orders(name: str, expected: tuple[str, bool]) -> None
 
 
 def test_another_queue_class_is_refused_with_what_there_is() -> None:
-    with pytest.raises(SettingsError, match=r"'my\.Queue': the frontier has the orders of FifoQueue"):
+    with pytest.raises(SettingsError, match=r"'my\.Queue': use one of FifoQueue"):
         scrapy_redis_settings.order(Settings({"SCHEDULER_QUEUE_CLASS": "my.Queue"}))
 
 

@@ -46,7 +46,7 @@ def test_a_crawl_goes_on_with_the_delay_of_who_resumes_it(site: Site, here: Proj
     gaps = site.judge(*tree.hosts).gaps(tree.hosts[0])[before - 1 :]
     assert gaps
     assert min(gaps) >= 0.39, gaps
-    assert "goes on with a delay of 0.4 s, 1 at once, fifo (it had 0.1 s, 1, fifo)." in second.said()
+    assert "now has delay 0.4 s, concurrency 1, order fifo (before: 0.1 s, 1, fifo)." in second.said()
 
 
 def test_who_joins_a_fleet_with_other_limits_is_told_that_they_hold_for_all(site: Site, here: Project) -> None:
@@ -58,7 +58,7 @@ def test_who_joins_a_fleet_with_other_limits_is_told_that_they_hold_for_all(site
         one.end()
     assert set(here.keys()) == tree.walk()
     assert "WARNING: Crawl tree." in second.said()
-    assert "other processes are at it, and the settings of the last one hold for all." in second.said()
+    assert "the settings of the last process to join apply to all." in second.said()
     gaps = site.judge(*tree.hosts).gaps(tree.hosts[0])
     assert min(gaps[-5:]) < 0.3, gaps
 
@@ -116,7 +116,7 @@ def test_a_slot_that_was_taken_out_of_the_settings_is_forgotten_even_after_a_kil
 def test_a_slot_that_cannot_be_meant_is_named(site: Site, here: Project) -> None:
     settings = {"DOWNLOAD_SLOTS": json.dumps({"books.example": {"delay": -1}})}
     one = here.start("tree", settings=settings, start=f"http://{site.take(1)[0]}/")
-    assert "DOWNLOAD_SLOTS has {'delay': -1} for books.example: it must be" in one.end()
+    assert "Invalid DOWNLOAD_SLOTS entry {'delay': -1} for books.example: it must be" in one.end()
 
 
 def test_a_spiders_own_download_delay_holds(scrapy: str, site: Site, here: Project) -> None:

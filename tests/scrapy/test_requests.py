@@ -57,7 +57,7 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
     assert [one.method for one in site.requests() if one.path in ("/login", "/api")] == ["POST", "POST"]
     # What cannot be stored is said once, by the name of the field, and costs nothing else.
     assert "callback is 'Shop.inside.<locals>.<lambda>', which is not a method of spider shop" in said
-    assert "meta['deep'][0]['it'] is a builtins.object, which cannot be stored" in said
+    assert "meta['deep'][0]['it'] cannot be stored: it is a builtins.object" in said
     assert sum(one.stat("scheduler/unserializable") for one in started) == 2
     assert (counts.open, counts.failed, counts.excluded) == (0, 1, 1)
     assert counts.reasons == {"failed:spider: KeyError": 1, "excluded:retried": 1}

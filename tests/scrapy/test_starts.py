@@ -58,7 +58,7 @@ def test_start_urls_of_every_form_become_requests(site: Site, store: Server, her
     }  # fmt: skip
     assert (found["/form"]["method"], found["/form"]["body"]) == ("POST", "field=value")
     assert store.ask("LLEN", "feeding:start_urls") == 0
-    assert "is dropped" in said
+    assert "Dropped a start URL" in said
     assert "has no url" in said
 
 
@@ -145,7 +145,7 @@ def test_a_key_of_another_type_is_named_with_the_setting(store: Server, here: Pr
     store.ask("RPUSH", "feeding:start_urls", "http://127.0.0.1/")
     said = here.crawl("feeding", settings={"REDIS_START_URLS_AS_SET": 1})[0].said()
     assert (
-        "Start URLs cannot be read: 'feeding:start_urls' is a list and is read as a set, because "
+        "Cannot read start URLs: 'feeding:start_urls' is a list, but is read as a set because "
         "REDIS_START_URLS_AS_SET is set." in said
     )
     assert store.ask("LLEN", "feeding:start_urls") == 1

@@ -1,4 +1,4 @@
-"""Shoal under Scrapy projects: change the settings, keep the spiders. See docs/guides/scrapy.md."""
+"""Shoal as the scheduler of Scrapy projects: the settings change, the spiders stay. See docs/guides/scrapy.md."""
 
 from shoal.scrapy.dupefilter import DupeFilter
 from shoal.scrapy.pipeline import RedisPipeline

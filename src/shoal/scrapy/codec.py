@@ -1,8 +1,7 @@
-"""A Scrapy request as bytes, and back: msgpack, never pickle. Owns what a request may carry and how it is written.
+"""A Scrapy request as bytes, and back: msgpack, never pickle. Owns what a request may carry and its stored form.
 
-Callbacks are stored by their name in the spider. Classes are found among those that are loaded: nothing is imported
-and nothing is called because the store says so, but for classes of requests and items, and scrapy-playwright's
-PageMethod by that one name.
+Callbacks are stored by their method name. Classes are looked up among the loaded ones: data from the store imports
+nothing, and calls only the constructors of request and item classes and of scrapy-playwright's PageMethod.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from scrapy.http.request import NO_CALLBACK
 from shoal.errors import InvalidVisit, StoreCorrupt
 from shoal.scrapy.leased_slot import SLOT
 
-_OF_ONE_DOWNLOAD = frozenset(("download_latency", "autothrottle_dont_adjust_delay"))
+_DOWNLOAD_KEYS = frozenset(("download_latency", "autothrottle_dont_adjust_delay"))
 _PLAIN = (str, bytes, bool, float, type(None))
 _NO_CALLBACK = "!none"
 _FIELDS = "__dataclass_fields__"
-_WIDEST = 2**63
-# What is nested deeper cannot be read back everywhere; what contains itself has no end.
-_DEEPEST = 100
+_INT64 = 2**63
+# Deeper nesting cannot be decoded everywhere, and a container that contains itself never ends.
+_MAX_DEPTH = 100
 _PAGE_METHOD = ("scrapy_playwright.page", "PageMethod")
 
 
 class _Kind(IntEnum):
-    """Extension types of msgpack, one for each Python type that msgpack does not know."""
+    """Extension types of msgpack, one per Python type that msgpack does not have."""
 
     TUPLE = 1
     SET = 2
@@ -56,18 +55,18 @@ class _Kind(IntEnum):
 
 
 class Packed(msgspec.Struct, array_like=True, omit_defaults=True):
-    """What a request carries beyond the URL, method and body of its visit. The order is the stored form."""
+    """The fields of a request beyond the URL, method and body of its visit. Their order is the stored form."""
 
     version: int = 1
     callback: str = ""
     errback: str = ""
-    # A dict, as an extension where a name is not text.
+    # A dict, or an extension if a key is not a string.
     meta: Any = {}
     headers: dict[bytes, list[bytes]] = {}
     cb_kwargs: Any = {}
     priority: int = 0
     dont_filter: bool = False
-    # None where they are those of the visit.
+    # None where the value is the visit's.
     url: str | None = None
     method: str | None = None
     body: bytes | None = None
@@ -75,33 +74,33 @@ class Packed(msgspec.Struct, array_like=True, omit_defaults=True):
     encoding: str = "utf-8"
     flags: list[Any] = []
     kind: str = ""
-    # Attributes of a subclass of Request, and cookies of the jar at the moment of the yield.
+    # Attributes of a subclass of Request, and the jar's cookies when the request was yielded.
     more: dict[str, Any] = {}
     jar: list[Any] = []
 
 
-_OWN = frozenset(Request.attributes)
+_REQUEST_ATTRIBUTES = frozenset(Request.attributes)
 
 
 def pack(request: Request, spider: Spider, *, known: tuple[str, str, bytes], jar: list[Any]) -> bytes:
-    """The request's bytes; `known` are URL, method and body that its visit has anyway.
+    """The bytes of a request. `known` are the URL, method and body of its visit, which are not stored again.
 
     InvalidVisit names the field that cannot be stored.
     """
     url, method, body = known
     meta = request.meta
     if "download_latency" in meta or meta.get("download_slot") == SLOT:
-        # Copied from a response: it says how that one was downloaded, and nothing of this one. So does a slot that a
-        # downloader has named, ours or Scrapy's; another was chosen by the project.
+        # The meta was copied from a response and describes its download. So does a slot that Shoal or Scrapy has set;
+        # any other slot was chosen by the project.
         slots = (SLOT, urlsplit(request.url).hostname)
         meta = {
             name: value for name, value in meta.items()
-            if name not in _OF_ONE_DOWNLOAD and (name != "download_slot" or value not in slots)
+            if name not in _DOWNLOAD_KEYS and (name != "download_slot" or value not in slots)
         }  # fmt: skip
     try:
         return _encode(_packed(request, spider, meta, url, method, body, jar))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidVisit(f"{request} carries what cannot be stored: {error}.") from None
+        raise InvalidVisit(f"{request} cannot be stored: {error}.") from None
 
 
 def _packed(
@@ -124,14 +123,14 @@ def _packed(
         flags=_portable(list(request.flags), "flags"),
         kind="" if kind is Request else _path(kind),
         more={
-            name: _portable(getattr(request, name), name) for name in kind.attributes if name not in _OWN
+            name: _portable(getattr(request, name), name) for name in kind.attributes if name not in _REQUEST_ATTRIBUTES
         },
         jar=jar,
     )  # fmt: skip
 
 
 def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple[Request, list[Any]]:
-    """The request, and cookies for its jar. What is not a request of this spider is StoreCorrupt."""
+    """The request, and cookies for its jar. StoreCorrupt for anything but a request of this spider."""
     url, method, body = known
     try:
         packed = _decode(data)
@@ -148,23 +147,23 @@ def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple
         )  # fmt: skip
     except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise StoreCorrupt(
-            f"A request of {url[:80]!r} in the store is not one of spider {spider.name}: {error}"
+            f"The stored request of {url[:80]!r} is not a request of spider {spider.name}: {error}"
         ) from None
     return request, packed.jar
 
 
 def from_dict(fields: dict[str, Any], spider: Spider) -> Request:
-    """The request of what `Request.to_dict` made, with classes and methods found as in `unpack`."""
+    """The request of a dict of `Request.to_dict`. Classes and methods are looked up as in `unpack`."""
     kind: Any = _request_class(fields["_class"]) if "_class" in fields else Request
-    given = {name: value for name, value in fields.items() if name in kind.attributes}
+    arguments = {name: value for name, value in fields.items() if name in kind.attributes}
     for name in ("callback", "errback"):
-        given[name] = _method(fields.get(name) or "", spider)
-    request: Request = kind(**given)
+        arguments[name] = _method(fields.get(name) or "", spider)
+    request: Request = kind(**arguments)
     return request
 
 
 def item_class(path: str) -> Any:
-    """A class of items that is loaded; ValueError for anything else."""
+    """A loaded item class by its path; ValueError for anything else."""
     return _class(path, ItemAdapter.is_item_class)
 
 
@@ -182,8 +181,8 @@ def _name(function: Callable[..., Any] | None, spider: Spider, field: str) -> st
                 if value is function.__func__:  # type: ignore[attr-defined]
                     return name
     raise InvalidVisit(
-        f"{field} is {getattr(function, '__qualname__', function)!r}, which is not a method of spider {spider.name}: "
-        "only a method has a name that another process can find it by."
+        f"{field} is {getattr(function, '__qualname__', function)!r}, which is not a method of spider {spider.name}. "
+        "Another process can only find methods, by their name."
     )
 
 
@@ -192,7 +191,7 @@ def _method(name: str, spider: Spider) -> Any:
         return None
     if name == _NO_CALLBACK:
         return NO_CALLBACK
-    # A property is not even asked for its value.
+    # Does not evaluate properties.
     method = getattr(spider, name, None) if callable(getattr(type(spider), name, print)) else None
     if name.startswith("__") or getattr(method, "__self__", None) is not spider:
         raise ValueError(f"it has no method {name!r}.")
@@ -200,54 +199,55 @@ def _method(name: str, spider: Spider) -> Any:
 
 
 def _request_class(path: str) -> Any:
-    """A class of requests that is loaded, by its path; never an import."""
-    todo = [Request]
-    while todo:
-        kind = todo.pop()
+    """A loaded request class by its path. Nothing is imported."""
+    pending = [Request]
+    while pending:
+        kind = pending.pop()
         if _path(kind) == path:
             return kind
-        todo += kind.__subclasses__()
-    raise ValueError(f"no class {path!r} is loaded.")
+        pending += kind.__subclasses__()
+    raise ValueError(f"class {path!r} is not loaded.")
 
 
 def _class(path: str, fits: Callable[[type], bool]) -> Any:
-    """A class of another kind, in the same way."""
-    found = next((one for one in _loaded(path) if isinstance(one, type) and fits(one)), None)
-    if found is None:
-        raise ValueError(f"no class {path!r} is loaded.")
-    return found
+    """A loaded class by its path, of the kind that `fits` accepts."""
+    kind = next((value for value in _loaded(path) if isinstance(value, type) and fits(value)), None)
+    if kind is None:
+        raise ValueError(f"class {path!r} is not loaded.")
+    return kind
 
 
 def _loaded(path: str) -> Iterator[Any]:
     parts = path.split(".")
     for cut in range(len(parts) - 1, 0, -1):
-        found: Any = sys.modules.get(".".join(parts[:cut]))
+        value: Any = sys.modules.get(".".join(parts[:cut]))
         for part in parts[cut:]:
-            found = getattr(found, part, None)
-        yield found
+            value = getattr(value, part, None)
+        yield value
 
 
 def _path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _portable(value: Any, field: str, room: int = _DEEPEST) -> Any:
-    """The same with what msgpack lacks as extensions, so that it comes back as it was."""
+def _portable(value: Any, field: str, room: int = _MAX_DEPTH) -> Any:
+    """The value with extensions for what msgpack lacks, so that decoding returns an equal value."""
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is int:
-        return value if -_WIDEST <= value < 2 * _WIDEST else _extension(_Kind.BIG, str(value))
+        return value if -_INT64 <= value < 2 * _INT64 else _extension(_Kind.BIG, str(value))
     if not room:
         raise InvalidVisit(
-            f"{field.partition('[')[0]} is nested more than {_DEEPEST} deep or contains itself, which cannot be stored."
+            f"{field.partition('[')[0]} cannot be stored: it is nested more than {_MAX_DEPTH} deep or contains itself."
         )
     room -= 1
     if kind is dict:
         if all(type(name) is str for name in value):
-            return {name: _portable(one, f"{field}[{name!r}]", room) for name, one in value.items()}
+            return {name: _portable(entry, f"{field}[{name!r}]", room) for name, entry in value.items()}
         pairs = [
-            [_portable(name, field, room), _portable(one, f"{field}[{name!r}]", room)] for name, one in value.items()
+            [_portable(name, field, room), _portable(entry, f"{field}[{name!r}]", room)]
+            for name, entry in value.items()
         ]
         return _extension(_Kind.PAIRS, pairs)
     if kind is list:
@@ -258,7 +258,7 @@ def _portable(value: Any, field: str, room: int = _DEEPEST) -> Any:
         code, write = _TEXTS[kind]
         return _extension(code, write(value))
     if ItemAdapter.is_item(value):
-        fields = {name: _portable(one, f"{field}[{name!r}]", room) for name, one in ItemAdapter(value).items()}
+        fields = {name: _portable(entry, f"{field}[{name!r}]", room) for name, entry in ItemAdapter(value).items()}
         return _extension(_Kind.ITEM, [_path(kind), fields])
     if _is_named_tuple(kind) and kind in _loaded(_path(kind)):
         return _extension(_Kind.NAMED_TUPLE, [_path(kind), _each(value, field, room)])
@@ -266,17 +266,17 @@ def _portable(value: Any, field: str, room: int = _DEEPEST) -> Any:
         call = (value.method, tuple(value.args), dict(value.kwargs))
         return _extension(_Kind.PAGE_METHOD, _each(call, field, room))
     for plain in _ROOTS:
-        # A subclass, such as a str enum: as what it is in JSON too.
+        # A subclass, e.g. a str enum, is stored as its base, as in JSON.
         if isinstance(value, plain):
             return _portable(plain(value), field, room)
     raise InvalidVisit(
-        f"{field} is a {_path(kind)}, which cannot be stored: pass numbers, text, bytes, "
-        "dates, lists, dicts or items, and let the callback make the rest."
+        f"{field} cannot be stored: it is a {_path(kind)}. Pass numbers, text, bytes, dates, lists, dicts or items, "
+        "and create other objects in the callback."
     )
 
 
 def _each(values: Any, field: str, room: int) -> list[Any]:
-    return [_portable(one, f"{field}[{place}]", room) for place, one in enumerate(values)]
+    return [_portable(value, f"{field}[{index}]", room) for index, value in enumerate(values)]
 
 
 def _is_named_tuple(kind: type) -> bool:
@@ -302,21 +302,21 @@ def _extension(code: _Kind, payload: Any) -> msgspec.msgpack.Ext:
 
 def _item(path: str, fields: dict[str, Any]) -> Any:
     kind: Any = item_class(path)
-    # Fields that a dataclass fills in by itself are set afterwards.
-    late = {one.name for one in getattr(kind, _FIELDS, {}).values() if not one.init}
+    # Dataclass fields that are not arguments of the constructor are set afterwards.
+    late = {field.name for field in getattr(kind, _FIELDS, {}).values() if not field.init}
     if late:
-        made = kind(**{name: value for name, value in fields.items() if name not in late})
+        item = kind(**{name: value for name, value in fields.items() if name not in late})
         for name in late & fields.keys():
-            setattr(made, name, fields[name])
-        return made
+            setattr(item, name, fields[name])
+        return item
     return kind(**fields)
 
 
 def _named_tuple(path: str, values: list[Any]) -> Any:
     kind: Any = _class(path, _is_named_tuple)
     if len(values) != len(kind._fields):
-        raise ValueError(f"{path} has other fields than were stored.")
-    # Not by its own constructor: nothing of the class is called.
+        raise ValueError(f"the fields of {path} differ from the stored ones.")
+    # Without its constructor: no code of the class runs.
     return tuple.__new__(kind, values)
 
 
@@ -325,7 +325,7 @@ def _page_method(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     try:
         kind = getattr(importlib.import_module(module), name)
     except ImportError:
-        raise ValueError("it has steps of scrapy-playwright, which is not installed here.") from None
+        raise ValueError("it needs scrapy-playwright, which is not installed.") from None
     return kind(method, *args, **kwargs)
 
 
@@ -351,7 +351,7 @@ _READ: dict[int, Callable[[Any], Any]] = {
 def _read_extension(code: int, data: memoryview) -> Any:
     read = _READ.get(code)
     if read is None:
-        raise ValueError(f"extension {code} is not known.")
+        raise ValueError(f"unknown extension {code}.")
     return read(_any(bytes(data)))
 
 

@@ -1,7 +1,7 @@
-"""DOWNLOAD_SLOTS: hosts with a delay and places of their own. Owns what a crawl has set for hosts in the store.
+"""DOWNLOAD_SLOTS: hosts with their own delay and concurrency. Owns what a crawl has set for hosts in the store.
 
-Scrapy's slots go by a host's name, the store by its name and port, so a host is set when it is first met. What was set
-holds for everybody who asks the host; the last process that leaves the crawl takes it back.
+Scrapy's slots are keyed by a host's name, the store by name and port, so a host is configured when it is first leased.
+The setting applies to every crawl that requests the host. The last process that leaves the crawl removes it.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ class DownloadSlots:
         self._frontier = frontier
         self._crawl = crawl_id
         self._slots = slots
-        # Hosts that have what is theirs.
-        self._told: set[str] = set()
+        # Hosts whose settings are in the store.
+        self._configured: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._slots)
 
     async def open(self) -> None:
-        """Take back what processes with other settings have set: some of them may have been killed."""
-        for host in await self._noted():
-            if self._of(host) is None:
+        """Remove the settings of processes that had other DOWNLOAD_SLOTS; some may have been killed."""
+        for host in await self._recorded():
+            if self._slot(host) is None:
                 await self._set(host, None)
 
-    async def agreed(self, leases: list[Lease]) -> list[Lease]:
-        """Of leases those that keep to what is set. A host that is new here goes back, with its places taken anew."""
+    async def accept(self, leases: list[Lease]) -> list[Lease]:
+        """The leases that have their host's settings. Leases of a newly configured host are released."""
         if not self._slots:
             return leases
-        early = set()
-        for host in {lease.host for lease in leases} - self._told:
-            slot = self._of(host)
+        released = set()
+        for host in {lease.host for lease in leases} - self._configured:
+            slot = self._slot(host)
             if slot is None:
                 continue
-            # Recorded first, so that any process of the crawl can take it back.
+            # Recorded first, so that any process of the crawl can remove it.
             await self._frontier.crawls.facts.add_download_slot(self._crawl, host)
             await self._set(host, slot)
-            early.add(host)
-            self._told.add(host)
-        if early:
-            await self._frontier.release([lease for lease in leases if lease.host in early])
-        return [lease for lease in leases if lease.host not in early]
+            released.add(host)
+            self._configured.add(host)
+        if released:
+            await self._frontier.release([lease for lease in leases if lease.host in released])
+        return [lease for lease in leases if lease.host not in released]
 
-    async def take_back(self) -> None:
-        """Nobody is at the crawl any more."""
-        for host in await self._noted():
+    async def reset(self) -> None:
+        """Remove all settings. Called when no process works on the crawl any more."""
+        for host in await self._recorded():
             await self._set(host, None)
 
-    async def _noted(self) -> list[str]:
+    async def _recorded(self) -> list[str]:
         return list((await self._frontier.crawls.facts.read(self._crawl)).download_slots)
 
     async def _set(self, host: str, slot: Slot | None) -> None:
         await self._frontier.hosts.set_delay(host, None if slot is None else slot.delay_seconds)
         await self._frontier.hosts.set_places(host, None if slot is None else slot.places)
 
-    def _of(self, host: str) -> Slot | None:
+    def _slot(self, host: str) -> Slot | None:
         return self._slots.get(urlsplit(f"//{host}").hostname or "")

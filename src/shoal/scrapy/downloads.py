@@ -1,7 +1,7 @@
-"""What Scrapy's download handlers have under way: nothing is sent without a place, nor goes on when its lease is over.
+"""Downloads under a lease: no request is sent without one, and a download is aborted when its lease expires.
 
-This stands between the downloader and the handlers. Scrapy has no call that ends a transfer, but its handlers close
-the connection when they are cancelled, which is how they keep their own time-outs.
+This stands between Scrapy's downloader and its download handlers. Scrapy has no call that aborts a download, but the
+handlers close the connection when they are cancelled, which is how they implement their own timeouts.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 log = logging.getLogger("shoal.scrapy")
 
 
-class BrokenOff(IgnoreRequest):
-    """The lease is over: somebody else makes this request."""
+class DownloadAborted(IgnoreRequest):
+    """The lease has expired, so another process makes this request."""
 
 
-class Transfers:
-    """`admit` waits until a request may be sent, and says whether it has waited as a guest; `give_up` ends that."""
+class Downloads:
+    """`admit` waits until a request may be sent, and returns whether it is unscheduled; `give_up` ends its turn."""
 
     def __init__(
         self, downloader: Any, admit: Callable[[Request], Awaitable[bool]], give_up: Callable[[Request], None]
     ) -> None:
         self._admit = admit
         self._give_up = give_up
-        self._open: dict[Request, asyncio.Future[Response]] = {}
-        self._broken: WeakSet[Request] = WeakSet()
+        self._downloads: dict[Request, asyncio.Future[Response]] = {}
+        self._aborted: WeakSet[Request] = WeakSet()
         handlers: Any = getattr(downloader, "handlers", None)
         if hasattr(handlers, "download_request_async"):
-            handlers.download_request_async = partial(self._transfer, handlers.download_request_async)
+            handlers.download_request_async = partial(self._download, handlers.download_request_async)
         elif handlers is not None:  # Scrapy 2.13
             send = handlers.download_request
             handlers.download_request = lambda request, spider: deferred_from_coro(
-                self._transfer(lambda one: maybe_deferred_to_future(send(one, spider)), request)
+                self._download(lambda sent: maybe_deferred_to_future(send(sent, spider)), request)
             )
 
-    def break_off(self, request: Request) -> None:
-        """Close its connection, or never open one. To Scrapy it is a request that is ignored, without an errback."""
-        if request in self._broken:
+    def abort(self, request: Request) -> None:
+        """Close the connection of a request, or never open one. Scrapy ignores the request, without an errback."""
+        if request in self._aborted:
             return
-        log.warning("The lease of %s is over: the request is broken off and made again.", request)
-        self._broken.add(request)
+        log.warning("The lease of %s has expired: the request is aborted and made again.", request)
+        self._aborted.add(request)
         request.errback = None
-        if (transfer := self._open.get(request)) is not None:
-            transfer.cancel()
+        if (download := self._downloads.get(request)) is not None:
+            download.cancel()
 
-    def broke_off(self, request: Request) -> bool:
-        return request in self._broken
+    def was_aborted(self, request: Request) -> bool:
+        return request in self._aborted
 
-    async def _transfer(self, send: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    async def _download(self, send: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
         while True:
-            guest = await self._admit(request)
-            if request in self._broken:
-                raise BrokenOff(f"The lease of {request} is over.")
-            transfer = self._open[request] = asyncio.ensure_future(send(request))
+            unscheduled = await self._admit(request)
+            if request in self._aborted:
+                raise DownloadAborted(f"The lease of {request} has expired.")
+            download = self._downloads[request] = asyncio.ensure_future(send(request))
             try:
-                return await transfer
+                return await download
             except BaseException:
-                # Handlers tell in ways of their own that they were cancelled.
-                if request not in self._broken:
+                # Handlers raise different errors when they are cancelled.
+                if request not in self._aborted:
                     raise
-                if not guest:
-                    raise BrokenOff(f"The lease of {request} is over.") from None
-                # Nobody else makes it: it waits for another turn.
-                self._broken.discard(request)
+                if not unscheduled:
+                    raise DownloadAborted(f"The lease of {request} has expired.") from None
+                # No other process makes this request, so it waits for another turn.
+                self._aborted.discard(request)
                 self._give_up(request)
             finally:
-                del self._open[request]
+                del self._downloads[request]

@@ -1,7 +1,7 @@
-"""The duplicate filter. The frontier filters, in the same step in which it queues a request; here is the rest.
+"""The duplicate filter. The frontier itself filters, in the same step in which it queues a request.
 
-Owns which class decides: Scrapy's, scrapy-redis' and ours leave it to the frontier, with their own idea of a
-fingerprint if they have one. Any other class is asked itself.
+Owns which class decides. Scrapy's, scrapy-redis' and Shoal's filters leave it to the frontier, with their own
+fingerprint if they define one. Any other class decides by itself, through its `request_seen`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("shoal.scrapy")
 
 
 class DupeFilter(BaseDupeFilter):
-    """DUPEFILTER_CLASS = "shoal.scrapy.DupeFilter". Override `request_fingerprint` to say what is the same request."""
+    """DUPEFILTER_CLASS = "shoal.scrapy.DupeFilter". Override `request_fingerprint` to define equality."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -35,7 +35,7 @@ class DupeFilter(BaseDupeFilter):
         return cls(crawler)
 
     def request_seen(self, request: Request) -> bool:
-        """For a scheduler that asks, in this process alone. Ours does not: the frontier knows it for all at once."""
+        """For another scheduler, in this process only. Shoal's scheduler does not call it: the frontier filters."""
         fingerprint = self.request_fingerprint(request)
         if fingerprint in self._seen:
             return True
@@ -58,34 +58,33 @@ class DupeFilter(BaseDupeFilter):
         self._crawler.stats.inc_value("dupefilter/filtered")
 
 
-class Judge(NamedTuple):
-    """`fingerprint` is None where the frontier's own is right; `asked` means that the filter decides by itself."""
-
+class ChosenFilter(NamedTuple):
     filter: Any
+    # None: the frontier's own fingerprint applies.
     fingerprint: Callable[[Request], bytes] | None
-    asked: bool
+    # The filter decides by itself; otherwise the frontier does.
+    decides: bool
 
 
-def judge(crawler: Crawler) -> Judge:
+def choose_filter(crawler: Crawler) -> ChosenFilter:
     own = None if is_default(crawler.request_fingerprinter) else crawler.request_fingerprinter.fingerprint
     if scrapy_redis_settings.filtered_by_frontier(crawler.settings):
-        return Judge(DupeFilter(crawler), own, asked=False)
+        return ChosenFilter(DupeFilter(crawler), own, decides=False)
     kind: Any = load_object(crawler.settings["DUPEFILTER_CLASS"])
-    root = next((one for one in _roots(kind) if issubclass(kind, one)), None)
+    root = next((known for known in _known_filters(kind) if issubclass(kind, known)), None)
     if root is None or kind.request_seen is not root.request_seen:
-        return Judge(build_from_crawler(kind, crawler), None, asked=True)
-    made = DupeFilter(crawler) if kind is root and root is not DupeFilter else build_from_crawler(kind, crawler)
+        return ChosenFilter(build_from_crawler(kind, crawler), None, decides=True)
+    dupefilter = DupeFilter(crawler) if kind is root and root is not DupeFilter else build_from_crawler(kind, crawler)
     if kind.request_fingerprint is not root.request_fingerprint:
-        return Judge(made, lambda request: _bytes(made.request_fingerprint(request)), asked=False)
-    return Judge(made, own, asked=False)
+        return ChosenFilter(dupefilter, lambda request: _bytes(dupefilter.request_fingerprint(request)), decides=False)
+    return ChosenFilter(dupefilter, own, decides=False)
 
 
-def _roots(kind: type) -> list[Any]:
-    """The filters whose work the frontier does, scrapy-redis' too where the project's class comes from it."""
-    theirs = [
-        one for one in kind.__mro__ if (one.__module__, one.__name__) == ("scrapy_redis.dupefilter", "RFPDupeFilter")
-    ]
-    return [DupeFilter, RFPDupeFilter, *theirs]
+def _known_filters(kind: type) -> list[Any]:
+    """The filters that the frontier replaces, including scrapy-redis' where the project's class derives from it."""
+    scrapy_redis = ("scrapy_redis.dupefilter", "RFPDupeFilter")
+    bases = [base for base in kind.__mro__ if (base.__module__, base.__name__) == scrapy_redis]
+    return [DupeFilter, RFPDupeFilter, *bases]
 
 
 def _bytes(fingerprint: str | bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""Answers that are errors of the server and that no callback gets: Scrapy has given up on their requests.
+"""Error responses that no callback receives, so that their requests have failed.
 
-Asks Scrapy's own middleware, which knows what the project allows (handle_httpstatus_list and such).
+Asks Scrapy's HttpErrorMiddleware, which knows what the project allows (e.g. handle_httpstatus_list).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from shoal.worker.outcome import Do, of_status
 class ErrorResponses:
     def __init__(self, engine: Any, spider: Spider) -> None:
         middlewares = engine.scraper.spidermw.middlewares
-        self._asked: list[Callable[[Response], Any]] = [
-            _with_spider(one.process_spider_input, spider)
-            for one in middlewares
-            if isinstance(one, HttpErrorMiddleware)
+        self._checks: list[Callable[[Response], Any]] = [
+            _with_spider(middleware.process_spider_input, spider)
+            for middleware in middlewares
+            if isinstance(middleware, HttpErrorMiddleware)
         ]
 
     def reason(self, response: Response) -> str:
-        """Why its request has failed; empty for a page, a 404 and such, and for what the callback is given."""
+        """Why the request has failed; '' for a page, for an error such as 404, and for what a callback receives."""
         if response.status < 400 or of_status(response.status, conditional=False, location=False).do is not Do.RETRY:
             return ""
         try:
-            for ask in self._asked:
-                ask(response)
+            for check in self._checks:
+                check(response)
         except HttpError:
             return f"status {response.status}"
         return ""
 
 
-def _with_spider(ask: Callable[..., Any], spider: Spider) -> Callable[[Response], Any]:
-    """Scrapy 2.13 wants the spider along; newer ones warn about it."""
-    wanted = inspect.signature(ask).parameters["spider"].default is inspect.Parameter.empty
-    return partial(ask, spider=spider) if wanted else ask
+def _with_spider(check: Callable[..., Any], spider: Spider) -> Callable[[Response], Any]:
+    """Scrapy 2.13 requires the argument `spider`; newer versions warn about it."""
+    required = inspect.signature(check).parameters["spider"].default is inspect.Parameter.empty
+    return partial(check, spider=spider) if required else check

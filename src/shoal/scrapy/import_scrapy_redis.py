@@ -1,9 +1,8 @@
-"""What scrapy-redis has left, moved into the frontier: SHOAL_DRAIN = True, for one run. The only place that unpickles.
+"""Import of a scrapy-redis queue into the frontier: SHOAL_DRAIN = True, for one run. The only code that unpickles.
 
-Nothing but plain data, dates and items of loaded classes comes out of a pickle here. Any other class or function in one
-is refused: what a pickle can call are the constructors of those. A request leaves its queue when it is in the frontier.
-Fingerprints cannot be turned into requests, so the old filter is read into memory and asked along, for as long as the
-setting is there.
+The unpickler accepts plain data, dates and items of loaded classes only. A pickle can call their constructors, and no
+other class or function. A request is removed from its queue after it is in the frontier. Fingerprints cannot be turned
+into requests, so the old duplicate filter is read into memory and checked as well, while the setting is on.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ class Importer:
         self.busy = True
 
     async def open(self) -> None:
-        """Learn what was seen, before the first request is filtered."""
+        """Read the old duplicate filter, before the first request is filtered."""
         self._seen = {member async for member in self._server.members(self._filter)}
 
     def seen(self, request: Request) -> bool:
-        """By scrapy-redis' fingerprint."""
+        """Whether the old filter has the request, by scrapy-redis' fingerprint."""
         if not self._seen:
             return False
         data = {"method": request.method, "url": canonicalize_url(request.url), "body": request.body.hex()}
@@ -71,25 +70,25 @@ class Importer:
                 try:
                     request = read_request(data, self._spider)
                 except InvalidInput as error:
-                    log.error("A request of %s is dropped: %s", self._queue, error)
+                    log.error("Dropped an invalid request of %s: %s", self._queue, error)
                 else:
-                    # Past the filter: scrapy-redis has marked it as seen when it was queued.
+                    # Bypass the filter: scrapy-redis marked the request as seen when it was queued.
                     request.dont_filter = True
                     self._push(request, hashlib.sha1(data, usedforsecurity=False).digest())
             await self._outbox.empty()
             for data in entries:
                 await self._server.remove_entry(self._queue, kind, data)
             moved += len(entries)
-        log.info("%d requests of scrapy-redis were moved into the frontier.", moved)
+        log.info("Imported %d requests from scrapy-redis into the frontier.", moved)
         self.busy = False
 
 
 def read_request(data: bytes, spider: Spider) -> Request:
-    """The request that scrapy-redis' pickle stands for; InvalidInput for anything else."""
+    """The request of a scrapy-redis pickle; InvalidInput for anything else."""
     try:
         fields = _Reader(io.BytesIO(data)).load()
         return codec.from_dict(fields, spider)
-    except Exception as error:  # whatever a broken pickle leads to
+    except Exception as error:  # a broken pickle can raise anything
         raise InvalidInput(f"{type(error).__name__}: {error}") from None
 
 

@@ -21,12 +21,12 @@ from shoal.leases.renewer import LeaseRenewer
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
 from shoal.scrapy.download_slots import DownloadSlots
-from shoal.scrapy.downloads import Transfers
+from shoal.scrapy.downloads import Downloads
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.request_identity import RequestIdentity
 from shoal.scrapy.robots import ScrapyRobots
-from shoal.scrapy.unscheduled import UnscheduledRequests, is_guest
+from shoal.scrapy.unscheduled import UnscheduledRequests, is_unscheduled
 from shoal.urls.canonical import canonical
 
 log = logging.getLogger("shoal.scrapy")
@@ -55,7 +55,7 @@ class LeaseFeed:
         self._guests = guests
         self._slots = slots
         self._engine = engine
-        self._transfers = Transfers(engine.downloader, self._admit, self._give_up)
+        self._downloads = Downloads(engine.downloader, self._admit, self._give_up)
         self._full_mono = 0.0
         self._wake = wake
         self._most = settings.getint("CONCURRENT_REQUESTS") or 100
@@ -87,7 +87,7 @@ class LeaseFeed:
                 soonest = min(soonest, wait)
                 continue
             visit = place.queue[0]
-            if is_guest(visit):
+            if is_unscheduled(visit):
                 self._serve(place)
                 continue
             if self._robots is not None and not self._robots.knows(place, visit.url):
@@ -125,7 +125,7 @@ class LeaseFeed:
         place = self._open[request][0]
         place.request = None
         latency = request.meta.get("download_latency")
-        broken = self._transfers.broke_off(request)
+        broken = self._downloads.was_aborted(request)
         place.finish(
             success=None if broken else is_success(place.status) if place.status else False,
             response_seconds=latency if isinstance(latency, float) else None,
@@ -157,11 +157,11 @@ class LeaseFeed:
             place.request = None
             self._serve(place)
         outcome = self._outcome(request, visit)
-        if self._transfers.broke_off(request):
+        if self._downloads.was_aborted(request):
             # Neither stored nor failed: it waits again when the store has seen that the lease is over.
             place.open.pop(visit.number, None)
         else:
-            self._outbox.end(place, visit.stored() if is_guest(visit) else outcome)
+            self._outbox.end(place, visit.stored() if is_unscheduled(visit) else outcome)
         self.stir()
 
     async def _admit(self, request: Request) -> bool:
@@ -172,19 +172,19 @@ class LeaseFeed:
             canonical(request.url)
         except InvalidUrl:
             return False
-        await self._guests.turn(request)
+        await self._guests.wait_turn(request)
         return True
 
     def _serve(self, place: LeasedSlot) -> None:
         """Let a guest go whose turn it is: Scrapy has asked for it already."""
-        while place.queue and is_guest(place.queue[0]):
+        while place.queue and is_unscheduled(place.queue[0]):
             wait = place.free_in_seconds
             if wait > 0 or not place.trusted:
                 if place.resting:
                     asyncio.get_running_loop().call_later(wait, self._serve, place)
                 return
             visit = place.queue.popleft()
-            request = self._guests.call(visit)
+            request = self._guests.admit(visit)
             if request is None:
                 self._outbox.end(place, visit.excluded("nobody waits for it"))
             else:
@@ -222,11 +222,11 @@ class LeaseFeed:
                 if place.request is not None and not place.trusted:
                     # All of it, also when the store comes back now: the keeper renews it no more.
                     place.lost = True
-                    self._transfers.break_off(place.request)
+                    self._downloads.abort(place.request)
 
     async def _turn(self) -> None:
         await self._tidy()
-        spiders = [self._tag, self._guests.tag] if self._guests.begun else [self._tag]
+        spiders = [self._tag, self._guests.tag] if self._guests.active else [self._tag]
         if self._stuck:
             await self._give_back()
             spiders = [self._guests.tag]
@@ -250,7 +250,7 @@ class LeaseFeed:
         )
         # Asked without waiting first, so that the end of a crawl is seen at once.
         self.hungry = not leases
-        for lease in await self._slots.agreed(leases):
+        for lease in await self._slots.accept(leases):
             place = self._places[lease.token] = LeasedSlot(lease)
             self._keeper.keep(place)
             self._serve(place)
@@ -311,7 +311,7 @@ class LeaseFeed:
 
     async def _give_back(self) -> None:
         for place in list(self._places.values()):
-            if place.queue and place.request is None and not place.learning and not is_guest(place.queue[0]):
+            if place.queue and place.request is None and not place.learning and not is_unscheduled(place.queue[0]):
                 kept = self._kept(place)
                 place.queue.clear()
                 place.released = True

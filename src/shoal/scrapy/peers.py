@@ -1,7 +1,7 @@
-"""The other Scrapy processes on the store: who is at the same crawl, and which of this machine have died.
+"""The other Scrapy processes of the store: which work on the same crawl, and which of this machine have died.
 
-A process that was killed cannot give back what it held. A peer on the same machine sees that it is gone and takes it
-back at once; elsewhere the leases run out by themselves.
+A killed process cannot release its leases. A peer on the same machine notices that it is gone and reclaims them at
+once; on other machines the leases expire.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ class Peers:
     def __init__(self, frontier: Frontier, name: str, since: float) -> None:
         self._frontier = frontier
         self._reaped: set[str] = set()
-        # Answers so far, and how many there were at the last beat.
+        # Responses so far, and the time and number at the last heartbeat.
         self.pages = 0
-        self._beat_before = (mono(), 0)
+        self._last_heartbeat = (mono(), 0)
         self._info: dict[str, Any] = {
             "kind": _KIND, "name": name, "since": since, "pid": os.getpid(), "machine": platform.node(),
             "boot": _boot(), "started": _started(os.getpid()), "owns": False, "version": _version(),
             "spiders": [tag_of(name), unscheduled.tag_of(frontier.worker)],
         }  # fmt: skip
 
-    async def beat(self) -> list[WorkerInfo]:
-        """Say that we live; returns the others at this crawl."""
-        now, (then, pages) = mono(), self._beat_before
-        self._beat_before = (now, self.pages)
+    async def heartbeat(self) -> list[WorkerInfo]:
+        """Send a heartbeat; returns the other processes of this crawl."""
+        now, (then, pages) = mono(), self._last_heartbeat
+        self._last_heartbeat = (now, self.pages)
         rate = (self.pages - pages) / max(now - then, 0.1)
         await self._frontier.workers.beat({**self._info, "pages": self.pages, "pages_per_second": rate})
         return await self.others()
 
     async def others(self) -> list[WorkerInfo]:
-        """The others at this crawl. What dead ones of this machine held is taken back."""
+        """The other processes of this crawl. The leases of dead processes on this machine are reclaimed."""
         others = []
         for worker in await self._frontier.workers.alive():
             if worker.name == self._frontier.worker or worker.info.get("kind") != _KIND:
@@ -57,14 +57,14 @@ class Peers:
         return others
 
     async def oldest(self) -> tuple[float, bool]:
-        """Since when the oldest live process is at this crawl, and whether it is this one."""
+        """When the oldest live process of this crawl joined, and whether it is this process."""
         own = (float(self._info["since"]), self._frontier.worker)
-        ages = [(float(worker.info.get("since", 0.0)), worker.name) for worker in await self.beat()]
+        ages = [(float(worker.info.get("since", 0.0)), worker.name) for worker in await self.heartbeat()]
         first = min([own, *ages])
         return first[0], first == own
 
     def _died(self, worker: WorkerInfo) -> bool:
-        """Only where we can know: the same kernel, the same numbers of processes."""
+        """Whether a process of the same boot and pid namespace is gone. Others cannot be checked."""
         boot, pid, started = (worker.info.get(name) for name in ("boot", "pid", "started"))
         if not boot or boot != self._info["boot"] or not isinstance(pid, int):
             return False
@@ -79,7 +79,7 @@ def _version() -> str:
 
 
 def _boot() -> str:
-    """This boot of this kernel, and the set of process numbers we see; empty where that cannot be told."""
+    """The boot id and the pid namespace; '' where they are unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -88,7 +88,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int:
-    """When a process began, in ticks since the boot; -1 when there is none, or only what is left of it."""
+    """When a process started, in ticks since boot; -1 for a missing process or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return -1 if fields[0] in "ZX" else int(fields[19])

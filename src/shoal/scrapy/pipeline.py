@@ -1,4 +1,4 @@
-"""Items into a Redis list, by scrapy-redis' names. A request is acknowledged only after its items are there."""
+"""RedisPipeline: append items to a Redis list, under scrapy-redis' names. A request is acknowledged after its items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RedisPipeline:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        # By signals: coroutines as open_spider and close_spider are newer than the oldest Scrapy that is supported.
+        # Signals, because Scrapy 2.13 does not support coroutines as open_spider and close_spider.
         crawler.signals.connect(self._opened, signal=signals.spider_opened)
         crawler.signals.connect(self._closed, signal=signals.spider_closed)
         self.key = str(scrapy_redis_settings.value(crawler.settings, "REDIS_ITEMS_KEY"))
@@ -42,7 +42,7 @@ class RedisPipeline:
         return item
 
     def item_key(self, item: Any, spider: Any) -> str:
-        """Override it to use another key for some items."""
+        """Override this to use another key for some items."""
         return self.key % {"spider": spider.name, "name": spider.name}
 
     async def _closed(self) -> None:

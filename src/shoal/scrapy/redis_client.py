@@ -1,6 +1,6 @@
-"""A client of the store for the code of projects, which expects one of the package redis, as scrapy-redis gives it.
+"""A redis-py client of the store for a project's own code, as scrapy-redis provides it.
 
-Shoal itself never uses it. The package is not one of Shoal's: where it is absent, whoever asks for a client is told.
+Shoal itself does not use it. redis-py is not a dependency of Shoal: without it, creating a client raises SettingsError.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from shoal.scrapy.session import settings_of
 from shoal.settings import masked
 
 PARAMS = {"socket_timeout": 30, "socket_connect_timeout": 30, "retry_on_timeout": True, "encoding": "utf-8"}
-# Of REDIS_PARAMS, what the URL says.
+# Keys of REDIS_PARAMS that are part of the URL.
 _IN_URL = frozenset(("url", "host", "port", "db", "username", "password", "unix_socket_path", "ssl"))
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 
 
 def server_of(crawler: Crawler) -> Any:
-    """A client of the store that this crawler is on, whose spider reads start URLs there."""
-    # Not the crawler's session: that is for a spider that is made already, and this may be while it is made.
+    """A client of the crawler's store, for a spider that reads its start URLs there."""
+    # Not the crawler's session, which needs an existing spider: this may run while the spider is created.
     url = settings_of(crawler).store.url or scrapy_redis_settings.store_url(crawler.settings, reads_start_urls=True)
     return _client(crawler.settings, url or "")
 
 
 def get_redis_from_settings(settings: BaseSettings) -> Any:
-    """A client of the server that a project's settings name."""
+    """A client of the server in a project's settings."""
     return _client(
         settings,
         settings.get("SHOAL_STORE_URL") or scrapy_redis_settings.store_url(settings, reads_start_urls=True) or "",
@@ -38,7 +38,7 @@ def get_redis_from_settings(settings: BaseSettings) -> Any:
 
 
 def get_redis(**params: Any) -> Any:
-    """A client with these parameters of redis.Redis, or of `redis_cls`; `url` says where."""
+    """A client of the class `redis_cls` (default redis.Redis), at `url` if given, with these parameters."""
     kind = params.pop("redis_cls", None) or redis_class()
     kind = load_object(kind) if isinstance(kind, str) else kind
     url = params.pop("url", None)
@@ -47,34 +47,34 @@ def get_redis(**params: Any) -> Any:
 
 def redis_class() -> Any:
     try:
-        # By its name, as a project gives a class of its own.
+        # By name, as a project names its own class.
         return load_object("redis.Redis")
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise
         raise SettingsError(
-            "A spider's `server` and scrapy_redis.connection are clients of the package redis, which is not installed; "
+            "A spider's `server` and scrapy_redis.connection need the package redis, which is not installed; "
             "run: pip install redis."
         ) from None
 
 
 def _client(settings: BaseSettings, url: str) -> Any:
-    scheme, mark, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://")
     if scheme not in _SCHEMES:
         raise SettingsError(
-            f"A spider's `server` is a client of one server, and the store is {masked(url) or 'embedded'}: make a "
-            "client of the package redis yourself, such as redis.cluster.RedisCluster."
+            f"A spider's `server` is a client of a single server, but the store is {masked(url) or 'embedded'}: create "
+            "a client yourself, e.g. redis.cluster.RedisCluster."
         )
     secure = _SCHEMES[scheme] == "rediss"
-    given = {
+    parameters = {
         **PARAMS,
         "encoding": str(scrapy_redis_settings.value(settings, "REDIS_ENCODING")),
         **settings.getdict("REDIS_PARAMS"),
     }
     if scrapy_redis_settings.value(settings, "REDIS_DECODE_RESPONSES"):
-        given["decode_responses"] = settings.getbool("REDIS_DECODE_RESPONSES")
+        parameters["decode_responses"] = settings.getbool("REDIS_DECODE_RESPONSES")
     kept = {
-        name: value for name, value in given.items()
+        name: value for name, value in parameters.items()
         if name not in _IN_URL and (secure or not name.startswith("ssl_"))
     }  # fmt: skip
-    return get_redis(url=f"{_SCHEMES[scheme]}{mark}{rest}", **kept)
+    return get_redis(url=f"{_SCHEMES[scheme]}{separator}{rest}", **kept)

@@ -27,7 +27,7 @@ from shoal.frontier import Frontier, mono
 from shoal.politeness.backoff import Failure, Fault, failure_of, pause_seconds
 from shoal.politeness.robots_parser import DISALLOW_ALL, MAX_BYTES, Rules, check_token
 from shoal.politeness.robots_policy import MAX_HOPS, Meaning, RobotsCopy, settle, standing, verdict
-from shoal.scrapy.downloads import BrokenOff
+from shoal.scrapy.downloads import DownloadAborted
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.urls.canonical import Target, canonical
 
@@ -168,7 +168,7 @@ class ScrapyRobots:
                 place.start(request)
             try:
                 response = await self._download(request)
-            except BrokenOff:
+            except DownloadAborted:
                 return Fault.ABORTED, b""
             except Exception as error:
                 log.debug("robots.txt of %s: %s", target.host, error)

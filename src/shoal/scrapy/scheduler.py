@@ -1,8 +1,8 @@
-"""Scrapy's scheduler on the frontier: requests are leased, and acknowledged when Scrapy is through with them.
+"""Scrapy's scheduler on the frontier: requests are leased, and acknowledged when Scrapy has finished them.
 
-Scrapy asks without waiting, the store answers later: requests come out of a buffer that a background task keeps filled,
-and go into one that another empties. A request is over when the engine removes it from its slot: its callback's output
-is consumed and its items have passed the pipelines. Whatever happens before that, it is made again.
+Scrapy's calls do not wait, but the store takes time. So requests come from a buffer that a background task fills, and
+new requests go into a buffer that another task empties. A request is finished when the engine removes it from its slot:
+its callback's output is consumed and its items have passed the pipelines. After a crash before that, it is made again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
-from scrapy.core.scheduler import Scheduler as OwnScheduler
+from scrapy.core.scheduler import Scheduler as ScrapyScheduler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
@@ -35,7 +35,7 @@ from shoal.operations.run import finish_if_over
 from shoal.scrapy import crawl_join, scrapy_redis_settings, spider_arguments
 from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.download_slots import DownloadSlots
-from shoal.scrapy.dupefilter import judge
+from shoal.scrapy.dupefilter import choose_filter
 from shoal.scrapy.error_responses import ErrorResponses
 from shoal.scrapy.lease_feed import LeaseFeed
 from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
@@ -43,7 +43,7 @@ from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
 from shoal.scrapy.request_identity import RequestIdentity
 from shoal.scrapy.robots import ScrapyRobots
-from shoal.scrapy.scrapy_command import is_looking
+from shoal.scrapy.scrapy_command import is_inspecting
 from shoal.scrapy.session import Session
 from shoal.scrapy.start_urls import StartUrls
 from shoal.scrapy.unscheduled import UnscheduledRequests
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from shoal.scrapy.import_scrapy_redis import Importer
 
 log = logging.getLogger("shoal.scrapy")
-# How soon after it ran out of work a process looks whether the crawl is finished, and how seldom it looks at last.
-_LOOK_SECONDS = 0.1
-_SELDOM_SECONDS = 1.0
-_BEAT_SECONDS = 5.0
-# How long a store that is away may hold up the end of a process; what it has not heard is made again.
-_LAST_SECONDS = 10.0
-_FOR_GOOD = (State.STOPPED, State.EXPIRED, State.DELETED)
+# How soon an idle process checks whether the crawl is finished, and its longest interval.
+_CHECK_SECONDS = 0.1
+_MAX_CHECK_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 5.0
+# How long an unavailable store may delay the end of a process. Unacknowledged requests are made again.
+_CLOSE_SECONDS = 10.0
+_STOPPED_STATES = (State.STOPPED, State.EXPIRED, State.DELETED)
 
 
 class Scheduler(BaseScheduler):
@@ -68,31 +68,31 @@ class Scheduler(BaseScheduler):
     crawl_id: str
 
     def __init__(self, crawler: Crawler) -> None:
-        self._began_mono = crawl_join.run_began_mono()
+        self._started_mono = crawl_join.run_started_mono()
         self._crawler = crawler
         self._settings = crawler.settings
         self._session = Session.of(crawler)
-        self._judge = judge(crawler)
-        self.df = self._judge.filter
-        # What cannot be put into the frontier: file:, data: and other URLs without a host.
+        self._filter = choose_filter(crawler)
+        self.df = self._filter.filter
+        # Requests that the frontier cannot hold: file:, data: and other URLs without a host.
         self._local: deque[Request] = deque()
         self._pushed: dict[Request, bytes] = {}
         self._finished = False
         self._finished_mono = 0.0
         self._ended = False
-        # Scrapy's reason of closing, where somebody or a limit has ended the crawl.
-        self._why_ended = ""
+        # The reason for Scrapy to close, if the crawl was stopped or has expired.
+        self._close_reason = ""
         self._epochs = 0
         self._waiting = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._drain: Importer | None = None
+        self._importer: Importer | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        if is_looking():
-            # `scrapy shell` and such: Scrapy's own, which forgets.
-            return OwnScheduler.from_crawler(crawler)  # type: ignore[return-value]
+        if is_inspecting():
+            # E.g. `scrapy shell`: use Scrapy's own scheduler, which keeps nothing.
+            return ScrapyScheduler.from_crawler(crawler)  # type: ignore[return-value]
         return cls(crawler)
 
     def open(self, spider: Spider) -> Deferred[None]:
@@ -101,71 +101,72 @@ class Scheduler(BaseScheduler):
     async def _open(self, spider: Spider) -> None:
         self.frontier = await self._session.join()
         try:
-            await self._begin(spider)
+            await self._start(spider)
         except BaseException:
             await self._session.leave()
             raise
 
-    async def _begin(self, spider: Spider) -> None:
+    async def _start(self, spider: Spider) -> None:
         settings, frontier = self._settings, self.frontier
         self._spider = spider
         for name in scrapy_redis_settings.unused(settings):
-            log.info("%s is set and does nothing here: %s.", name, scrapy_redis_settings.NAMES[name].here)
-        name = crawl_join.name_of(spider, settings, spider_arguments.given(self._crawler))
+            log.info("%s has no effect here: %s.", name, scrapy_redis_settings.NAMES[name].effect)
+        name = crawl_join.name_of(spider, settings, spider_arguments.arguments_of(self._crawler))
         self._peers = Peers(frontier, name, await store_seconds(frontier))
         since, first = await self._peers.oldest()
         joined = await crawl_join.join(
             frontier, name, scrapy_redis_settings.limits(settings, spider, tag=crawl_join.tag_of(name)),
-            flush=settings.getbool("SCHEDULER_FLUSH_ON_START"), since=since, first=first, began_mono=self._began_mono,
+            flush=settings.getbool("SCHEDULER_FLUSH_ON_START"), since=since, first=first,
+            started_mono=self._started_mono,
         )  # fmt: skip
         self.crawl_id = joined.id
         self._ended = not joined.state.open
         counts = await frontier.crawls.count(joined.id)
         if counts.open:
             log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
-        self._identity = RequestIdentity(spider, self._judge.fingerprint, Cookies(self._crawler))
+        self._identity = RequestIdentity(spider, self._filter.fingerprint, Cookies(self._crawler))
         self._identity.flat = scrapy_redis_settings.order(settings).flat
         self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
-        self._keeper = LeaseRenewer(
-            self._session.settings, frontier.worker, partial(log.error, "Leases cannot be renewed: %s")
+        self._renewer = LeaseRenewer(
+            self._session.settings, frontier.worker, partial(log.error, "Cannot renew leases: %s")
         )
-        self._keeper.start()
+        self._renewer.start()
         robots = ScrapyRobots.take_over(frontier, self._crawler)
-        self._guests = UnscheduledRequests(frontier, joined.limits)
+        self._unscheduled = UnscheduledRequests(frontier, joined.limits)
         self._slots = DownloadSlots(frontier, joined.id, scrapy_redis_settings.slots(settings, spider))
         await self._slots.open()
         self._feed = LeaseFeed(
-            frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._keeper, self._guests,
+            frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._renewer, self._unscheduled,
             self._slots, self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots),
             wake=self.wake,
         )  # fmt: skip
         self._watch_engine()
-        opened = self.df.open() if self._judge.asked else None
+        opened = self.df.open() if self._filter.decides else None
         if opened is not None:
             await opened
         lease_seconds = self._session.settings.frontier.lease_seconds
-        work = [self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._look()]
+        work = [self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._run_checks()]
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
             from shoal.scrapy.import_scrapy_redis import Importer
 
-            self._drain = Importer(spider, settings, frontier, self._outbox, self.push)
-            await self._drain.open()
-            work.append(self._drain.run())
-        self._starts = StartUrls.take_over(
+            self._importer = Importer(spider, settings, frontier, self._outbox, self.push)
+            await self._importer.open()
+            work.append(self._importer.run())
+        self._start_urls = StartUrls.take_over(
             spider, self._crawler, frontier, self._outbox, self.push, lambda: self._ended
         )
-        if self._starts is not None:
-            work.append(self._starts.run())
-        self._tasks = [asyncio.ensure_future(one) for one in work]
+        if self._start_urls is not None:
+            work.append(self._start_urls.run())
+        self._tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         for task in self._tasks:
-            task.add_done_callback(self._broke)
+            task.add_done_callback(self._on_task_done)
 
     def _watch_engine(self) -> None:
         engine: Any = self._crawler.engine
         engine._slot.inprogress = _InProgress(self._feed.ended)
-        self._ignored = ErrorResponses(engine, self._spider)
-        # Politeness is the frontier's: Scrapy's slot must not add a delay of its own.
+        self._error_responses = ErrorResponses(engine, self._spider)
+        # The frontier enforces the delay: Scrapy's slot must not add its own.
         slots = getattr(engine.downloader, "per_slot_settings", None)
         if isinstance(slots, dict):
             slots.setdefault(SLOT, SLOT_SETTINGS)
@@ -179,14 +180,14 @@ class Scheduler(BaseScheduler):
             self._crawler.signals.connect(handler, signal=signal)
 
     def enqueue_request(self, request: Request) -> bool:
-        if self._judge.asked and not request.dont_filter and self.df.request_seen(request):
+        if self._filter.decides and not request.dont_filter and self.df.request_seen(request):
             self.df.log(request, self._spider)
             return False
-        if self._drain is not None and not request.dont_filter and self._drain.seen(request):
+        if self._importer is not None and not request.dont_filter and self._importer.seen(request):
             self.df.log(request, self._spider)
             return False
         try:
-            found = self._identity.visit(request, pushed=self._pushed.get(request, b""))
+            identified = self._identity.visit(request, pushed=self._pushed.get(request, b""))
         except InvalidUrl:
             self._local.append(request)
             self.wake(0.0)
@@ -195,17 +196,17 @@ class Scheduler(BaseScheduler):
             log.error("Unable to schedule %s: %s", request, error, extra={"spider": self._spider})
             self._crawler.stats.inc_value("scheduler/unserializable")
             return False
-        if found is None:
+        if identified is None:
             self.df.log(request, self._spider)
             return False
-        visit, force = found
+        visit, force = identified
         self._feed.retries(request)
         self._finished = False
-        self._outbox.add(visit, force or self._judge.asked, request)
+        self._outbox.add(visit, force or self._filter.decides, request)
         return True
 
     def push(self, request: Request, message: bytes) -> None:
-        """Enqueue a start URL, through the engine as any other; `message` makes it one visit however often it comes."""
+        """Enqueue a start URL through the engine. `message` identifies it, so that repeats are one visit."""
         self._pushed[request] = message
         try:
             self._crawler.engine.crawl(request)
@@ -224,7 +225,7 @@ class Scheduler(BaseScheduler):
         return bool(self._local) or bool(len(self._outbox)) or not self._feed.idle or not self._finished
 
     def __len__(self) -> int:
-        """Requests that wait, for all processes, as of the last look."""
+        """Waiting requests of all processes, as of the last heartbeat."""
         return self._waiting
 
     def close(self, reason: str) -> Deferred[None]:
@@ -235,28 +236,28 @@ class Scheduler(BaseScheduler):
             return
         self._feed.stop()
         with contextlib.suppress(TimeoutError, ShoalError):
-            async with asyncio.timeout(_LAST_SECONDS):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._outbox.empty()
                 await self._feed.close()
-                await self._guests.close()
+                await self._unscheduled.close()
                 if reason == "finished" and not self._settings.getbool("SCHEDULER_PERSIST"):
                     await finish_if_over(self.frontier, self.crawl_id, seeded=True)
                 await self.frontier.workers.leave()
                 if not await self._peers.others():
-                    await self._slots.take_back()
+                    await self._slots.reset()
         for task in self._tasks:
-            task.remove_done_callback(self._broke)
+            task.remove_done_callback(self._on_task_done)
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._keeper.stop()
+        self._renewer.stop()
         if self._timer is not None:
             self._timer.cancel()
-        if self._judge.asked and (closed := self.df.close(reason)) is not None:
+        if self._filter.decides and (closed := self.df.close(reason)) is not None:
             await closed
         await self._session.leave()
 
     def wake(self, seconds: float) -> None:
-        """Let the engine ask for requests after this time, or sooner."""
+        """Let the engine request more work after this time, or sooner."""
         if seconds <= 0:
             self._call_engine()
             return
@@ -273,26 +274,26 @@ class Scheduler(BaseScheduler):
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()
 
-    async def _look(self) -> None:
-        """See when there is nothing more to do, say that we live, notice when somebody stops the crawl."""
-        beaten, pause = mono(), _LOOK_SECONDS
+    async def _run_checks(self) -> None:
+        """Send heartbeats, and check whether the crawl is finished or was stopped."""
+        heartbeat_mono, pause = mono(), _CHECK_SECONDS
         while True:
             await asyncio.sleep(pause)
             try:
-                if mono() - beaten > _BEAT_SECONDS:
-                    beaten = mono()
-                    await self._peers.beat()
-                    await self._guests.look()
+                if mono() - heartbeat_mono > _HEARTBEAT_SECONDS:
+                    heartbeat_mono = mono()
+                    await self._peers.heartbeat()
+                    await self._unscheduled.check()
                     state = (await self.frontier.crawls.get(self.crawl_id)).state
-                    self._ended = self._ended or state in _FOR_GOOD
+                    self._ended = self._ended or state in _STOPPED_STATES
                     self._waiting = (await self.frontier.crawls.count(self.crawl_id)).waiting
-                looked = await self._look_if_finished()
-                pause = min(1.5 * pause, _SELDOM_SECONDS) if looked else _LOOK_SECONDS
+                checked = await self._check_finished()
+                pause = min(1.5 * pause, _MAX_CHECK_SECONDS) if checked else _CHECK_SECONDS
             except ShoalError as error:
                 log.error("%s", error)
 
-    async def _look_if_finished(self) -> bool:
-        """Whether there was reason to look: this process has nothing to do."""
+    async def _check_finished(self) -> bool:
+        """Check whether the crawl is finished. False when this process is busy, so that there was nothing to check."""
         if self.frontier.epochs != self._epochs:
             self._epochs = self.frontier.epochs
             self._identity.forget()
@@ -307,7 +308,7 @@ class Scheduler(BaseScheduler):
         if mono() - self._finished_mono < self._settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"):
             return True
         state = (await self.frontier.crawls.get(self.crawl_id)).state if self._ended else State.RUNNING
-        self._why_ended = state.value if state in _FOR_GOOD else ""
+        self._close_reason = state.value if state in _STOPPED_STATES else ""
         if self._feed.idle and not len(self._outbox) and not self._filling:
             self._finished = True
             self.wake(0.0)
@@ -315,11 +316,11 @@ class Scheduler(BaseScheduler):
 
     @property
     def _filling(self) -> bool:
-        """More is on its way in from elsewhere."""
-        return any(one is not None and one.busy for one in (self._starts, self._drain))
+        """Start URLs or imported requests are being added."""
+        return any(part is not None and part.busy for part in (self._start_urls, self._importer))
 
     async def _reopen(self) -> bool:
-        """The crawl was finished by another process while this one had more to add."""
+        """Another process finished the crawl while this one had more requests to add."""
         if await crawl_join.reopen(self.frontier, self.crawl_id):
             return True
         self._ended = True
@@ -333,10 +334,10 @@ class Scheduler(BaseScheduler):
         self.df.log(request, self._spider)
         self._crawler.signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
 
-    def _count(self, what: str) -> None:
-        """By scrapy-redis' name and by Scrapy's."""
-        self._crawler.stats.inc_value(f"scheduler/{what}/redis")
-        self._crawler.stats.inc_value(f"scheduler/{what}")
+    def _count(self, event: str) -> None:
+        """Count under scrapy-redis' name and under Scrapy's."""
+        self._crawler.stats.inc_value(f"scheduler/{event}/redis")
+        self._crawler.stats.inc_value(f"scheduler/{event}")
 
     def _changed(self) -> None:
         self._feed.stir()
@@ -346,13 +347,13 @@ class Scheduler(BaseScheduler):
         self._feed.answered(request, response)
 
     def _response_received(self, response: Response, request: Request) -> None:
-        """The last answer to a request, after all retries."""
-        if reason := self._ignored.reason(response):
+        """The final response to a request, after all retries."""
+        if reason := self._error_responses.reason(response):
             self._feed.fault(request, reason)
 
     def _spider_idle(self) -> None:
-        if self._why_ended:
-            raise CloseSpider(self._why_ended)
+        if self._close_reason:
+            raise CloseSpider(self._close_reason)
 
     def _left_downloader(self, request: Request) -> None:
         self._feed.left(request)
@@ -360,11 +361,11 @@ class Scheduler(BaseScheduler):
     def _spider_error(self, failure: Failure, response: Any) -> None:
         self._feed.fault(getattr(response, "request", None), f"spider: {type(failure.value).__name__}")
 
-    def _broke(self, task: asyncio.Task[None]) -> None:
-        """One of ours ended by an error: without it the process would wait for ever."""
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Close the spider when a background task has failed: without it the process would wait forever."""
         if task.cancelled() or (error := task.exception()) is None:
             return
-        log.critical("Shoal's scheduler cannot go on: %s", error, exc_info=error)
+        log.critical("Shoal's scheduler has failed: %s", error, exc_info=error)
         engine: Any = self._crawler.engine
         if hasattr(engine, "close_spider_async"):
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason="scheduler_error"))
@@ -373,7 +374,7 @@ class Scheduler(BaseScheduler):
 
 
 class _InProgress(set[Request]):
-    """The engine's requests in progress. No signal says that the engine is through with one; its removal here does."""
+    """The engine's requests in progress. The engine has no signal for a finished request, but removes it here."""
 
     def __init__(self, on_removed: Callable[[Request], None]) -> None:
         super().__init__()

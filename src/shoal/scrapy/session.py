@@ -1,4 +1,4 @@
-"""One connection to the store for all parts of a crawler; the last of them to leave closes it."""
+"""One connection to the store for all components of a crawler. The last component to leave closes it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ except ImportError:  # Scrapy 2.13
 log = logging.getLogger("shoal.scrapy")
 _sessions: weakref.WeakKeyDictionary[Crawler, Session] = weakref.WeakKeyDictionary()
 
-# Scrapy settings of these names become Shoal's own; shoal.toml and SHOAL_* serve too.
-_OURS = {
+# Scrapy settings that override shoal.toml and the SHOAL_* environment variables.
+_SHOAL_SETTINGS = {
     "SHOAL_STORE_URL": "store.url",
     "SHOAL_STORE_FOLDER": "store.folder",
     "SHOAL_STORE_NAMESPACE": "store.namespace",
@@ -40,13 +40,13 @@ class Session:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Session:
-        found = _sessions.get(crawler)
-        if found is None:
-            found = _sessions[crawler] = cls(crawler)
-        return found
+        session = _sessions.get(crawler)
+        if session is None:
+            session = _sessions[crawler] = cls(crawler)
+        return session
 
     async def join(self) -> Frontier:
-        """The crawler's frontier. Whoever joins must leave."""
+        """The crawler's frontier. Every `join` needs a `leave`."""
         self._users += 1
         if self._opening is None:
             self._opening = asyncio.ensure_future(Frontier.from_settings(self.settings, on_warning=log.warning))
@@ -64,16 +64,16 @@ class Session:
 
 
 def settings_of(crawler: Crawler) -> Settings:
-    """Shoal's settings, with what the Scrapy project says of the store above shoal.toml and SHOAL_*."""
+    """Shoal's settings. The Scrapy project's settings override shoal.toml and SHOAL_*."""
     if not is_asyncio_available():
         raise SettingsError(
-            "Shoal needs Scrapy's asyncio reactor: set TWISTED_REACTOR to "
+            "Shoal requires Scrapy's asyncio reactor: set TWISTED_REACTOR to "
             "'twisted.internet.asyncioreactor.AsyncioSelectorReactor', which is Scrapy's default."
         )
     flags: dict[str, Any] = {}
-    for setting, key in _OURS.items():
-        if (found := crawler.settings.get(setting)) is not None:
-            flags[key] = found
+    for setting, key in _SHOAL_SETTINGS.items():
+        if (value := crawler.settings.get(setting)) is not None:
+            flags[key] = value
     loaded = load(flags=flags)
     for warning in loaded.warnings:
         log.warning(warning)

@@ -1,6 +1,6 @@
-"""`import shoal.scrapy.shim` in settings.py: what a project imports from scrapy_redis comes from here.
+"""`import shoal.scrapy.shim` in settings.py: a project's imports from scrapy_redis resolve to Shoal.
 
-For machines where scrapy-redis is not installed; where it is, nothing changes.
+It is for machines without scrapy-redis. Where scrapy-redis is installed, it does nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bytes_to_str(s: Any, encoding: str = "utf-8") -> Any:
 
 
 def is_dict(string_content: str | bytes) -> bool:
-    """Whether it is JSON, whatever scrapy-redis calls that."""
+    """Whether the text is valid JSON. scrapy-redis has this name for it."""
     try:
         json.loads(string_content)
     except ValueError:
@@ -44,8 +44,8 @@ def is_dict(string_content: str | bytes) -> bool:
 
 def _unpickle(*_: Any) -> NoReturn:
     raise InvalidInput(
-        "scrapy_redis.picklecompat is not served: Shoal neither writes nor reads pickles, which can run any code; "
-        "use json or msgpack."
+        "scrapy_redis.picklecompat is not supported: Shoal does not read or write pickles, because they can run "
+        "arbitrary code; use json or msgpack."
     )
 
 
@@ -85,10 +85,10 @@ MODULES: dict[str, dict[str, Any]] = {
 
 
 def install() -> bool:
-    """Put the modules in place; False where scrapy-redis itself is there."""
+    """Register the modules; False where scrapy-redis is installed."""
     if "scrapy_redis" in sys.modules or importlib.util.find_spec("scrapy_redis") is not None:
         return False
-    package = ModuleType("scrapy_redis", "Shoal in the place of scrapy-redis.")
+    package = ModuleType("scrapy_redis", "Shoal in place of scrapy-redis.")
     package.__path__ = []
     sys.modules["scrapy_redis"] = package
     for name, members in MODULES.items():

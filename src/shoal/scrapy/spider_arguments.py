@@ -1,6 +1,6 @@
-"""What a spider was given when it was made: by `scrapy crawl -a`, by CrawlerProcess.crawl, by a service.
+"""The arguments that a spider was created with, by `scrapy crawl -a`, CrawlerProcess.crawl or a service.
 
-Scrapy keeps that nowhere. Its Crawler passes it on to the spider, so it is noted there.
+Scrapy does not keep them. Its Crawler passes them to the spider, so this module records them there.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from weakref import WeakKeyDictionary
 from scrapy import Spider
 from scrapy.crawler import Crawler
 
-_noted: WeakKeyDictionary[Crawler, dict[str, Any]] = WeakKeyDictionary()
+_recorded: WeakKeyDictionary[Crawler, dict[str, Any]] = WeakKeyDictionary()
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def given(crawler: Crawler) -> dict[str, Any]:
-    """A spider's arguments by name, those without one by their number. Names with _ are of a job, as scrapyd's _job."""
-    found = _noted.get(crawler)
-    if found is None:
-        # Something made the spider that is not Scrapy's Crawler.
-        found = of_command_line(sys.argv[1:])
-    return {name: value for name, value in found.items() if not name.startswith("_")}
+def arguments_of(crawler: Crawler) -> dict[str, Any]:
+    """A spider's arguments by name; positional ones by number. Names with _ belong to a job, e.g. scrapyd's _job."""
+    arguments = _recorded.get(crawler)
+    if arguments is None:
+        # Something other than Scrapy's Crawler created the spider.
+        arguments = of_command_line(sys.argv[1:])
+    return {name: value for name, value in arguments.items() if not name.startswith("_")}
 
 
 def of_command_line(argv: list[str]) -> dict[str, Any]:
-    """Spider arguments of Scrapy's commands."""
-    found = {}
-    for place, word in enumerate(argv):
-        pair = argv[place + 1] if word == "-a" and place + 1 < len(argv) else word[2:] if word.startswith("-a") else ""
-        name, mark, value = pair.partition("=")
-        if mark:
-            found[name] = value
-    return found
+    """The spider arguments (-a NAME=VALUE) of a Scrapy command."""
+    arguments = {}
+    for index, word in enumerate(argv):
+        pair = argv[index + 1] if word == "-a" and index + 1 < len(argv) else word[2:] if word.startswith("-a") else ""
+        name, separator, value = pair.partition("=")
+        if separator:
+            arguments[name] = value
+    return arguments
 
 
 def digest(arguments: dict[str, Any]) -> str:
-    """Ten hex digits that tell arguments apart, the same in every process; a password among them does not show."""
-    told = "\0".join(f"{name}={_text(value)}" for name, value in sorted(arguments.items()))
-    return hashlib.sha1(told.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()[:10]
+    """Ten hex digits that identify the arguments, the same in every process. A password in them is not readable."""
+    text = "\0".join(f"{name}={_text(value)}" for name, value in sorted(arguments.items()))
+    return hashlib.sha1(text.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()[:10]
 
 
 def _text(value: Any) -> str:
-    """A number is what it would be on a command line. An object is its repr, without its address in this process."""
+    """A value as text: a number as on a command line, an object as its repr without its memory address."""
     if isinstance(value, str):
         return value
     try:
@@ -60,26 +60,26 @@ def _plain(value: Any) -> list[str] | str:
     return sorted(map(_text, value)) if isinstance(value, set | frozenset) else _ADDRESS.sub("", repr(value))
 
 
-def _note(crawler: Crawler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    _noted[crawler] = {**{str(number): value for number, value in enumerate(args)}, **kwargs}
+def _record(crawler: Crawler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _recorded[crawler] = {**{str(number): value for number, value in enumerate(args)}, **kwargs}
 
 
-def _watch() -> None:
-    make = Crawler._create_spider
+def _patch_crawler() -> None:
+    create_spider = Crawler._create_spider
 
-    @functools.wraps(make)
-    def making(self: Crawler, *args: Any, **kwargs: Any) -> Spider:
-        _note(self, args, kwargs)
-        return make(self, *args, **kwargs)
+    @functools.wraps(create_spider)
+    def recording(self: Crawler, *args: Any, **kwargs: Any) -> Spider:
+        _record(self, args, kwargs)
+        return create_spider(self, *args, **kwargs)
 
-    Crawler._create_spider = making  # type: ignore[method-assign]
-    # A project that names only SCHEDULER loads this in the middle of its first `crawl`, after its spider was made.
+    Crawler._create_spider = recording  # type: ignore[method-assign]
+    # In a project that sets only SCHEDULER, this module is imported during the first `crawl`, after its spider exists.
     frame = sys._getframe()
     while frame := frame.f_back:  # type: ignore[assignment]
         known = frame.f_locals
         if frame.f_code.co_name in ("crawl", "crawl_async") and isinstance(known.get("self"), Crawler):
-            _note(known["self"], known.get("args", ()), known.get("kwargs", {}))
+            _record(known["self"], known.get("args", ()), known.get("kwargs", {}))
             return
 
 
-_watch()
+_patch_crawler()

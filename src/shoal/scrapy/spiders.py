@@ -1,4 +1,4 @@
-"""Spiders that read their start URLs from Redis, by scrapy-redis' names. The scheduler does the reading (starts.py)."""
+"""Spiders with scrapy-redis' names that get their start URLs from Redis. start_urls.py reads the URLs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.redis_client import server_of
 from shoal.scrapy.start_urls import batch_size
 
-_REQUEST = ("method", "headers", "cookies", "body", "meta", "priority", "dont_filter", "cb_kwargs", "encoding", "flags")
+_REQUEST_FIELDS = (
+    "method",
+    "headers",
+    "cookies",
+    "body",
+    "meta",
+    "priority",
+    "dont_filter",
+    "cb_kwargs",
+    "encoding",
+    "flags",
+)
 
 
 class RedisMixin:
-    """`redis_key` is a key, a template with %(name)s, or a list of these."""
+    """`redis_key` is a key, a template with %(name)s, or a list of them."""
 
     redis_key: str | list[str] | tuple[str, ...] | None = None
     redis_batch_size: int | None = None
@@ -32,11 +43,11 @@ class RedisMixin:
 
     @cached_property
     def server(self) -> Any:
-        """A client of the store, of the package redis, for what a spider does there itself; made when it is used."""
+        """A redis-py client of the store for the spider's own use, created on first access."""
         try:
             return server_of(self.crawler)
         except SettingsError as error:
-            # Whoever looks through a spider's attributes, as Scrapy does for callbacks, is not stopped by this one.
+            # Code that goes through a spider's attributes, e.g. Scrapy's search for callbacks, expects AttributeError.
             raise AttributeError(str(error)) from None
 
     @classmethod
@@ -46,7 +57,7 @@ class RedisMixin:
         return spider
 
     def setup_redis(self, crawler: Crawler | None = None) -> None:
-        """Fill in from the settings what the class leaves open."""
+        """Set the attributes that the class does not define from the settings."""
         crawler = crawler or getattr(self, "crawler", None)
         if crawler is None:
             raise ValueError("crawler is required")
@@ -65,22 +76,22 @@ class RedisMixin:
         )  # fmt: skip
 
     def fetch_data(self, redis_key: str, batch_size: int) -> list[bytes]:
-        """Messages for `next_requests`; the scheduler sets this."""
+        """The messages for `next_requests`. The scheduler replaces this method."""
         return []
 
     def next_requests(self) -> Iterable[Request]:
-        """The requests of the messages that are there."""
+        """The requests of the messages that `fetch_data` returns."""
         for data in self.fetch_data(str(self.redis_key), self.redis_batch_size or 1):
-            made = self.make_request_from_data(data)
-            if isinstance(made, Request):
-                yield made
-            elif made:
-                yield from made
+            requests = self.make_request_from_data(data)
+            if isinstance(requests, Request):
+                yield requests
+            elif requests:
+                yield from requests
             else:
                 self.logger.debug("Request not made from data: %r", data[:200])
 
     def make_request_from_data(self, data: bytes) -> Request | Iterable[Request] | None:
-        """The request of a message: a URL, or JSON with url and what a request takes; other names are form fields."""
+        """The request of a message: a URL, or JSON with `url` and arguments of Request. Other keys are form fields."""
         text = data.decode(self.redis_encoding or "utf-8") if isinstance(data, bytes) else data
         try:
             fields = json.loads(text)
@@ -90,20 +101,20 @@ class RedisMixin:
             return Request(text.strip(), dont_filter=True)
         url = fields.pop("url", None)
         if not url:
-            self.logger.warning("A message under %s has no url.", self.redis_key)
+            self.logger.warning("A message in %s has no url.", self.redis_key)
             return None
-        given = {name: fields.pop(name) for name in _REQUEST if name in fields}
-        given.setdefault("dont_filter", True)
+        arguments = {name: fields.pop(name) for name in _REQUEST_FIELDS if name in fields}
+        arguments.setdefault("dont_filter", True)
         if not fields:
-            return Request(url, **given)
-        # A form alone would be sent as POST; scrapy-redis means a query unless the message names the method.
-        given.setdefault("method", "GET")
-        return FormRequest(url, formdata=fields, **given)
+            return Request(url, **arguments)
+        # FormRequest defaults to POST; scrapy-redis sends a GET query unless the message has a method.
+        arguments.setdefault("method", "GET")
+        return FormRequest(url, formdata=fields, **arguments)
 
 
 class RedisSpider(RedisMixin, Spider):
-    """As scrapy_redis.spiders.RedisSpider."""
+    """Like scrapy_redis.spiders.RedisSpider."""
 
 
 class RedisCrawlSpider(RedisMixin, CrawlSpider):
-    """As scrapy_redis.spiders.RedisCrawlSpider."""
+    """Like scrapy_redis.spiders.RedisCrawlSpider."""

@@ -1,8 +1,8 @@
-"""Start URLs that come in through Redis: a list, a set or a sorted set under a key of the user's own.
+"""Start URLs from Redis: a list, a set or a sorted set under a key that the project chooses.
 
-A message stays under its key until its requests are in the frontier. Processes take turns: a batch is claimed for some
-seconds in a hash beside the key; whoever finds a claim that ran out takes the same batch over under the same name, so
-that what its requests are does not depend on who died when.
+A message stays under its key until its requests are in the frontier. Processes take turns: a batch is claimed for two
+seconds in a hash beside the key. A process that finds an expired claim takes over the same batch under the same id, so
+the resulting requests do not depend on which process died when.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.outbox import Outbox
 
 log = logging.getLogger("shoal.scrapy")
-# Long enough to put a batch into the frontier. Short is safe: a batch that is taken over stays the same batch.
+# Long enough to add a batch to the frontier. A short time is safe: a batch that is taken over stays the same batch.
 _CLAIM_MS = 2000
-_AGAIN_SECONDS = 5.0
-_BECAUSE = {
+_RETRY_SECONDS = 5.0
+_REASONS = {
     "list": "neither REDIS_START_URLS_AS_SET nor REDIS_START_URLS_AS_ZSET is set",
     "set": "REDIS_START_URLS_AS_SET is set",
     "zset": "REDIS_START_URLS_AS_ZSET is set",
@@ -37,17 +37,23 @@ Push = Callable[[Request, bytes], None]
 
 class StartUrls:
     def __init__(
-        self, spider: Any, crawler: Crawler, frontier: Frontier, outbox: Outbox, push: Push, ended: Callable[[], bool]
+        self,
+        spider: Any,
+        crawler: Crawler,
+        frontier: Frontier,
+        outbox: Outbox,
+        push: Push,
+        has_ended: Callable[[], bool],
     ) -> None:
         settings = crawler.settings
         self._spider = spider
         self._server = ScrapyRedisKeys(frontier)
         self._outbox = outbox
         self._push = push
-        self._ended = ended
+        self._has_ended = has_ended
         keys = spider.redis_key
-        named = [keys] if isinstance(keys, str | bytes) else list(keys)
-        self._keys = [str(key) % {"name": spider.name, "spider": spider.name} for key in named]
+        templates = [keys] if isinstance(keys, str | bytes) else list(keys)
+        self._keys = [str(key) % {"name": spider.name, "spider": spider.name} for key in templates]
         self._batch = batch_size(spider, crawler)
         as_set, as_zset = (
             settings.getbool(name, bool(scrapy_redis_settings.NAMES[name].default))
@@ -55,51 +61,61 @@ class StartUrls:
         )
         self._kind = "set" if as_set else "zset" if as_zset else "list"
         idle = getattr(spider, "max_idle_time", None)
-        self._most_idle = int(
+        self._max_idle_seconds = int(
             scrapy_redis_settings.value(settings, "MAX_IDLE_TIME_BEFORE_CLOSE") if idle is None else idle
         )
-        self._last = time.monotonic()
+        self._last_message_mono = time.monotonic()
         self.busy = False
 
     @classmethod
     def take_over(
-        cls, spider: Spider, crawler: Crawler, frontier: Frontier, outbox: Outbox, push: Push, ended: Callable[[], bool]
+        cls,
+        spider: Spider,
+        crawler: Crawler,
+        frontier: Frontier,
+        outbox: Outbox,
+        push: Push,
+        has_ended: Callable[[], bool],
     ) -> StartUrls | None:
-        """Read the start URLs of any spider that has a `redis_key`, scrapy-redis' own included; None for others."""
-        one: Any = spider
-        if not getattr(one, "redis_key", None) or not hasattr(one, "make_request_from_data"):
+        """Read the start URLs of any spider with a `redis_key`, including scrapy-redis' spiders; None for others."""
+        redis_spider: Any = spider
+        if not getattr(redis_spider, "redis_key", None) or not hasattr(redis_spider, "make_request_from_data"):
             return None
-        starts = cls(one, crawler, frontier, outbox, push, ended)
-        # scrapy-redis' spiders would pop in start_requests and when idle: both are ours now.
-        if hasattr(one, "next_requests"):
-            one.fetch_data = _nothing
-        if not _has_own_start(type(one)):
-            one.start_requests = lambda: iter(())
-        if hasattr(one, "spider_idle"):
-            crawler.signals.disconnect(one.spider_idle, signal=signals.spider_idle)
-        crawler.signals.connect(starts.keep_open, signal=signals.spider_idle)
-        return starts
+        start_urls = cls(redis_spider, crawler, frontier, outbox, push, has_ended)
+        # scrapy-redis' spiders would pop URLs in start_requests and when idle.
+        if hasattr(redis_spider, "next_requests"):
+            redis_spider.fetch_data = _no_messages
+        if not _has_own_start(type(redis_spider)):
+            redis_spider.start_requests = lambda: iter(())
+        if hasattr(redis_spider, "spider_idle"):
+            crawler.signals.disconnect(redis_spider.spider_idle, signal=signals.spider_idle)
+        crawler.signals.connect(start_urls.keep_open, signal=signals.spider_idle)
+        return start_urls
 
     def keep_open(self) -> None:
-        """Such a spider waits for more, unless it has waited long enough."""
-        if self._ended():
+        """Keep an idle spider open for more start URLs, until the maximum idle time has passed."""
+        if self._has_ended():
             return
-        if self.busy or not self._most_idle or time.monotonic() - self._last < self._most_idle:
+        if (
+            self.busy
+            or not self._max_idle_seconds
+            or time.monotonic() - self._last_message_mono < self._max_idle_seconds
+        ):
             raise DontCloseSpider
 
     async def run(self) -> None:
-        while not self._ended():
-            taken = 0
+        while not self._has_ended():
+            received = 0
             try:
                 for key in self._keys:
-                    taken += await self._take(key)
+                    received += await self._receive(key)
             except ShoalError as error:
-                log.error("Start URLs cannot be read: %s", error)
-                await asyncio.sleep(_AGAIN_SECONDS)
-            if not taken:
-                await asyncio.sleep(scrapy_redis_settings.SLOW_TO_NOTICE_SECONDS)
+                log.error("Cannot read start URLs: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            if not received:
+                await asyncio.sleep(scrapy_redis_settings.POLL_SECONDS)
 
-    async def _take(self, key: str) -> int:
+    async def _receive(self, key: str) -> int:
         try:
             batch = await self._server.claim(key, self._kind, self._batch, _CLAIM_MS)
         except StoreCorrupt:
@@ -107,15 +123,15 @@ class StartUrls:
             raise
         if batch is None:
             return 0
-        # As long as there is something under the key, the spider is not idle.
-        self._last = time.monotonic()
+        # While there are messages under the key, the spider is not idle.
+        self._last_message_mono = time.monotonic()
         if not batch.id:
             return 0
         self.busy = True
         try:
             for number, request in enumerate(self._requests(key, batch.messages)):
                 self._push(request, b"%s %s %d" % (key.encode(), batch.id, number))
-            # In the frontier first; only then it leaves its list.
+            # The messages leave their key only after their requests are in the frontier.
             await self._outbox.empty()
             await self._server.remove(key, self._kind, batch.id)
         finally:
@@ -125,39 +141,39 @@ class StartUrls:
     async def _check_kind(self, key: str) -> None:
         kind = await self._server.type_of(key)
         if kind not in (self._kind, "none"):
-            raise SettingsError(f"{key!r} is a {kind} and is read as a {self._kind}, because {_BECAUSE[self._kind]}.")
+            raise SettingsError(f"{key!r} is a {kind}, but is read as a {self._kind} because {_REASONS[self._kind]}.")
 
     def _requests(self, key: str, messages: list[bytes]) -> Iterable[Request]:
-        """What the spider makes of messages, by its own `next_requests` or `make_request_from_data`."""
+        """The requests of messages, by the spider's own `next_requests` or `make_request_from_data`."""
         spider = self._spider
         if getattr(type(spider), "next_requests", None) is None:
             for message in messages:
-                yield from self._guarded(lambda: _listed(spider.make_request_from_data(message)))  # noqa: B023
+                yield from self._guarded(lambda: _as_list(spider.make_request_from_data(message)))  # noqa: B023
             return
         try:
             for message in messages:
-                spider.fetch_data = lambda *_: [message]  # noqa: B023 - used in this turn
+                spider.fetch_data = lambda *_: [message]  # noqa: B023 - used in this iteration
                 yield from self._guarded(spider.next_requests)
         finally:
-            spider.fetch_data = _nothing
+            spider.fetch_data = _no_messages
 
     def _guarded(self, make: Callable[[], Iterable[Any]]) -> Iterable[Request]:
-        """A message the spider cannot read costs itself alone."""
+        """A message that the spider cannot handle is dropped and does not affect the others."""
         try:
-            yield from (one for one in make() if isinstance(one, Request))
+            yield from (request for request in make() if isinstance(request, Request))
         except Exception:
-            log.exception("A start URL of spider %s cannot be read and is dropped.", self._spider.name)
+            log.exception("Dropped a start URL that spider %s cannot handle.", self._spider.name)
 
 
-def _nothing(*_: Any) -> list[bytes]:
-    """What a spider finds under its key by itself."""
+def _no_messages(*_: Any) -> list[bytes]:
+    """The spider itself receives no messages."""
     return []
 
 
 def _has_own_start(kind: type) -> bool:
-    """Whether the project has written its `start_requests`, such as for a login; scrapy-redis' own only pops."""
-    where = next((one.__module__ for one in kind.__mro__ if "start_requests" in vars(one)), "")
-    return where.partition(".")[0] not in ("", "scrapy", "scrapy_redis")
+    """Whether the project defines `start_requests`, e.g. for a login; scrapy-redis' own only pops URLs."""
+    module = next((base.__module__ for base in kind.__mro__ if "start_requests" in vars(base)), "")
+    return module.partition(".")[0] not in ("", "scrapy", "scrapy_redis")
 
 
 def batch_size(spider: Any, crawler: Crawler) -> int:
@@ -172,7 +188,7 @@ def batch_size(spider: Any, crawler: Crawler) -> int:
         raise ValueError("redis_batch_size must be an integer") from None
 
 
-def _listed(made: Any) -> list[Any]:
-    if made is None:
+def _as_list(requests: Any) -> list[Any]:
+    if requests is None:
         return []
-    return [made] if isinstance(made, Request) else list(made)
+    return [requests] if isinstance(requests, Request) else list(requests)

@@ -1,7 +1,7 @@
-"""Statistics of all processes together in a Redis hash, by scrapy-redis' names: counted here, sent once a second.
+"""RedisStatsCollector: statistics of all processes in one Redis hash, under scrapy-redis' names, sent every second.
 
-What was counted up is added to what the others have counted, a greatest or least value is compared with theirs, and
-anything else is set as this process has it.
+Increments are added to the counts of the other processes, maxima and minima are compared with theirs, and any other
+value is overwritten by this process's value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RedisStatsCollector(StatsCollector):
         super().__init__(crawler)
         self._crawler = crawler
         self._sent: dict[str, Any] = {}
-        # How a value came about: add, max or min; the others were set.
+        # How a value is merged: add, max or min; other values are set.
         self._how: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         crawler.signals.connect(self._opened, signal=signals.spider_opened)
@@ -73,7 +73,7 @@ class RedisStatsCollector(StatsCollector):
             try:
                 await self._send()
             except ShoalError as error:
-                log.error("Statistics cannot be sent: %s", error)
+                log.error("Cannot send statistics: %s", error)
 
     async def _send(self) -> None:
         session = Session.of(self._crawler)

@@ -1,8 +1,8 @@
-"""Requests that do not come from the scheduler, such as files for a media pipeline: each waits for its host's turn too.
+"""Requests that do not come from the scheduler, e.g. files of a media pipeline. Each waits for its host's turn too.
 
-A guest is a visit of a crawl that only this process is given visits of, so that pages and files of all processes are
-asked for as by one visitor. It is over when Scrapy is through with it; nobody else makes it when this process dies, as
-the page that asked for it is made again. What such a process leaves is cleared away by a peer, or expires.
+Such a request is a visit of a crawl that belongs to this process alone. So pages and files of all processes together
+keep to the host's delay. The visit ends when Scrapy has finished it. If this process dies, no other process makes it,
+because the page that requested it is made again. A peer deletes the crawl of a dead process, or it expires.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from shoal.model.visit import Visit
 from shoal.urls.canonical import canonical
 
 log = logging.getLogger("shoal.scrapy")
-_MARK = "scrapy.guest"
-_LASTS_SECONDS = 6 * 3600.0
-_AGAIN_SECONDS = 1.0
+_NUMBER_KEY = "scrapy.guest"
+_EXPIRY_SECONDS = 6 * 3600.0
+_RETRY_SECONDS = 1.0
 
 
 class UnscheduledRequests:
@@ -43,34 +43,35 @@ class UnscheduledRequests:
         self._joining = asyncio.Lock()
 
     @property
-    def begun(self) -> bool:
+    def active(self) -> bool:
+        """Whether this process has made any unscheduled request."""
         return self._generation > 0
 
     def __len__(self) -> int:
-        """How many wait for their turn."""
+        """The number of requests that wait for their turn."""
         return len(self._waiting)
 
-    async def turn(self, request: Request) -> None:
-        """Wait until its host may be asked. IgnoreRequest when it never will be."""
+    async def wait_turn(self, request: Request) -> None:
+        """Wait until the host may be requested. IgnoreRequest when the request was refused or has failed."""
         self._number += 1
         number, turn = self._number, asyncio.get_running_loop().create_future()
         self._waiting[number] = (request, turn)
         try:
-            await self._add(Visit(url=canonical(request.url).url, found="other", meta={_MARK: number}))
+            await self._add(Visit(url=canonical(request.url).url, found="other", meta={_NUMBER_KEY: number}))
             await turn
         finally:
             self._waiting.pop(number, None)
 
-    def call(self, visit: Visit) -> Request | None:
-        """It is this one's turn. None when nobody waits for it any more."""
+    def admit(self, visit: Visit) -> Request | None:
+        """Let the request of a visit proceed. None when it does not wait any more."""
         request, turn = self._waiting.pop(_number(visit), (None, None))
         if turn is None or turn.done():
             return None
         turn.set_result(None)
         return request
 
-    async def look(self) -> None:
-        """A host that is given up takes those along that wait for it, and a crawl that somebody stops all of them."""
+    async def check(self) -> None:
+        """Refuse the requests whose host has failed, or all of them when the crawl was stopped."""
         if self._ended:
             return
         crawls = self._frontier.crawls
@@ -79,8 +80,8 @@ class UnscheduledRequests:
             for number in list(self._waiting):
                 self._refuse(number, "its crawl was stopped")
             return
-        if self._expires_at < time.time() + _LASTS_SECONDS / 2:
-            self._expires_at = time.time() + _LASTS_SECONDS
+        if self._expires_at < time.time() + _EXPIRY_SECONDS / 2:
+            self._expires_at = time.time() + _EXPIRY_SECONDS
             await crawls.expire(self._crawl, self._expires_at)
         if not self._waiting:
             return
@@ -90,7 +91,7 @@ class UnscheduledRequests:
     def _refuse(self, number: int, reason: str) -> None:
         request, turn = self._waiting.pop(number, (None, None))
         if turn is not None and not turn.done():
-            turn.set_exception(IgnoreRequest(f"{request} is not asked for: {reason}."))
+            turn.set_exception(IgnoreRequest(f"{request} was not made: {reason}."))
 
     async def close(self) -> None:
         if self._generation:
@@ -98,47 +99,47 @@ class UnscheduledRequests:
 
     @property
     def _crawl(self) -> str:
-        return f"{_name(self._frontier.worker)}@{self._generation}"
+        return f"{_crawl_name(self._frontier.worker)}@{self._generation}"
 
     async def _add(self, visit: Visit) -> None:
         while True:
             try:
                 async with self._joining:
                     if self._ended:
-                        await self._begin()
+                        await self._create_crawl()
                 added = await self._frontier.add(self._crawl, [visit], force=True)
                 if not added.new:
-                    raise IgnoreRequest(f"{visit.url} is not asked for: {', '.join(added.refused)}.")
+                    raise IgnoreRequest(f"{visit.url} was not made: {', '.join(added.refused)}.")
                 return
             except CrawlEnded:
                 self._ended = True
             except (StoreUnavailable, StoreHeld) as error:
-                log.error("%s Trying again.", error)
-                await asyncio.sleep(_AGAIN_SECONDS)
+                log.error("%s Retrying.", error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _begin(self) -> None:
-        """Those of a process that was killed where nobody sees it end by themselves."""
+    async def _create_crawl(self) -> None:
+        """Create the crawl of this process. It expires, in case the process is killed and no peer notices."""
         self._generation += 1
-        self._expires_at = time.time() + _LASTS_SECONDS
+        self._expires_at = time.time() + _EXPIRY_SECONDS
         limits = msgspec.structs.replace(self._limits, expires_at=self._expires_at)
         await self._frontier.crawls.create(self._crawl, limits, {"scrapy": "guests"}, exist_ok=True)
         self._ended = False
 
 
 def tag_of(worker: str) -> str:
-    """What the visits of a process's guests are marked with."""
+    """The `spider` of the unscheduled visits of a process."""
     return f"scrapy:guests:{hashlib.sha1(worker.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 
-def is_guest(visit: Visit) -> bool:
-    return _MARK in visit.meta
+def is_unscheduled(visit: Visit) -> bool:
+    return _NUMBER_KEY in visit.meta
 
 
 async def clear(frontier: Frontier, worker: str) -> None:
-    """Take away what the guests of a process have left."""
+    """Stop and delete the crawls of a process's unscheduled requests."""
     generation = 1
     while True:
-        crawl = f"{_name(worker)}@{generation}"
+        crawl = f"{_crawl_name(worker)}@{generation}"
         try:
             await frontier.crawls.get(crawl)
         except UnknownCrawl:
@@ -150,10 +151,10 @@ async def clear(frontier: Frontier, worker: str) -> None:
         generation += 1
 
 
-def _name(worker: str) -> str:
+def _crawl_name(worker: str) -> str:
     return f"guests:{worker}"
 
 
 def _number(visit: Visit) -> int:
-    number: Any = visit.meta.get(_MARK)
+    number: Any = visit.meta.get(_NUMBER_KEY)
     return number if type(number) is int else 0
