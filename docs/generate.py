@@ -159,7 +159,7 @@ def api_tables() -> str:
         lines += [f"### {name}", "", _paragraph(schema.get("description", "")), ""]
         lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
         for field, kind in schema["properties"].items():
-            default = "needed" if field in schema.get("required", ()) else f"`{json.dumps(kind.get('default'))}`"
+            default = "required" if field in schema.get("required", ()) else f"`{json.dumps(kind.get('default'))}`"
             lines.append(f"| `{field}` | {_type_of(kind)} | {default} | {kind.get('description', '')} |")
         for example in schema.get("examples", ()):
             lines += ["", "```json", json.dumps(example, indent=2), "```"]

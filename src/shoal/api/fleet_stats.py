@@ -6,9 +6,10 @@ The counts of an ended crawl are read once and cached, so the cost of a call dep
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from shoal.frontier import Frontier
 from shoal.frontier.deletion import noted as counts_before_deletion
@@ -23,25 +24,25 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """A worker with a heartbeat in the last 30 seconds. Fields that an older version does not send are '' or 0."""
 
     name: str
-    seen_seconds_ago: float
+    seen_seconds_ago: Annotated[float, Meta(description="Age of the last heartbeat.")]
     machine: str
     pid: int
     version: str
-    spiders: list[str]
-    pages: int
-    pages_per_second: float
+    spiders: Annotated[list[str], Meta(description="Spiders that the worker has; '' is none.")]
+    pages: Annotated[int, Meta(description="Pages stored since the worker started.")]
+    pages_per_second: Annotated[float, Meta(description="Pages stored per second, as of the last heartbeat.")]
 
 
 class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
     """Totals over all crawls in the store, and the state of the fleet."""
 
-    crawls: dict[str, int]
+    crawls: Annotated[dict[str, int], Meta(description="Crawls by state.")]
     counts: Counts
-    workers: int
-    pages_per_second: float
-    hosts_ready: int
-    hosts_cooling: int
-    lease_age_seconds: float
+    workers: Annotated[int, Meta(description="Live workers.")]
+    pages_per_second: Annotated[float, Meta(description="Sum over all workers.")]
+    hosts_ready: Annotated[int, Meta(description="Hosts that can be requested now.")]
+    hosts_cooling: Annotated[int, Meta(description="Hosts that wait for their delay or back-off.")]
+    lease_age_seconds: Annotated[float, Meta(description="Age of the oldest unrenewed lease.")]
 
 
 class CrawlTotals:

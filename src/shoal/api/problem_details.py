@@ -7,9 +7,10 @@ the id only.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -49,11 +50,11 @@ class RequestRefused(Exception):
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """An error. `type` ends with the name of the error class; `id` is also in the server's log."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    id: str
+    type: Annotated[str, Meta(description="`urn:shoal:problem:` and the name of the error class, or the status.")]
+    title: Annotated[str, Meta(description="Meaning of the status.")]
+    status: Annotated[int, Meta(description="HTTP status.")]
+    detail: Annotated[str, Meta(description="What went wrong.")]
+    id: Annotated[str, Meta(description="Also in the server's log.")]
 
 
 def problem_of(error: BaseException) -> tuple[Problem, dict[str, str]]:

@@ -45,20 +45,20 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl in a list. Times are in seconds since 1970; 0 means not yet."""
 
     id: str
-    app: str
-    state: str
-    why: str
-    priority: int
-    created_at: float
-    ended_at: float
+    app: Annotated[str, Meta(description="Application that the crawl belongs to.")]
+    state: Annotated[str, Meta(description="running, paused, stopped, expired or finished.")]
+    why: Annotated[str, Meta(description="Why the crawl has this state; '' if there is no special reason.")]
+    priority: Annotated[int, Meta(description="Higher-priority crawls are served first.")]
+    created_at: Annotated[float, Meta(description="Seconds since 1970.")]
+    ended_at: Annotated[float, Meta(description="Seconds since 1970; 0 while the crawl is open.")]
     counts: Counts
 
 
 class CrawlPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Crawls, newest first. `next` is the cursor of the next page, null on the last page."""
+    """Crawls, newest first."""
 
     crawls: list[CrawlSummary]
-    next: str | None = None
+    next: Annotated[str | None, Meta(description="Cursor of the next page; null on the last page.")] = None
 
 
 class NewSeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,38 +70,38 @@ class NewSeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class AddedSeeds(msgspec.Struct, frozen=True, kw_only=True):
     """How many URLs were new to the crawl, already known to it, and refused by its limits or a blocked host."""
 
-    new: int
-    known: int
-    refused: int
+    new: Annotated[int, Meta(description="URLs that were new to the crawl.")]
+    known: Annotated[int, Meta(description="URLs that the crawl had already.")]
+    refused: Annotated[int, Meta(description="URLs that the crawl's limits or a blocked host refused.")]
 
 
 class FailedUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A URL that failed in its last attempt."""
 
     url: str
-    reason: str
-    depth: int
-    attempt: int
+    reason: Annotated[str, Meta(description="Why the last attempt failed.")]
+    depth: Annotated[int, Meta(description="Number of links from the seeds.")]
+    attempt: Annotated[int, Meta(description="Number of attempts.")]
 
 
 class FailedUrlPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Failed URLs, oldest first in each shard. `next` is the cursor of the next page, null on the last page."""
+    """Failed URLs, oldest first in each shard."""
 
     failed: list[FailedUrl]
-    next: str | None = None
+    next: Annotated[str | None, Meta(description="Cursor of the next page; null on the last page.")] = None
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """How many URLs were put back into the queue."""
 
-    retried: int
+    retried: Annotated[int, Meta(description="URLs that were put back into the queue.")]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The new state of a crawl."""
 
     id: str
-    state: str
+    state: Annotated[str, Meta(description="running, paused or stopped.")]
 
 
 async def create(context: RequestContext) -> Response:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
 from shoal.api.fleet_stats import FleetStats, WorkerView, list_workers, read_stats
@@ -19,10 +21,10 @@ _READY_SECONDS = 2.0
 
 
 class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Live workers by name. `next` is the cursor of the next page, null on the last page."""
+    """Live workers by name."""
 
     workers: list[WorkerView]
-    next: str | None = None
+    next: Annotated[str | None, Meta(description="Cursor of the next page; null on the last page.")] = None
 
 
 async def health(context: RequestContext) -> Response:

@@ -23,15 +23,15 @@ class HostView(Host, frozen=True, kw_only=True):
     clock; 0 means never. The host gets no request before `gate_at` and `backoff_until`.
     """
 
-    waiting: int
-    crawls: dict[str, int]
+    waiting: Annotated[int, Meta(description="Waiting URLs.")]
+    crawls: Annotated[dict[str, int], Meta(description="Waiting URLs by crawl.")]
 
 
 class HostPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts that have waiting URLs or a lease. `next` is the cursor of the next page, null on the last page."""
+    """Hosts that have waiting URLs or a lease."""
 
     hosts: list[HostView]
-    next: str | None = None
+    next: Annotated[str | None, Meta(description="Cursor of the next page; null on the last page.")] = None
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

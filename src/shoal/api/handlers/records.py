@@ -24,11 +24,11 @@ _Position = tuple[Annotated[int, Meta(ge=0)], list[Any]]
 
 
 class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Records as they are in the output, with the crawl's attributes. `next` is null on the last page."""
+    """Records as they are in the output, with the crawl's attributes."""
 
     crawl: str
     records: list[dict[str, Any]]
-    next: str | None = None
+    next: Annotated[str | None, Meta(description="Cursor of the next page; null on the last page.")] = None
 
 
 async def listing(context: RequestContext) -> Response:
