@@ -46,7 +46,7 @@ def test_the_gap_counts_from_the_end_of_a_slow_answer(crawls: Crawls) -> None:
 def test_three_workers_are_one_visitor(crawls: Crawls) -> None:
     hosts = crawls.site.take(16)
     tree = crawls.site.plant(96, hosts)
-    done = crawls.run(tree.url(0), hosts=tuple(hosts), delay_seconds=0.1, reach="any")
+    done = crawls.run(tree.url(0), hosts=tuple(hosts), delay_seconds=0.1, scope="any")
     assert set(done.rows) == tree.walk()
     assert not done.judge.impolite(0.1)
     assert len({row["worker"] for row in done.rows.values()}) > 1, "one worker did it all: nothing was shown"

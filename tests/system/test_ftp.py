@@ -75,9 +75,9 @@ def test_a_page_of_the_web_cannot_send_a_crawl_to_ftp(crawls: Crawls, folder: Pa
         (host,) = crawls.site.take()
         start = crawls.site.at(host, "/", page(server.url("/file0.txt"), "/more"))
         crawls.site.at(host, "/more", page())
-        done = crawls.run(start, reach="any")
+        done = crawls.run(start, scope="any")
         assert (set(done.rows), done.counts.reasons) == ({start, f"http://{host}/more"}, {})
         assert server.commands == []
         # Unless it was started for both.
-        done = crawls.run(start, server.url("/dir%200/"), reach="any", limits={"max_depth": 1})
+        done = crawls.run(start, server.url("/dir%200/"), scope="any", limits={"max_depth": 1})
         assert server.url("/file0.txt") in done.rows

@@ -51,7 +51,7 @@ def test_a_chain_over_hosts_asks_each_for_its_robots_txt_and_keeps_every_gap(cra
     for here, there in pairwise(hosts):
         crawls.site.at(here, "/", redirect(f"http://{there}/"))
     last = crawls.site.at(hosts[-1], "/", page())
-    done = crawls.run(f"http://{hosts[0]}/", hosts=tuple(hosts), reach="any", delay_seconds=0.2)
+    done = crawls.run(f"http://{hosts[0]}/", hosts=tuple(hosts), scope="any", delay_seconds=0.2)
     assert done.rows[last]["redirects"] == [[f"http://{host}/", 302] for host in hosts[:-1]]
     assert done.rows[last]["depth"] == 0
     assert not done.judge.unannounced()
@@ -156,7 +156,7 @@ def test_a_line_break_in_a_location_makes_no_header(crawls: Crawls, location: st
      "http://", "http://[::1", "http://a:99999/", "mailto:a@b.example", "http://exa mple/", "smb://127.0.0.1/x"],
 )  # fmt: skip
 def test_a_redirect_to_what_is_no_web_address_fails_with_its_reason(crawls: Crawls, location: str) -> None:
-    assert reason_of(crawls, redirect(location), reach="any") == {"failed:redirect to no web address": 1}
+    assert reason_of(crawls, redirect(location), scope="any") == {"failed:redirect to no web address": 1}
 
 
 def test_a_redirect_to_an_address_that_is_not_allowed_connects_to_nobody(
@@ -175,7 +175,7 @@ def test_a_redirect_to_an_address_that_is_not_allowed_connects_to_nobody(
             inside.site.at(host, f"/{number}", redirect(f"http://{there}/"))
         inside.site.at(host, "/4", redirect("http://169.254.169.254/latest/meta-data/"))
         start = inside.site.at(host, "/", page(*(f"/{number}" for number in range(5))))
-        done = inside.run(start, reach="any")
+        done = inside.run(start, scope="any")
         listener.settimeout(0.2)
         with pytest.raises(TimeoutError):
             listener.accept()
@@ -192,7 +192,7 @@ def test_cookies_and_passwords_are_dropped_where_another_origin_begins(crawls: C
     crawls.site.at(there, "/", page(f"http://{here}/back"))
     crawls.site.at(here, "/back", page())
     done = crawls.run(
-        f"http://{here}/", hosts=(here, there), reach="any", cookie="session=secret", auth="user:secret",
+        f"http://{here}/", hosts=(here, there), scope="any", cookie="session=secret", auth="user:secret",
         headers={"X-Ours": "yes"},
     )  # fmt: skip
     pages = [one for one in done.judge.requests if not one.is_robots]
@@ -210,7 +210,7 @@ def test_another_port_is_another_origin_for_a_password(tmp_path_factory: pytest.
         there = two.site.beside(here)
         two.site.at(here, "/", page(f"http://{there}/"))
         two.site.at(there, "/", page())
-        done = two.run(f"http://{here}/", hosts=(here, there), reach="any", auth="user:secret")
+        done = two.run(f"http://{here}/", hosts=(here, there), scope="any", auth="user:secret")
         assert {one.host: "authorization" in one.headers for one in done.judge.requests} == {here: True, there: False}
 
 

@@ -139,7 +139,7 @@ def test_a_redirect_to_a_page_that_its_own_host_forbids_is_not_followed(crawls: 
     crawls.site.at(here, "/a", redirect(f"http://{there}/private"))
     crawls.site.at(here, "/b", redirect(f"http://{there}/open"))
     start = crawls.site.at(here, "/", page("/a", "/b"))
-    done = crawls.run(start, hosts=(here, there), reach="any")
+    done = crawls.run(start, hosts=(here, there), scope="any")
     assert done.judge.paths(there) == ["/robots.txt", "/open"]
     assert done.counts.reasons["excluded:robots.txt"] == 1
 
@@ -155,7 +155,7 @@ def test_canonical_and_alternate_links_obey_the_rules_of_their_own_host(crawls: 
     )
     start = crawls.site.at(here, "/", page(head=head))
     links = ("a", "canonical", "alternate")
-    done = crawls.run(start, hosts=(here, there), reach="any", links=links)
+    done = crawls.run(start, hosts=(here, there), scope="any", links=links)
     assert done.judge.paths(there) == ["/robots.txt", "/open"]
     assert done.counts.reasons["excluded:robots.txt"] == 2
 

@@ -97,7 +97,7 @@ def test_a_packed_sitemap_is_unpacked(crawls: Crawls) -> None:
     crawls.site.at(host, "/from-gz", page())
     with serving_bytes("/s.xml.gz", gzip.compress(urlset(f"http://{host}/from-gz").encode())) as other:
         crawls.site.at(host, "/robots.txt", robots(f"Sitemap: http://{other}/s.xml.gz"))
-        done = crawls.run(f"http://{host}/", sitemaps=True, reach="any")
+        done = crawls.run(f"http://{host}/", sitemaps=True, scope="any")
     assert f"http://{host}/from-gz" in done.rows
     assert done.counts.failed == 0
 
@@ -117,7 +117,7 @@ def test_the_usual_place_is_tried_once_for_seeds(crawls: Crawls) -> None:
         crawls.site.at(usual, path, page())
     crawls.site.at(soft, "*", page(title="Nothing was found, and we say so with 200"))
     seeds = [f"http://{host}/" for host in (usual, missing, soft)]
-    done = crawls.run(*seeds, sitemaps=True, reach="any")
+    done = crawls.run(*seeds, sitemaps=True, scope="any")
     assert f"http://{usual}/listed" in done.rows
     assert asked(crawls, missing).count("/sitemap.xml") == asked(crawls, soft).count("/sitemap.xml") == 1
     assert asked(crawls, elsewhere) == ["/"]
@@ -161,7 +161,7 @@ def test_a_sitemap_on_another_host_is_read_where_the_crawl_goes_there(crawls: Cr
     host = start(crawls, f"http://{other}/s.xml")
     crawls.site.at(other, "/s.xml", Answer(body=urlset(f"http://{host}/listed"), type=XML))
     crawls.site.at(host, "/listed", page())
-    done = crawls.run(f"http://{host}/", sitemaps=True, reach="any", hosts=(host, other))
+    done = crawls.run(f"http://{host}/", sitemaps=True, scope="any", hosts=(host, other))
     assert f"http://{host}/listed" in done.rows
     assert asked(crawls, other) == ["/s.xml"]
     assert not done.judge.unannounced()
