@@ -56,6 +56,7 @@ class Bench:
             "freeze": (0,),
             "home": (crawl, ""),
             "host": (host, "d", 500, "n", 2, "rk", 1, "x", "blocked"),
+            "host_bytes": (key, hosts[1], 700),
             "lease": ("bob", "q2", 2, 3, 5000, 2000, 10, "0", now, ""),
             "leave": ("ann",),
             "note": (crawl, '{"stored":2}'),

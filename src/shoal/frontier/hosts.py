@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidUrl, StoreCorrupt
+from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import brief
 from shoal.model.validation import WIDEST, milliseconds, whole
@@ -83,6 +84,15 @@ class Hosts:
         )
         reply = await self._shards.call("postpone", self._shards.of(name), args, replicated=True)
         return bool(reply[3])
+
+    async def add_bytes(self, crawl_key: str, host: str, count: int) -> int:
+        """Count bytes that a crawl has received from a host, and return the total. A count of 0 only reads it.
+
+        A deleted crawl has a total of 0. A call whose reply was lost may count twice.
+        """
+        args = (crawl_key, host, whole("bytes", count, 0, WIDEST))
+        reply = await self._shards.call("host_bytes", self._shards.of(host), args)
+        return 0 if reply[0] == Status.UNKNOWN else int(reply[1])
 
     async def block(self, host: str, reason: str = "blocked") -> Host:
         """Ask it nothing: what waits fails with this reason and can be retried, new URLs are refused."""

@@ -9,6 +9,7 @@ was not delivered somebody else makes again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from shoal.errors import FetchError, ShoalError, StoreHeld, StoreUnavailable
+from shoal.errors import FetchError, ShoalError, StoreError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
 from shoal.model.lease import Lease
@@ -186,6 +187,10 @@ class Holders:
         """Make a visit whose host's rules are known."""
         if rules is not None and not rules.allows(_path(target)):
             return VisitResult(hold, visit, visit.excluded("robots.txt"))
+        max_bytes = conduct.policy.max_bytes_per_host
+        # Counted in the store: other workers may hold further slots of the host, or have held it before.
+        if max_bytes and await self.frontier.hosts.add_bytes(conduct.crawl.key, hold.lease.host, 0) >= max_bytes:
+            return VisitResult(hold, visit, visit.excluded("bytes per host"))
         if hold.gap_seconds > _PATIENCE_SECONDS or not await hold.keep_gap():
             raise _GiveBack
         answer, request = await self._fetch(hold, visit, target, conduct, validator)
@@ -275,6 +280,10 @@ class Holders:
             self.fetching -= 1
         hold.finish(success=is_success(page.status), response_seconds=page.timings.total)
         self.count_request(page.bytes_received)
+        if policy.max_bytes_per_host:
+            # A page that was received is kept, even if the store cannot count its bytes now.
+            with contextlib.suppress(StoreError):
+                await self.frontier.hosts.add_bytes(conduct.crawl.key, hold.lease.host, page.bytes_received)
         if policy.delay_factor:
             hold.adaptive_seconds = delay_seconds(
                 configured=0.0, response_seconds=page.timings.total, factor=policy.delay_factor
