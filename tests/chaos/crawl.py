@@ -73,7 +73,11 @@ class Crawling:
         """One more worker, under a name of its own, with its orders on stdin as a supervisor gives them."""
         self.started += 1
         name = f"w{self.started}"
-        orders = {"name": name, "settings": {**self.settings, **(settings or {})}, "blame": str(self._blame(name))}
+        orders = {
+            "name": name,
+            "settings": {**self.settings, **(settings or {})},
+            "crash_marker": str(self._blame(name)),
+        }
         paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environ or {})}
         with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from shoal.frontier import Frontier
+from shoal.politeness.robots_policy import RobotsCopy
 from tests.scrapy.processes import Project, project
-from tests.site.answers import Answer, page, robots
+from tests.site.answers import Answer, page, redirect, robots
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=18) as one:
+    with serving(tmp_path_factory.mktemp("site"), hosts=32) as one:
         yield one
 
 
@@ -80,6 +83,93 @@ def test_a_robots_txt_that_cannot_be_had_means_not_now(site: Site, here: Project
     judge = site.judge(host)
     assert judge.paths(host)[:3] == ["/robots.txt", "/robots.txt", "/"]
     assert "/b" not in judge.paths(host)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_robots_txt_on_another_host_is_fetched_in_that_hosts_turn(
+    scrapy: str, site: Site, here: Project, count: int
+) -> None:
+    """By whoever leases that host, with its gap: no request to it overlaps another, or comes too soon after one."""
+    here.scrapy = scrapy
+    first, second = site.take(2)
+    moved = "/moved/robots.txt"
+    site.at(first, "/robots.txt", redirect(f"http://{second}{moved}"))
+    site.at(second, moved, robots("User-agent: *\nDisallow: /private\n", after=0.2))
+    site.at(second, "/robots.txt", robots("User-agent: *\nDisallow: /closed\n", after=0.2))
+    paths = [f"/{number}" for number in range(8)]
+    site.at(second, "*", Answer(body="<p>slow", after=0.2))
+    url = site.at(second, "/", page(*paths, f"http://{first}/a"))
+    site.at(first, "*", page("/b", "/private", "/closed"))
+    settings = {"ROBOTSTXT_OBEY": 1, "DOWNLOAD_DELAY": 0.1}
+    here.crawl("tree", count=count, settings=settings, start=url)
+    judge = site.judge(first, second)
+    assert set(here.keys()) == {
+        url, *(f"http://{second}{path}" for path in paths),
+        *(f"http://{first}/{name}" for name in ("a", "b", "closed")),
+    }  # fmt: skip
+    # One request each for the fleet; the rules are those of the host that was asked first.
+    assert judge.paths(first).count("/robots.txt") == 1
+    assert judge.times(f"http://{second}{moved}") == 1
+    assert "/private" not in judge.paths(first)
+    assert not judge.impolite(0.1)
+    # No page before the rules are known.
+    known = next(one for one in judge.by_host[second] if one.path == moved)
+    assert all(one.began > known.ended for one in judge.by_host[first] if not one.is_robots)
+
+
+def test_two_hosts_whose_robots_txt_is_on_the_other_do_not_wait_for_each_other(site: Site, here: Project) -> None:
+    first, second = site.take(2)
+    for host, other in ((first, second), (second, first)):
+        site.at(host, "/robots.txt", redirect(f"http://{other}/rules"))
+        site.at(host, "/rules", robots("User-agent: *\nDisallow: /private\n"))
+        site.at(host, "*", page("/a", "/private", f"http://{other}/"))
+    here.crawl("tree", count=2, settings={"ROBOTSTXT_OBEY": 1, "DOWNLOAD_DELAY": 0.1}, start=f"http://{first}/")
+    assert set(here.keys()) == {f"http://{host}/{path}" for host in (first, second) for path in ("", "a")}
+    assert not site.judge(first, second).impolite(0.1)
+
+
+def test_a_robots_txt_that_redirects_to_a_dead_host_means_not_now(site: Site, here: Project) -> None:
+    host, dead = site.take(2)
+    site.shut(dead)
+    site.at(host, "/robots.txt", redirect(f"http://{dead}/robots.txt"), robots("User-agent: *\nDisallow: /b\n"))
+    url = site.at(host, "/", page("/a", "/b"))
+    site.at(host, "/a", page())
+    here.crawl("tree", settings={"ROBOTSTXT_OBEY": 1}, start=url)
+    assert set(here.keys()) == {url, f"{url}a"}
+    assert site.judge(host).paths(host)[:3] == ["/robots.txt", "/robots.txt", "/"]
+
+
+async def test_a_copy_that_is_a_day_old_is_confirmed_by_a_conditional_request(site: Site, here: Project) -> None:
+    host = site.take(1)[0]
+    site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n", etag='"v1"'))
+    url = site.at(host, "/", page("/private"))
+    settings = {"ROBOTSTXT_OBEY": 1, "SCHEDULER_FLUSH_ON_START": 1}
+    here.crawl("tree", settings=settings, start=url)
+    name = f"http://{host} scrapy"
+    async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
+        stored, _ = await frontier.robots.read(host, name)
+        assert stored, f"there is no copy under the name {name!r}"
+        version, packed, *rest = msgspec.msgpack.decode(stored)
+        copy = RobotsCopy.unpack(packed)
+        older = msgspec.structs.replace(copy, confirmed_at=copy.confirmed_at - 86_401.0).pack()
+        await frontier.robots.write(host, name, msgspec.msgpack.encode([version, older, *rest]), known=True)
+    here.crawl("tree", settings=settings, start=url)
+    judge = site.judge(host)
+    first, again = (one for one in judge.requests if one.is_robots)
+    assert "if-none-match" not in first.headers
+    assert (again.headers["if-none-match"], again.status) == ('"v1"', 304)
+    assert judge.paths(host) == ["/robots.txt", "/", "/robots.txt", "/"]
+
+
+def test_the_retry_after_of_a_robots_txt_is_kept(site: Site, here: Project) -> None:
+    host = site.take(1)[0]
+    busy = robots("busy", status=503, headers=(("Retry-After", "1"),))
+    site.at(host, "/robots.txt", busy, robots(""))
+    url = site.at(host, "/", page())
+    (process,) = here.crawl("tree", settings={"ROBOTSTXT_OBEY": 1}, start=url)
+    assert set(here.keys()) == {url}
+    assert "paused for 1 s" in process.said()
+    assert min(site.judge(host).gaps(host)) < 2.5, "the server asked for one second, not for Shoal's own pause"
 
 
 def test_autothrottle_slows_the_whole_fleet_down(site: Site, here: Project) -> None:

@@ -17,7 +17,7 @@ def test_a_proxy_that_is_away_is_waited_for_and_no_host_is_blamed(site: Site, sh
     crawl = shell.start(
         "crawl", tree.url(0), *LOCAL, "--proxy", f"http://127.0.0.1:{port}", "--name", "p", "--delay", "0"
     )
-    crawl.until_said("no request gets through the proxy (proxy refused); waiting")
+    crawl.until_said("The proxy is unavailable (proxy refused). Retrying.")
     assert site.requests(host) == []
     told = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
     assert (told["failures"], told["backoff until"]) == ("0", "-")

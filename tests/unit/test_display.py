@@ -106,7 +106,7 @@ def test_a_worker_knows_its_slowest_host_until_that_is_done_or_set_aside() -> No
     outlook, report = Eta(), WorkerReport()
 
     def told(now: float) -> dict[str, float]:
-        outlook.tell(report, now)
+        outlook.fill(report, now)
         return report.ahead
 
     outlook.note(lease("slow", 100.0), 0.0)

@@ -21,7 +21,7 @@ from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of
 from shoal.worker import outputs, spider_runner
-from shoal.worker.crash_marker import CrashMarker, Marked, read
+from shoal.worker.crash_marker import CrashMarker, MarkedRun, read
 from shoal.worker.outputs import Outputs
 from shoal.worker.spider_runner import SpiderFailed, SpiderRunner, Yielded, first_visits
 
@@ -324,10 +324,10 @@ async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch
 def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
     program = (
-        f"import asyncio, time\nfrom shoal.worker.crash_marker import CrashMarker, Marked\nasync def work(): {way}\n"
+        f"import asyncio, time\nfrom shoal.worker.crash_marker import CrashMarker, MarkedRun\nasync def work(): {way}\n"
     )
     program += (
-        f"async def run(): await Marked(work(), CrashMarker({str(note)!r}, 0.05), 'token', 7)\nasyncio.run(run())\n"
+        f"async def run(): await MarkedRun(work(), CrashMarker({str(note)!r}, 0.05), 'token', 7)\nasyncio.run(run())\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
     assert ended.returncode == (-signal.SIGALRM if "sleep" in way else -signal.SIGPROF)
@@ -345,7 +345,7 @@ async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture
 
 async def test_a_page_is_to_blame_while_its_spider_runs_and_not_while_it_waits(tmp_path: Path) -> None:
     path = tmp_path / "note"
-    blame = CrashMarker(str(path), 0.0)
+    marker = CrashMarker(str(path), 0.0)
     seen: list[tuple[str, int]] = []
     waiting, go_on = asyncio.Event(), asyncio.Event()
 
@@ -361,7 +361,7 @@ async def test_a_page_is_to_blame_while_its_spider_runs_and_not_while_it_waits(t
         return "done"
 
     async def run() -> str:
-        return await Marked(work(), blame, "token", 7)
+        return await MarkedRun(work(), marker, "token", 7)
 
     task = asyncio.create_task(run())
     await waiting.wait()
@@ -454,7 +454,7 @@ def test_a_spider_that_cannot_be_loaded_is_one_sentence(
 async def test_outputs_that_nobody_writes_to_any_more_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Outputs("worker", lambda sentence: None)
+    opened = Outputs("worker", lambda uri, local: lambda message: None, lambda message: None)
     first, second = ((f"jsonl:{tmp_path}/{name}.jsonl", True) for name in ("first", "second"))
     sink = await opened.sink(first)
     assert await opened.sink(first) is sink

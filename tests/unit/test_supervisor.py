@@ -22,22 +22,22 @@ from tests.servers import alive, wait_until
 WORKER = """
 import asyncio, os, signal, sys, time
 from shoal.frontier import Frontier
-from shoal.worker.crash_marker import Blame
-from shoal.worker.startup import Orders
-from shoal.model.worker_report import Report
+from shoal.worker.crash_marker import CrashMarker
+from shoal.worker.startup import StartupConfig
+from shoal.model.worker_report import WorkerReport
 
 END = sys.argv[1]
-orders = Orders.of(sys.stdin.buffer.readline())
+orders = StartupConfig.of(sys.stdin.buffer.readline())
 
 def tell(**counts):
-    sys.stdout.buffer.write(Report(worker=orders.name, pid=os.getpid(), **counts).line())
+    sys.stdout.buffer.write(WorkerReport(worker=orders.name, pid=os.getpid(), **counts).line())
     sys.stdout.buffer.flush()
 
 async def work():
     frontier = await Frontier.open(folder=orders.settings["store.folder"], worker=orders.name)
     leases = await frontier.lease(hosts=1, visits=3)
     if leases:
-        Blame(orders.blame, 100).note(leases[0].token, leases[0].visits[0].number)
+        CrashMarker(orders.crash_marker, 100).set(leases[0].token, leases[0].visits[0].number)
     tell(pages=7, failed={"status 404": 1}, idle=not leases)
     print(f"{orders.name} has {len(leases)} leases", file=sys.stderr, flush=True)
     if not leases or END == "stay":

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 from shoal.errors import ShoalError
 from shoal.fleet.totals import Totals
-from shoal.fleet.worker_process import CANNOT_WORK, PROGRAM, WorkerProcess, ending
+from shoal.fleet.worker_process import PROGRAM, WorkerProcess, ending
 from shoal.frontier import Frontier
 from shoal.model import validation
 from shoal.model.worker_report import WorkerReport
+from shoal.worker.startup import CANNOT_WORK
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0

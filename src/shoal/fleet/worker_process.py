@@ -24,7 +24,6 @@ from shoal.worker.startup import StartupConfig
 
 # -P: a file msgspec.py in the folder of the crawl must not be taken for the library.
 PROGRAM = (sys.executable, "-P", "-m", "shoal.worker")
-CANNOT_WORK = 3
 _LONGEST_LINE = 1_000_000
 
 
@@ -87,8 +86,8 @@ class WorkerProcess:
         stdin = self._child.stdin
         if stdin is not None and not stdin.is_closing():
             orders = StartupConfig(
-                name=self.name, settings=settings, blame=str(self.trace.blame), spiders=dict(spiders), plain=plain,
-                shared=shared,
+                name=self.name, settings=settings, crash_marker=str(self.trace.blame), spiders=dict(spiders),
+                plain=plain, shared=shared,
             )  # fmt: skip
             stdin.write(orders.line())
 

@@ -1,1 +1,1 @@
-"""A lease in the hands of a process: what any holder needs, a worker as well as Scrapy."""
+"""A lease in a process: what every lease holder needs, workers and Scrapy alike."""

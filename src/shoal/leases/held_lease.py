@@ -1,6 +1,6 @@
-"""A lease in a process's hands: until when it may be trusted, and when its host may be asked again.
+"""A lease in a process: how long it may be trusted, when its host may be requested again, which visits are open.
 
-Owned by its holder; the lease keeper's thread only writes `trusted_until_mono`, `renewed_mono` and `lost`.
+The lease holder owns it. The lease renewer's thread writes only `trusted_until_mono`, `renewed_mono` and `lost`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,34 @@ from shoal.frontier import mono
 from shoal.model.lease import Lease
 from shoal.model.visit import Visit
 
-# Clocks of two machines run at speeds of their own: a gap is kept a little longer than asked.
+# The clocks of two machines run at slightly different speeds: a gap lasts a little longer than required.
 _SLACK = 1.01
 
 
 class HeldLease:
+    """One leased host.
+
+    lease               what the frontier returned, with the latest renewal
+    trusted_until_mono  no request may be open after this time
+    lost                the frontier has given the host to another process
+    open                visits that are neither acknowledged nor released, by number
+    more                the host may have more visits than these
+    closed              its holder makes no more visits under it
+    released            the host is free again, while open visits wait for an output
+    adaptive_seconds    the delay that follows from the last response time
+    finished_mono       when the last request finished; None before the first
+    success             whether the host answered that request well; None: it says nothing about the host
+    response_seconds    how long that request took
+    """
+
     __slots__ = (
         "_floor_seconds",
         "adaptive_seconds",
+        "closed",
         "finished_mono",
         "lease",
         "lost",
+        "more",
         "open",
         "released",
         "renewed_mono",
@@ -37,14 +54,12 @@ class HeldLease:
         self.trusted_until_mono = lease.trusted_until_mono
         self.renewed_mono = mono()
         self.lost = False
-        self._floor_seconds = lease.delay_seconds
-        # The host's delay by its last response time.
-        self.adaptive_seconds: float | None = None
-        # Visits that are not acknowledged or given back yet, by number.
         self.open: dict[int, Visit] = {visit.number: visit for visit in lease.visits}
-        # Its place was given back while records or items still wait for an output.
+        self.more = True
+        self.closed = False
         self.released = False
-        # Of the last request: when it ended, whether the host did well, how long it took.
+        self._floor_seconds = lease.delay_seconds
+        self.adaptive_seconds: float | None = None
         self.finished_mono: float | None = None
         self.success: bool | None = None
         self.response_seconds: float | None = None
@@ -60,11 +75,11 @@ class HeldLease:
 
     @property
     def delay_seconds(self) -> float:
-        """From the end of a request to the next: what the lease says, or more for a server that takes long."""
+        """From the end of a request to the next: the lease's delay, or more for a server that responds slowly."""
         return max(self._floor_seconds, self.adaptive_seconds or 0.0)
 
-    def wants(self, crawl_delay_seconds: float) -> None:
-        """Its robots.txt, read under this lease, asks for a delay."""
+    def require_delay(self, crawl_delay_seconds: float) -> None:
+        """Apply the Crawl-delay of a robots.txt that was read under this lease."""
         self._floor_seconds = max(self._floor_seconds, crawl_delay_seconds)
 
     @property
@@ -75,7 +90,7 @@ class HeldLease:
         return max(0.0, self.finished_mono + self.delay_seconds * _SLACK - mono())
 
     async def keep_gap(self) -> bool:
-        """Wait until the host may be asked; False when the lease cannot be trusted any more."""
+        """Wait until the host may be requested; False if the lease expires first."""
         while (wait := self.gap_seconds) > 0:
             if wait >= self.seconds_left:
                 return False
@@ -83,7 +98,7 @@ class HeldLease:
         return self.seconds_left > 0
 
     def finish(self, *, success: bool | None, response_seconds: float | None) -> None:
-        """A request has ended now."""
+        """Record that a request has finished now."""
         self.finished_mono = mono()
         self.success = success
         self.response_seconds = response_seconds
@@ -91,3 +106,16 @@ class HeldLease:
     @property
     def finished_ago_seconds(self) -> float | None:
         return None if self.finished_mono is None else max(0.0, mono() - self.finished_mono)
+
+    def extend(self, lease: Lease) -> None:
+        """Take over a renewal, with the visits it added."""
+        self.lease = lease
+        self.trusted_until_mono = lease.trusted_until_mono
+        self.renewed_mono = mono()
+        self.more = bool(lease.visits)
+        self.open.update({visit.number: visit for visit in lease.visits})
+
+    def has_room(self, batch_seconds: float) -> bool:
+        """Whether a renewal can add a visit: it adds no more than fit into the time of a batch."""
+        pace_seconds = self.delay_seconds + (self.response_seconds or 0.0)
+        return self.more and (len(self.open) + 1) * pace_seconds <= batch_seconds

@@ -1,15 +1,16 @@
-"""URLs that a process has added to the frontier not long ago."""
+"""URLs that a process has added to the frontier recently."""
 
 from __future__ import annotations
 
-# Enough for the links that the pages of a few thousand hosts have in common; two generations of about 10 MB.
+# Enough for the common links of a few thousand hosts; two generations of about 10 MB.
 _REMEMBERED = 100_000
 
 
 class RecentUrls:
-    """URLs that were added not long ago, by their hash: most links of a page are among them.
+    """Recently added URLs, by their hash: most links of a page are among them.
 
-    One enters only when its add has succeeded. Python's hash has 64 bits and a secret key: no page can make two alike.
+    Add a URL after the frontier has accepted it. Python's hash has 64 bits and a secret key: no page can cause a
+    collision.
     """
 
     def __init__(self) -> None:

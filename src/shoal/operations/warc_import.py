@@ -24,10 +24,10 @@ from shoal.model.visit import Visit, VisitMeta
 from shoal.sinks.columns import last_of_each
 from shoal.sinks.files.warc_reader import Found, fields, files_of, record_at, records
 from shoal.sinks.reader import Place
-from shoal.urls.canonical import canonical
+from shoal.urls.canonical import canonical, resolve_header
 from shoal.worker import page_processor
 from shoal.worker.crawl_context import CrawlContext
-from shoal.worker.outcome import MAX_HOPS, Do, of_status
+from shoal.worker.outcome import MAX_HOPS, Action, decide_status
 
 _ANSWERS = ("response", "resource", "revisit")
 # What is told of an answer in a record of its own.
@@ -115,11 +115,11 @@ def _indexed(found: Found, crawl: str, file: int) -> _Answer:
     status, told = _answer(found)
     leads = ""
     same = headers.get("warc-type") == "revisit" and "identical-payload-digest" in headers.get("warc-profile", "")
-    verdict = of_status(status, conditional=True, location="location" in told)
-    if verdict.do is Do.REDIRECT:
-        there = page_processor.where(url, told["location"])
+    decision = decide_status(status, conditional=True, location="location" in told)
+    if decision.action is Action.REDIRECT:
+        there = resolve_header(url, told["location"])
         leads = there.url if there is not None else ""
-    what = "confirms" if verdict.do is Do.CONFIRM else "none" if leads else "row"
+    what = "confirms" if decision.action is Action.CONFIRM else "none" if leads else "row"
     body = headers.get("warc-refers-to", "") if same else headers.get("warc-record-id", "")
     try:
         at = datetime.datetime.fromisoformat(headers.get("warc-date", "")).timestamp()
@@ -162,16 +162,16 @@ class _Archive:
     def _read(self, answer: _Answer) -> Record:
         page, conduct = self._page(answer), self._conduct(answer.crawl)
         visit = _visit(answer, self._chain(answer))
-        verdict = of_status(answer.status, conditional=True, location=False)
-        if verdict.do is Do.CONFIRM:
+        decision = decide_status(answer.status, conditional=True, location=False)
+        if decision.action is Action.CONFIRM:
             return page_processor.confirmed(page, visit, conduct, "")
-        if verdict.do is not Do.STORE:
-            reason = verdict.reason
+        if decision.action is not Action.STORE:
+            reason = decision.reason
             if reason == "redirect without location" and page.header("location"):
                 reason = "redirect to no web address"
             return page_processor.failed(visit, conduct, "", reason, page, answer.at)
         try:
-            return page_processor.read(page, visit, canonical(answer.url), conduct, "").record
+            return page_processor.read_page(page, visit, canonical(answer.url), conduct, "")[0]
         except Exception as error:
             # As a worker has it: whatever a page does to us, it does to itself alone.
             return page_processor.failed(visit, conduct, "", f"reading: {type(error).__name__}", page, answer.at)

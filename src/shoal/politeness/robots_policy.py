@@ -21,7 +21,7 @@ FRESH_SECONDS = 86_400.0
 UNREACHABLE_SECONDS = 30 * 86_400.0
 MAX_VALIDATOR_CHARACTERS = 1024
 
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _VERSION = 1
 
 
@@ -52,7 +52,7 @@ def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Mea
         return Meaning.RULES
     if status == 304 and has_copy:
         return Meaning.UNCHANGED
-    if status in _REDIRECTS:
+    if status in REDIRECTS:
         # 2.3.1.2: five at least are followed, and after them the file may be taken as unavailable.
         return Meaning.REDIRECT if hops < MAX_HOPS else Meaning.UNAVAILABLE
     if 400 <= status <= 499 and status != 429:

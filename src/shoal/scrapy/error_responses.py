@@ -14,7 +14,7 @@ from scrapy import Spider
 from scrapy.http import Response
 from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 
-from shoal.worker.outcome import Do, of_status
+from shoal.worker.outcome import Action, decide_status
 
 
 class ErrorResponses:
@@ -28,7 +28,10 @@ class ErrorResponses:
 
     def reason(self, response: Response) -> str:
         """Why the request has failed; '' for a page, for an error such as 404, and for what a callback receives."""
-        if response.status < 400 or of_status(response.status, conditional=False, location=False).do is not Do.RETRY:
+        if (
+            response.status < 400
+            or decide_status(response.status, conditional=False, location=False).action is not Action.RETRY
+        ):
             return ""
         try:
             for check in self._checks:

@@ -1,6 +1,6 @@
-"""What the frontier gives this process: leases in, requests out, one after the other on each place of a host.
+"""The lease feed: turns leases into requests for Scrapy, one after the other in each leased slot of a host.
 
-A background task keeps as many places as Scrapy can use, so that `next` never waits for the store. A place goes back as
+A background task leases as many slots as Scrapy can use, so `next` never waits for the store. A slot is released as
 soon as its last request has left the downloader, even while items still wait in a pipeline.
 """
 
@@ -18,6 +18,7 @@ from scrapy.settings import BaseSettings
 from shoal.errors import InvalidUrl, ShoalError, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
 from shoal.leases.renewer import LeaseRenewer
+from shoal.leases.robots_gate import REDIRECTED
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
 from shoal.scrapy.download_slots import DownloadSlots
@@ -31,19 +32,19 @@ from shoal.urls.canonical import canonical
 
 log = logging.getLogger("shoal.scrapy")
 _VISITS = 32
-# With a full stock of visits, what comes up in so short a time is taken in one call; with none, at once.
+# With many visits in stock, leases of this time are taken in one call; with none, at once.
 _SPACING_SECONDS = 0.05
 _WAIT_SECONDS = 1.0
-# Items that take longer than this to be stored do not keep the host from being asked.
+# If items take longer than this to pass the pipelines, the host is released.
 _PIPELINE_SECONDS = 0.2
-# What Scrapy has not asked for so long, because it is full of requests that wait for files, is for others to make.
+# If Scrapy takes no request for this long because all of its requests wait for files, the visits are released.
 _FULL_SECONDS = 0.3
 
 
 class LeaseFeed:
     def __init__(
         self, frontier: Frontier, tag: str, identity: RequestIdentity, outbox: Outbox, robots: ScrapyRobots | None,
-        keeper: LeaseRenewer, guests: UnscheduledRequests, slots: DownloadSlots, engine: Any,
+        renewer: LeaseRenewer, unscheduled: UnscheduledRequests, download_slots: DownloadSlots, engine: Any,
         settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._frontier = frontier
@@ -51,9 +52,9 @@ class LeaseFeed:
         self._identity = identity
         self._outbox = outbox
         self._robots = robots
-        self._keeper = keeper
-        self._guests = guests
-        self._slots = slots
+        self._renewer = renewer
+        self._unscheduled = unscheduled
+        self._download_slots = download_slots
         self._engine = engine
         self._downloads = Downloads(engine.downloader, self._admit, self._give_up)
         self._full_mono = 0.0
@@ -61,7 +62,7 @@ class LeaseFeed:
         self._most = settings.getint("CONCURRENT_REQUESTS") or 100
         self._several = several
         self._throttle = _Throttle(settings) if settings.getbool("AUTOTHROTTLE_ENABLED") else None
-        self._places: dict[str, LeasedSlot] = {}
+        self._slots: dict[str, LeasedSlot] = {}
         self._open: dict[Request, tuple[LeasedSlot, Visit]] = {}
         self._faults: dict[Request, str] = {}
         self._retried: set[tuple[str, int]] = set()
@@ -70,41 +71,45 @@ class LeaseFeed:
         self._changed = asyncio.Event()
         self._asked_mono = 0.0
         self.stopping = False
-        # The last call gave nothing: perhaps there is nothing more.
+        # The last lease call returned nothing: perhaps the crawl is finished.
         self.hungry = False
 
     @property
     def idle(self) -> bool:
-        """Nothing is in our hands."""
-        return not self._open and all(place.spent and not place.open for place in self._places.values())
+        """Whether this process has neither requests nor leased visits."""
+        return not self._open and all(slot.spent and not slot.open for slot in self._slots.values())
 
     def next(self) -> Request | None:
-        """A request that may be sent now."""
+        """Return a request that may be sent now."""
         soonest = float("inf")
-        for place in self._places.values():
-            wait = place.free_in_seconds
-            if wait > 0 or not place.trusted:
+        for slot in self._slots.values():
+            wait = slot.free_in_seconds
+            if wait > 0 or not slot.trusted:
                 soonest = min(soonest, wait)
                 continue
-            visit = place.queue[0]
+            visit = slot.queue[0]
             if is_unscheduled(visit):
-                self._serve(place)
+                self._serve(slot)
                 continue
-            if self._robots is not None and not self._robots.knows(place, visit.url):
-                place.learning = True
-                self._spawn(self._learn(place, visit.url, self._robots))
+            if REDIRECTED in visit.meta:
+                slot.learning = True
+                self._spawn(self._fetch_redirected(slot, visit))
                 continue
-            place.queue.popleft()
+            if self._robots is not None and not self._robots.knows(slot, visit.url):
+                slot.learning = True
+                self._spawn(self._learn(slot, visit.url, self._robots))
+                continue
+            slot.queue.popleft()
             try:
                 request = self._identity.request(visit)
             except StoreCorrupt as error:
                 log.error("%s", error)
-                self._outbox.end(place, visit.failed("not a request of this spider"))
+                self._outbox.end(slot, visit.failed("not a request of this spider"))
                 return self.next()
             request.meta.setdefault("download_slot", SLOT)
             request.meta["autothrottle_dont_adjust_delay"] = True
-            place.start(request)
-            self._open[request] = (place, visit)
+            slot.start(request)
+            self._open[request] = (slot, visit)
             return request
         if soonest != float("inf"):
             self._wake(soonest)
@@ -112,89 +117,89 @@ class LeaseFeed:
 
     def answered(self, request: Request, response: Response) -> None:
         if request in self._open:
-            place = self._open[request][0]
-            place.status = response.status
+            slot = self._open[request][0]
+            slot.status = response.status
             latency = request.meta.get("download_latency")
             if self._throttle is not None and isinstance(latency, float):
-                place.adaptive_seconds = self._throttle.delay_seconds(place.delay_seconds, latency, response.status)
+                slot.adaptive_seconds = self._throttle.delay_seconds(slot.delay_seconds, latency, response.status)
 
     def left(self, request: Request) -> None:
-        """It has left the downloader, with an answer or without: the gap begins now."""
+        """A request has left the downloader, with or without a response: the delay of its host starts now."""
         if request not in self._open:
             return
-        place = self._open[request][0]
-        place.request = None
+        slot = self._open[request][0]
+        slot.request = None
         latency = request.meta.get("download_latency")
         broken = self._downloads.was_aborted(request)
-        place.finish(
-            success=None if broken else is_success(place.status) if place.status else False,
+        slot.finish(
+            success=None if broken else is_success(slot.status) if slot.status else False,
             response_seconds=latency if isinstance(latency, float) else None,
         )
-        if not place.status:
-            self._faults[request] = "no answer"
+        if not slot.status:
+            self._faults[request] = "no response"
         self.stir()
-        if place.queue:
-            self._serve(place)
-            self._wake(place.gap_seconds)
+        if slot.queue:
+            self._serve(slot)
+            self._wake(slot.gap_seconds)
 
     def fault(self, request: Request | None, reason: str) -> None:
         if request in self._open:
             self._faults[request] = reason
 
     def retries(self, request: Request) -> None:
-        """A retry was put in: the visit it repeats has not failed."""
+        """A retry was enqueued: the visit that it repeats has not failed."""
         if times := request.meta.get("retry_times"):
             self._retried.add((request.url, times))
 
     def ended(self, request: Request) -> None:
-        """Scrapy is through with it: its callback is consumed, its items have passed the pipelines."""
-        found = self._open.pop(request, None)
-        if found is None:
+        """Scrapy has finished a request: its callback is consumed, its items have passed the pipelines."""
+        entry = self._open.pop(request, None)
+        if entry is None:
             return
-        place, visit = found
-        if place.request is request:
-            # It never reached the downloader: a middleware had the answer, or would not ask.
-            place.request = None
-            self._serve(place)
+        slot, visit = entry
+        if slot.request is request:
+            # It never reached the downloader: a middleware returned a response or dropped it.
+            slot.request = None
+            self._serve(slot)
         outcome = self._outcome(request, visit)
         if self._downloads.was_aborted(request):
-            # Neither stored nor failed: it waits again when the store has seen that the lease is over.
-            place.open.pop(visit.number, None)
+            # Neither stored nor failed: it is queued again when the lease expires in the store.
+            slot.open.pop(visit.number, None)
         else:
-            self._outbox.end(place, visit.stored() if is_unscheduled(visit) else outcome)
+            self._outbox.end(slot, visit.stored() if is_unscheduled(visit) else outcome)
         self.stir()
 
     async def _admit(self, request: Request) -> bool:
-        """Let a request through that has a place; one that did not come from here waits for its host's turn."""
-        if request in self._open or any(place.request is request for place in self._places.values()):
+        """Let a request of a slot through; one that did not come from the scheduler waits for its host's turn."""
+        if request in self._open or any(slot.request is request for slot in self._slots.values()):
             return False
         try:
             canonical(request.url)
         except InvalidUrl:
             return False
-        await self._guests.wait_turn(request)
+        await self._unscheduled.wait_turn(request)
         return True
 
-    def _serve(self, place: LeasedSlot) -> None:
-        """Let a guest go whose turn it is: Scrapy has asked for it already."""
-        while place.queue and is_unscheduled(place.queue[0]):
-            wait = place.free_in_seconds
-            if wait > 0 or not place.trusted:
-                if place.resting:
-                    asyncio.get_running_loop().call_later(wait, self._serve, place)
+    def _serve(self, slot: LeasedSlot) -> None:
+        """Send an unscheduled request whose turn has come: Scrapy already waits for it."""
+        while slot.queue and is_unscheduled(slot.queue[0]):
+            wait = slot.free_in_seconds
+            if wait > 0 or not slot.trusted:
+                if slot.resting:
+                    asyncio.get_running_loop().call_later(wait, self._serve, slot)
                 return
-            visit = place.queue.popleft()
-            request = self._guests.admit(visit)
+            visit = slot.queue.popleft()
+            request = self._unscheduled.admit(visit)
             if request is None:
-                self._outbox.end(place, visit.excluded("nobody waits for it"))
+                self._outbox.end(slot, visit.excluded("its request was cancelled"))
             else:
-                place.start(request)
-                self._open[request] = (place, visit)
+                slot.start(request)
+                self._open[request] = (slot, visit)
 
     def _give_up(self, request: Request) -> None:
-        place, visit = self._open.pop(request)
-        place.request = None
-        place.open.pop(visit.number, None)
+        slot, visit = self._open.pop(request)
+        slot.request = None
+        slot.open.pop(visit.number, None)
 
     def _outcome(self, request: Request, visit: Visit) -> Outcome:
         reason = self._faults.pop(request, "")
@@ -209,33 +214,33 @@ class LeaseFeed:
             try:
                 await self._turn()
             except (StoreUnavailable, StoreHeld) as error:
-                log.error("%s Trying again.", error)
+                log.error("%s Retrying.", error)
                 await asyncio.sleep(1.0)
 
     async def watch(self, lease_seconds: float) -> None:
-        """Break off what is under way when its lease is over: somebody else may ask the host a moment later."""
-        # A lease is trusted until a tenth of it is left, or five seconds.
+        """Abort a request when its lease expires: another process may request the host a moment later."""
+        # A lease is trusted until a tenth of it, or five seconds, are left.
         every = min(lease_seconds / 40, 1.0)
         while True:
             await asyncio.sleep(every)
-            for place in self._places.values():
-                if place.request is not None and not place.trusted:
-                    # All of it, also when the store comes back now: the keeper renews it no more.
-                    place.lost = True
-                    self._downloads.abort(place.request)
+            for slot in self._slots.values():
+                if slot.request is not None and not slot.trusted:
+                    # Lost for good, even if the store is available again: the renewer skips it from now on.
+                    slot.lost = True
+                    self._downloads.abort(slot.request)
 
     async def _turn(self) -> None:
         await self._tidy()
-        spiders = [self._tag, self._guests.tag] if self._guests.active else [self._tag]
+        spiders = [self._tag, self._unscheduled.tag] if self._unscheduled.active else [self._tag]
         if self._stuck:
-            await self._give_back()
-            spiders = [self._guests.tag]
-        busy = sum(1 for place in self._places.values() if not place.spent and not place.resting)
-        room = min(self._most - busy, 4 * self._most - len(self._places))
+            await self._release_all()
+            spiders = [self._unscheduled.tag]
+        busy = sum(1 for slot in self._slots.values() if not slot.spent and not slot.resting)
+        room = min(self._most - busy, 4 * self._most - len(self._slots))
         if room <= 0 or self._outbox.full:
             await self._pause()
             return
-        stock = sum(len(place.queue) for place in self._places.values() if not place.resting)
+        stock = sum(len(slot.queue) for slot in self._slots.values() if not slot.resting)
         ease = _SPACING_SECONDS * min(1.0, stock / self._most)
         self._outbox.linger_seconds = LINGER_SECONDS + ease / 2
         early = self._asked_mono + ease - mono()
@@ -248,96 +253,113 @@ class LeaseFeed:
             spiders=spiders,
             wait_seconds=0.0 if self.idle and not self.hungry else self._wait_seconds,
         )
-        # Asked without waiting first, so that the end of a crawl is seen at once.
+        # The first call does not wait, so that the end of a crawl is noticed at once.
         self.hungry = not leases
-        for lease in await self._slots.accept(leases):
-            place = self._places[lease.token] = LeasedSlot(lease)
-            self._keeper.keep(place)
-            self._serve(place)
+        for lease in await self._download_slots.accept(leases):
+            slot = self._slots[lease.token] = LeasedSlot(lease)
+            self._renewer.add(slot)
+            self._serve(slot)
             if self._robots is None and self._several and lease.host not in self._opened:
                 self._opened.add(lease.host)
-                self._spawn(self._open_places(lease.host))
+                self._spawn(self._open_host_slots(lease.host))
         self._wake(0.0)
 
-    async def _open_places(self, host: str) -> None:
-        """A host has one place until its robots.txt is known. A project that does not ask for it says so here."""
+    async def _open_host_slots(self, host: str) -> None:
+        """A host has one slot until its robots.txt is known. A project that ignores robots.txt opens the others."""
         if not (await self._frontier.hosts.get(host)).robots_known:
             await self._frontier.hosts.set_robots(host)
 
-    async def _learn(self, place: LeasedSlot, url: str, robots: ScrapyRobots) -> None:
+    async def _learn(self, slot: LeasedSlot, url: str, robots: ScrapyRobots) -> None:
+        """Fetch the rules of a host, or release it."""
         try:
-            if not await robots.learn(place, url):
-                kept = self._kept(place)
-                place.queue.clear()
-                await self._frontier.release([place.claim], keep=kept, finished_ago_seconds=place.finished_ago_seconds)
-                self._keep_only(place)
+            if not await robots.learn(slot, url):
+                await self._release_queue(slot)
         finally:
-            place.learning = False
-            self._serve(place)
-            self.stir()
-        self._wake(max(0.0, place.gap_seconds))
+            self._end_learning(slot)
+
+    async def _fetch_redirected(self, slot: LeasedSlot, visit: Visit) -> None:
+        """Make a visit that fetches another host's robots.txt."""
+        try:
+            wait = None if self._robots is None else await self._robots.fetch_redirected(slot, visit)
+            if visit in slot.queue and (wait is None or not wait.lease_ended):
+                slot.queue.remove(visit)
+                self._outbox.end(slot, visit.excluded("robots.txt of another host"))
+            if wait is not None:
+                await self._release_queue(slot)
+        finally:
+            self._end_learning(slot)
+
+    async def _release_queue(self, slot: LeasedSlot) -> None:
+        """Release a slot with the visits that Scrapy does not have yet."""
+        kept = self._kept(slot)
+        slot.queue.clear()
+        await self._frontier.release([slot.claim], keep=kept, finished_ago_seconds=slot.finished_ago_seconds)
+        self._keep_only(slot)
+
+    def _end_learning(self, slot: LeasedSlot) -> None:
+        slot.learning = False
+        self._serve(slot)
+        self.stir()
+        self._wake(max(0.0, slot.gap_seconds))
 
     async def _tidy(self) -> None:
-        """Let go of places that have nothing more to ask for, or that are not ours any more."""
-        for token, place in list(self._places.items()):
-            if not place.trusted and place.queue:
-                log.warning("The lease of %s is over: its requests are made again.", place.lease.host)
-                place.queue.clear()
-                self._keep_only(place)
-            if not place.spent:
+        """Drop slots that have no more visits to make, or whose lease has expired."""
+        for token, slot in list(self._slots.items()):
+            if not slot.trusted and slot.queue:
+                log.warning("The lease of %s expired: its requests are made again.", slot.lease.host)
+                slot.queue.clear()
+                self._keep_only(slot)
+            if not slot.spent:
                 continue
-            if not place.open:
-                del self._places[token]
-                self._keeper.drop(place)
-            elif not place.released and (place.finished_ago_seconds or 0.0) > _PIPELINE_SECONDS:
-                place.released = True
+            if not slot.open:
+                del self._slots[token]
+                self._renewer.drop(slot)
+            elif not slot.released and (slot.finished_ago_seconds or 0.0) > _PIPELINE_SECONDS:
+                slot.released = True
                 await self._frontier.release(
-                    [place.claim], keep=list(place.open.values()), finished_ago_seconds=place.finished_ago_seconds
+                    [slot.claim], keep=list(slot.open.values()), finished_ago_seconds=slot.finished_ago_seconds
                 )
 
     @property
     def _wait_seconds(self) -> float:
-        """How long to wait for something to happen before looking again."""
-        return _FULL_SECONDS if len(self._guests) else _WAIT_SECONDS
+        """How long to wait for a change before the next look."""
+        return _FULL_SECONDS if len(self._unscheduled) else _WAIT_SECONDS
 
     @property
     def _stuck(self) -> bool:
-        """Scrapy takes nothing more until guests have had their turn: no host may be kept from them, of any process."""
-        if not len(self._guests) or not self._engine.needs_backout():
+        """Scrapy takes no request until unscheduled ones are through, so no process may keep their hosts from them."""
+        if not len(self._unscheduled) or not self._engine.needs_backout():
             self._full_mono = 0.0
             return False
         self._full_mono = self._full_mono or mono()
         return mono() - self._full_mono > _FULL_SECONDS
 
-    async def _give_back(self) -> None:
-        for place in list(self._places.values()):
-            if place.queue and place.request is None and not place.learning and not is_unscheduled(place.queue[0]):
-                kept = self._kept(place)
-                place.queue.clear()
-                place.released = True
-                await self._frontier.release([place.claim], keep=kept, finished_ago_seconds=place.finished_ago_seconds)
-                self._keep_only(place)
+    async def _release_all(self) -> None:
+        for slot in list(self._slots.values()):
+            if slot.queue and slot.request is None and not slot.learning and not is_unscheduled(slot.queue[0]):
+                slot.released = True
+                await self._release_queue(slot)
 
-    def _kept(self, place: LeasedSlot) -> list[Visit]:
-        """Of a place's visits those that Scrapy has, or that have ended and are on their way to the store."""
-        waiting = {visit.number for visit in place.queue}
-        return [visit for visit in place.open.values() if visit.number not in waiting]
+    def _kept(self, slot: LeasedSlot) -> list[Visit]:
+        """The visits of a slot that Scrapy has, or that have finished and are on their way to the store."""
+        waiting = {visit.number for visit in slot.queue}
+        return [visit for visit in slot.open.values() if visit.number not in waiting]
 
-    def _keep_only(self, place: LeasedSlot) -> None:
-        mine = {visit.number for one, visit in self._open.values() if one is place}
-        for number in list(place.open):
-            if number not in mine:
-                del place.open[number]
+    def _keep_only(self, slot: LeasedSlot) -> None:
+        in_scrapy = {visit.number for other, visit in self._open.values() if other is slot}
+        for number in list(slot.open):
+            if number not in in_scrapy:
+                del slot.open[number]
 
     async def close(self) -> None:
-        """Give back what was not asked for."""
+        """Release the visits that were not made."""
         for task in self._tasks:
             task.cancel()
-        for place in self._places.values():
-            self._keeper.drop(place)
-            if place.open:
-                await self._frontier.release([place.claim], finished_ago_seconds=place.finished_ago_seconds)
-        self._places.clear()
+        for slot in self._slots.values():
+            self._renewer.drop(slot)
+            if slot.open:
+                await self._frontier.release([slot.claim], finished_ago_seconds=slot.finished_ago_seconds)
+        self._slots.clear()
 
     def stop(self) -> None:
         self.stopping = True
@@ -367,7 +389,7 @@ class LeaseFeed:
 
 
 class _Throttle:
-    """AutoThrottle's rule, for the whole fleet: the delay it gives is the host's."""
+    """AutoThrottle's rule for the whole fleet: its delay becomes the host's."""
 
     def __init__(self, settings: BaseSettings) -> None:
         self._least = settings.getfloat("DOWNLOAD_DELAY")
@@ -376,7 +398,7 @@ class _Throttle:
         self._target = settings.getfloat("AUTOTHROTTLE_TARGET_CONCURRENCY")
 
     def delay_seconds(self, now: float, latency: float, status: int) -> float:
-        # Without a delay by response times yet, the host is new to the fleet.
+        # A host without a delay from response times is new to the fleet.
         now = now if now > self._least else self._first
         target = latency / self._target
         delay = min(max(self._least, target, (now + target) / 2), self._most)

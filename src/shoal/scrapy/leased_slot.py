@@ -1,4 +1,4 @@
-"""A place of a host in this process's hands: its visits one after the other, as Scrapy asks for them."""
+"""One leased slot of a host: its visits one after the other, as Scrapy requests them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.leases.held_lease import HeldLease
 from shoal.model.lease import Lease
 from shoal.model.visit import Visit
 
-# Scrapy's own slot for requests that the frontier paces: it must neither wait nor queue.
+# The download slot in Scrapy for requests that the frontier paces: it must neither delay nor queue them.
 SLOT = "shoal"
 SLOT_SETTINGS = {"concurrency": 100_000, "delay": 0.0}
 
@@ -20,17 +20,17 @@ class LeasedSlot(HeldLease):
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(lease)
-        # Visits that were not asked for yet.
+        # Visits that were not requested yet.
         self.queue: deque[Visit] = deque(lease.visits)
-        # What it is asking for now, and what the answer's status was.
+        # The open request, and the status of its response.
         self.request: Request | None = None
         self.status = 0
-        # Its robots.txt is being read.
+        # A robots.txt is being fetched.
         self.learning = False
 
     @property
     def spent(self) -> bool:
-        """Nothing more will be asked under this lease."""
+        """No more requests are made under this lease."""
         return not self.queue and self.request is None and not self.learning
 
     @property
@@ -39,14 +39,14 @@ class LeasedSlot(HeldLease):
 
     @property
     def free_in_seconds(self) -> float:
-        """When it may ask for its next visit: 0 is now, infinite while it is asking or has nothing to ask for."""
+        """When the next visit may be made: 0 is now, infinite while a request is open or no visit is left."""
         if not self.queue or self.request is not None or self.learning:
             return float("inf")
         return self.gap_seconds
 
     @property
     def resting(self) -> bool:
-        """It only waits for the host's gap to pass."""
+        """Only the host's delay is missing."""
         return 0 < self.free_in_seconds < float("inf")
 
     def start(self, request: Request) -> None:

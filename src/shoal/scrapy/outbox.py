@@ -1,7 +1,7 @@
-"""What a process tells the frontier: new requests, then how visits ended, in this order and in few calls.
+"""The outbox of a Scrapy process: new requests to add, then visits to acknowledge, in this order and in few calls.
 
-A visit ends only after the requests its callback yielded are admitted: they were put in before it. Calls are repeated
-until the store has taken them; nothing waits for them but the visits that depend on them.
+A visit is acknowledged only after the requests that its callback yielded are added: they were put in before it. Calls
+are retried until the store accepts them; only the visits that depend on them wait.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from shoal.model.visit import Outcome, Visit
 from shoal.scrapy.leased_slot import LeasedSlot
 
 log = logging.getLogger("shoal.scrapy")
-# Waiting this long puts what a few pages yield into one call.
+# After this time, the requests of a few pages go out in one call.
 LINGER_SECONDS = 0.004
-_AGAIN_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 FULL = 5000
 _Reply = TypeVar("_Reply")
 
 
-class _New(NamedTuple):
+class _NewVisit(NamedTuple):
     visit: Visit
     force: bool
     request: Request
@@ -42,11 +42,11 @@ class Outbox:
         self._on_added = on_added
         self._on_change = on_change
         self._on_ended = on_ended
-        self._new: list[_New] = []
+        self._new: list[_NewVisit] = []
         self._ended: list[tuple[LeasedSlot, Outcome]] = []
         self._wake = asyncio.Event()
         self._sending = False
-        # Longer while nobody waits for what is added.
+        # Longer while nothing waits for the new visits.
         self.linger_seconds = LINGER_SECONDS
         self._idle = asyncio.Event()
         self._idle.set()
@@ -59,11 +59,11 @@ class Outbox:
         return len(self._new) >= FULL
 
     def add(self, visit: Visit, force: bool, request: Request) -> None:
-        self._new.append(_New(visit, force, request))
+        self._new.append(_NewVisit(visit, force, request))
         self._stir()
 
-    def end(self, place: LeasedSlot, outcome: Outcome) -> None:
-        self._ended.append((place, outcome))
+    def end(self, slot: LeasedSlot, outcome: Outcome) -> None:
+        self._ended.append((slot, outcome))
         self._stir()
 
     def _stir(self) -> None:
@@ -93,45 +93,45 @@ class Outbox:
                 self._idle.set()
             self._on_change()
 
-    async def _add(self, new: list[_New]) -> None:
+    async def _add(self, new: list[_NewVisit]) -> None:
         for force in (False, True):
-            some = [one for one in new if one.force is force]
-            if not some:
+            entries = [entry for entry in new if entry.force is force]
+            if not entries:
                 continue
             try:
-                added = await self._frontier.add(self._crawl, [one.visit for one in some], force=force)
+                added = await self._frontier.add(self._crawl, [entry.visit for entry in entries], force=force)
             except InvalidInput as error:
-                # One that cannot be stored costs the others nothing.
-                if len(some) == 1:
+                # A visit that cannot be stored does not affect the others.
+                if len(entries) == 1:
                     log.error("%s", error)
                 else:
-                    for one in some:
-                        await self._add([one])
+                    for entry in entries:
+                        await self._add([entry])
                 continue
-            for one, letter in zip(some, added.letters, strict=True):
-                self._on_added(one.request, one.visit, letter == "n")
+            for entry, letter in zip(entries, added.letters, strict=True):
+                self._on_added(entry.request, entry.visit, letter == "n")
 
     async def _acknowledge(self, ended: list[tuple[LeasedSlot, Outcome]]) -> None:
         by_token: dict[str, tuple[LeasedSlot, list[Outcome]]] = {}
-        for place, outcome in ended:
-            by_token.setdefault(place.lease.token, (place, []))[1].append(outcome)
+        for slot, outcome in ended:
+            by_token.setdefault(slot.lease.token, (slot, []))[1].append(outcome)
         done = [
             Done(
-                lease=place.lease, outcomes=outcomes, finished_ago_seconds=place.finished_ago_seconds,
-                success=place.success, response_seconds=place.response_seconds, delay_seconds=place.adaptive_seconds,
+                lease=slot.lease, outcomes=outcomes, finished_ago_seconds=slot.finished_ago_seconds,
+                success=slot.success, response_seconds=slot.response_seconds, delay_seconds=slot.adaptive_seconds,
             )
-            for place, outcomes in by_token.values()
+            for slot, outcomes in by_token.values()
         ]  # fmt: skip
         acks = self._frontier.prepare(done)
         lost = await self._persist(lambda: self._frontier.commit(acks))
         for token in lost or ():
             by_token[token][0].lost = True
-        for place, outcomes in by_token.values():
+        for slot, outcomes in by_token.values():
             for outcome in outcomes:
-                place.open.pop(outcome.number, None)
+                slot.open.pop(outcome.number, None)
 
     async def _persist(self, call: Callable[[], Awaitable[_Reply]]) -> _Reply | None:
-        """Repeat until the store has it. None when the crawl was ended by somebody, so that it takes nothing more."""
+        """Retry until the store accepts a call. None if the crawl was stopped and accepts nothing more."""
         while True:
             try:
                 return await call()
@@ -140,5 +140,5 @@ class Outbox:
                     log.warning("%s", error)
                     return None
             except ShoalError as error:
-                log.error("%s Trying again.", error)
-                await asyncio.sleep(_AGAIN_SECONDS)
+                log.error("%s Retrying.", error)
+                await asyncio.sleep(_RETRY_SECONDS)

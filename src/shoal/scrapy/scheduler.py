@@ -131,7 +131,7 @@ class Scheduler(BaseScheduler):
             self._session.settings, frontier.worker, partial(log.error, "Cannot renew leases: %s")
         )
         self._renewer.start()
-        robots = ScrapyRobots.take_over(frontier, self._crawler)
+        robots = ScrapyRobots.take_over(frontier, self._crawler, joined.id)
         self._unscheduled = UnscheduledRequests(frontier, joined.limits)
         self._slots = DownloadSlots(frontier, joined.id, scrapy_redis_settings.slots(settings, spider))
         await self._slots.open()

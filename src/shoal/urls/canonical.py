@@ -29,6 +29,16 @@ class Target(NamedTuple):
     rest: str
     whole: bool
 
+    @property
+    def origin(self) -> str:
+        """Scheme, authority and port, as the URL spells them."""
+        return self.url[: self.url.find("/", len(self.scheme) + 3)]
+
+    @property
+    def path(self) -> str:
+        """The path and query, starting with a slash."""
+        return self.url[self.url.find("/", len(self.scheme) + 3) :] if self.whole else self.rest
+
 
 def canonical(url: str) -> Target:
     """Parse and normalise one URL; the fragment is dropped.
@@ -63,6 +73,19 @@ def parts_of(href: str) -> Target:
     if host == authority:
         return Target(href, scheme, host, after[slash:], False)
     return Target(href, scheme, host, href, True)
+
+
+def resolve(base: str, reference: str) -> Target | None:
+    """The target of a link or redirect found at `base`; None if it is not a web address."""
+    try:
+        return canonical(ada_url.join_url(base, reference.strip()))
+    except (InvalidUrl, ValueError, UnicodeError):
+        return None
+
+
+def resolve_header(base: str, location: str) -> Target | None:
+    """The target of a Location header. Servers send raw UTF-8 there, and header values are decoded as Latin-1."""
+    return resolve(base, location.encode("latin-1", "replace").decode("utf-8", "replace"))
 
 
 def _host(authority: str) -> str:

@@ -1,4 +1,4 @@
-"""`python -m shoal.worker`: a worker process. What it does is in process.py."""
+"""`python -m shoal.worker`: a worker process. See process.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # What is loaded stays: to look for garbage in it takes a twelfth of the start.
+    # Modules are never garbage: collecting while they load takes a twelfth of the start-up time.
     gc.disable()
     from shoal.worker.process import main
 
-    # Not sys.exit: threads that still wait for the store or an output must not hold up the end.
+    # Not sys.exit, which waits for threads that still wait for the store or an output.
     code = main()
     sys.stderr.flush()
     os._exit(code)

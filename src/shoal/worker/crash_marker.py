@@ -1,7 +1,7 @@
-"""The note that survives its writer: which visit a worker is reading, in a file that is mapped into memory.
+"""The crash marker: which visit a worker is parsing, in a memory-mapped file that survives the process.
 
 A page that kills its worker (a crash in C, memory, an endless loop) leaves no exception to catch. The supervisor reads
-the note of a dead worker and blames that visit alone, not all that the worker held. A note costs about a microsecond.
+the marker of a dead worker and counts the crash against that visit alone. Setting it costs about a microsecond.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Generic, TypeVar
 
 _HEAD = struct.Struct("<HQ")
 _SIZE = 512
-# For each second that a spider may work, it may block so many.
+# A spider may block for this many times its CPU time limit.
 _WAITS = 20
 
 Result = TypeVar("Result")
 
 
 class CrashMarker:
-    """`note` before a page is read, `clear` after it. Reading may take `seconds` of CPU time, then the process dies.
+    """`set` before a page is parsed, `clear` after it. Parsing may take `seconds` of CPU time, then the process dies.
 
-    A timer of the kernel sees to that: a loop in C holds the interpreter's lock, so that no thread could. With 0
-    seconds there is none, for a process that is not ours to end. A spider may also wait where it should not, for a
-    server that never answers or for ever: while it does so nothing else here goes on, so that time is limited, too.
+    A kernel timer ends the process: a loop in C holds the interpreter's lock, so no thread could. With 0 seconds there
+    is no timer, for a process that belongs to the user. A spider may also block on a server that never responds, which
+    stops everything else in this process, so its blocking time is limited too.
     """
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -40,10 +40,10 @@ class CrashMarker:
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
-    def note(self, token: str, number: int, *, spider: bool = False) -> None:
+    def set(self, token: str, number: int, *, spider: bool = False) -> None:
         if self._map is not None:
             name = token.encode()
-            # The length last: a note that is half written says nothing.
+            # The length is written last: a half-written marker is empty.
             self._map[_HEAD.size : _HEAD.size + len(name)] = name
             self._map[: _HEAD.size] = _HEAD.pack(len(name), number)
         if self._seconds:
@@ -60,12 +60,12 @@ class CrashMarker:
             self._map[: _HEAD.size] = b"\0" * _HEAD.size
 
 
-class Marked(Generic[Result]):
-    """Awaits a coroutine whose visit is to blame whenever it runs, and is not while it waits for something."""
+class MarkedRun(Generic[Result]):
+    """Awaits a coroutine with the crash marker set while it runs, and cleared while it waits for something."""
 
-    def __init__(self, work: Coroutine[Any, Any, Result], blame: CrashMarker, token: str, number: int) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Result], marker: CrashMarker, token: str, number: int) -> None:
         self._work = work
-        self._blame = blame
+        self._marker = marker
         self._token = token
         self._number = number
 
@@ -73,14 +73,14 @@ class Marked(Generic[Result]):
         value: Any = None
         error: BaseException | None = None
         while True:
-            self._blame.note(self._token, self._number, spider=True)
+            self._marker.set(self._token, self._number, spider=True)
             try:
                 waits_for = self._work.send(value) if error is None else self._work.throw(error)
             except StopIteration as stop:
                 result: Result = stop.value
                 return result
             finally:
-                self._blame.clear(spider=True)
+                self._marker.clear(spider=True)
             value = error = None
             try:
                 value = yield waits_for
@@ -89,7 +89,7 @@ class Marked(Generic[Result]):
 
 
 def read(path: str | Path) -> tuple[str, int]:
-    """The lease's token and the visit's number; '' and 0 when the worker was reading nothing."""
+    """Return the lease's token and the visit's number; '' and 0 if the worker was parsing nothing."""
     try:
         data = Path(path).read_bytes()
         length, number = _HEAD.unpack_from(data)

@@ -1,8 +1,7 @@
-"""What a worker knows of the time that is still needed: which host of a crawl takes longest, which hosts are at rest.
+"""A worker's estimate of the remaining time: which host of each crawl takes longest, which hosts are paused.
 
-The store says with each lease how long the host's visits take at its pace (`Lease.ahead_seconds`). One host a crawl is
-kept, as the moment it will be done; it comes nearer by itself while nothing new is heard. Counts for people: nothing is
-decided by them.
+Each lease carries how long the host's queue takes at its pace (`Lease.ahead_seconds`). For each crawl the slowest host
+is remembered, with the time at which it will be done. The numbers are for display: no decision depends on them.
 """
 
 from __future__ import annotations
@@ -10,20 +9,20 @@ from __future__ import annotations
 from shoal.model.lease import Lease
 from shoal.model.worker_report import WorkerReport
 
-_MOST = 10_000
+_MOST_HOSTS = 10_000
 
 
 class Eta:
-    """Times are those of `shoal.frontier.mono`, passed in."""
+    """Times are values of `shoal.frontier.mono`, passed in."""
 
     def __init__(self) -> None:
-        # By crawl: when the host that takes longest is done, and which it is.
+        # By crawl: when its slowest host is done, and which host that is.
         self._longest: dict[str, tuple[float, str]] = {}
-        # Hosts that back off, and until when.
+        # Paused hosts, and until when.
         self._resting: dict[str, float] = {}
 
     def note(self, lease: Lease, now: float) -> None:
-        """A lease was given or topped up: its host may be the longest, or be it no more."""
+        """A lease was granted or topped up: its host may have become the slowest, or be no longer."""
         done = now + lease.ahead_seconds
         for crawl in {visit.crawl for visit in lease.visits}:
             longest, host = self._longest.get(crawl, (0.0, ""))
@@ -31,17 +30,17 @@ class Eta:
                 self._longest[crawl] = (done, lease.host)
 
     def rests(self, host: str, until: float) -> None:
-        """The host is left alone for a while, because of how it answers."""
-        if len(self._resting) < _MOST:
+        """The host is paused because it failed."""
+        if len(self._resting) < _MOST_HOSTS:
             self._resting[host] = until
 
     def gone(self, host: str) -> None:
-        """What waited for the host was set aside."""
-        self._longest = {crawl: one for crawl, one in self._longest.items() if one[1] != host}
+        """The host was given up, with the visits that waited for it."""
+        self._longest = {crawl: entry for crawl, entry in self._longest.items() if entry[1] != host}
         self._resting.pop(host, None)
 
-    def tell(self, report: WorkerReport, now: float) -> None:
-        self._longest = {crawl: one for crawl, one in self._longest.items() if one[0] > now}
+    def fill(self, report: WorkerReport, now: float) -> None:
+        self._longest = {crawl: entry for crawl, entry in self._longest.items() if entry[0] > now}
         self._resting = {host: until for host, until in self._resting.items() if until > now}
         report.ahead = {crawl: round(done - now, 3) for crawl, (done, _) in self._longest.items()}
         report.backing_off = len(self._resting)

@@ -1,8 +1,6 @@
-"""A visit that has come to its end, on its way to the outputs and the store.
+"""What a response or fault means for its visit, and the result of a visit on its way to the outputs and the store.
 
-What an answer means for its visit: the one table of it.
-
-Failures of the host (its pause, and when it is set aside) are politeness.backoff's; here is what becomes of the URL.
+The table below decides what happens to the URL. The pause of a failing host is `politeness.backoff`'s.
 """
 
 from __future__ import annotations
@@ -11,31 +9,78 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from shoal.leases.held_lease import HeldLease
 from shoal.model.record import Capture, Item, Record
+from shoal.model.response import Response
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import Fault
+from shoal.politeness.robots_policy import REDIRECTS
 from shoal.sinks.contract import Stored
 from shoal.worker.crawl_context import CrawlContext
-from shoal.worker.hold import Hold
+
+# A longer chain of redirects fails with a named reason; browsers allow 20.
+MAX_HOPS = 20
+
+
+class Action(Enum):
+    STORE = "store"
+    CONFIRM = "confirm"
+    """304: the stored record is still valid."""
+    REDIRECT = "redirect"
+    RETRY = "retry"
+    """Try again after the host's pause; the visit fails when its retries are used up."""
+    FAIL = "fail"
+
+
+class Decision(NamedTuple):
+    """What happens to a URL.
+
+    host_failures  how many failures in a row give the host up, where that is not the setting's value
+    blames_host    it counts as a failure of the host, which is then paused
+    """
+
+    action: Action
+    reason: str = ""
+    host_failures: int | None = None
+    blames_host: bool = True
+
+
+class FetchResult(NamedTuple):
+    """What one request returned.
+
+    cause            the status, or the fault if there is no response
+    started_at       seconds since 1970
+    request_headers  for the archive
+    """
+
+    cause: int | Fault
+    decision: Decision
+    response: Response | None
+    started_at: float
+    request_headers: tuple[tuple[str, str], ...] = ()
 
 
 class VisitResult(NamedTuple):
-    """One visit that has come to its end."""
+    """One finished visit.
 
-    hold: Hold
+    visits   links, redirects and sitemaps to add
+    context  the crawl; None if nothing is stored
+    size     bytes of the items and of the data that `visits` carry
+    """
+
+    lease: HeldLease
     visit: Visit
     outcome: Outcome
     record: Record | None = None
     visits: Sequence[Visit] = ()
-    conduct: CrawlContext | None = None
+    context: CrawlContext | None = None
     items: tuple[Item, ...] = ()
     capture: Capture | None = None
-    # Of the items, and of the data that visits carry.
     size: int = 0
 
     @property
     def stored(self) -> Iterator[Stored]:
-        """Everything that outputs may want of it."""
+        """Everything that outputs may store."""
         if self.record is not None:
             yield self.record
         yield from self.items
@@ -44,68 +89,43 @@ class VisitResult(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """What it takes of memory until it is delivered, about."""
+        """The approximate memory that it needs until it is delivered."""
         weight = 200 * len(self.visits) + (0 if self.record is None else len(self.record.text))
         return weight + 500 * len(self.items) + self.size + (0 if self.capture is None else len(self.capture.page.body))
 
 
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
-# Chains longer than this end with a named reason; browsers allow 20.
-MAX_HOPS = 20
-
-
-class Do(Enum):
-    STORE = "store"
-    CONFIRM = "confirm"
-    """304: what is stored still holds."""
-    REDIRECT = "redirect"
-    RETRY = "retry"
-    """Again, after the host's pause; when its tries are used up it fails."""
-    FAIL = "fail"
-
-
-class Verdict(NamedTuple):
-    do: Do
-    reason: str = ""
-    # How many failures in a row set the host aside, where that is not the setting's business.
-    host_failures: int | None = None
-    # A failure of the host: it is left alone for a while.
-    blames_host: bool = True
-
-
-# A name that does not resolve or a certificate that is wrong does not mend itself within the hour.
-_SOON = 3
+# A name that does not resolve and an invalid certificate rarely recover within an hour.
+_FEW_FAILURES = 3
 _FAULTS = {
-    Fault.UNRESOLVED: Verdict(Do.RETRY, host_failures=_SOON),
-    Fault.REFUSED: Verdict(Do.RETRY),
-    Fault.RESET: Verdict(Do.RETRY),
-    Fault.TLS: Verdict(Do.FAIL, host_failures=_SOON),
-    Fault.TIMED_OUT: Verdict(Do.RETRY),
-    Fault.TRUNCATED: Verdict(Do.RETRY),
-    Fault.MALFORMED: Verdict(Do.RETRY),
-    Fault.FORBIDDEN_ADDRESS: Verdict(Do.FAIL),
-    Fault.TOO_LARGE: Verdict(Do.FAIL),
+    Fault.UNRESOLVED: Decision(Action.RETRY, host_failures=_FEW_FAILURES),
+    Fault.REFUSED: Decision(Action.RETRY),
+    Fault.RESET: Decision(Action.RETRY),
+    Fault.TLS: Decision(Action.FAIL, host_failures=_FEW_FAILURES),
+    Fault.TIMED_OUT: Decision(Action.RETRY),
+    Fault.TRUNCATED: Decision(Action.RETRY),
+    Fault.MALFORMED: Decision(Action.RETRY),
+    Fault.FORBIDDEN_ADDRESS: Decision(Action.FAIL),
+    Fault.TOO_LARGE: Decision(Action.FAIL),
 }
-
-
-# A kept connection that was closed while we wrote: nobody's fault, and the next request opens another.
+# The server closed a kept-alive connection while the request was being sent. The next request opens a new one.
 _LOST_CONNECTION = "lost connection"
 
 
-def of_fault(fault: Fault, reason: str) -> Verdict:
+def decide_fault(fault: Fault, reason: str) -> Decision:
     if reason == _LOST_CONNECTION:
-        return Verdict(Do.RETRY, reason, blames_host=False)
-    return _FAULTS.get(fault, Verdict(Do.FAIL))._replace(reason=reason)
+        return Decision(Action.RETRY, reason, blames_host=False)
+    return _FAULTS.get(fault, Decision(Action.FAIL))._replace(reason=reason)
 
 
-def of_status(status: int, *, conditional: bool, location: bool) -> Verdict:
-    """`conditional`: the request named what we have; `location`: the answer says where to go."""
+def decide_status(status: int, *, conditional: bool, location: bool) -> Decision:
+    """`conditional`: the request carried a validator; `location`: the response has a Location header."""
     if 200 <= status <= 299:
-        return Verdict(Do.STORE)
+        return Decision(Action.STORE)
     if status == 304 and conditional:
-        return Verdict(Do.CONFIRM)
+        return Decision(Action.CONFIRM)
     if status in REDIRECTS:
-        return Verdict(Do.REDIRECT) if location else Verdict(Do.FAIL, "redirect without location")
+        return Decision(Action.REDIRECT) if location else Decision(Action.FAIL, "redirect without location")
     reason = f"status {status}"
-    # 408 and 425 ask to try again; 429 and 5xx are about the host's state, not about the URL.
-    return Verdict(Do.RETRY if status in (408, 425, 429) or 500 <= status <= 599 else Do.FAIL, reason)
+    # 408 and 425 invite a retry; 429 and 5xx are about the state of the host, not about the URL.
+    retry = status in (408, 425, 429) or 500 <= status <= 599
+    return Decision(Action.RETRY if retry else Action.FAIL, reason)

@@ -1,4 +1,4 @@
-"""A worker process from its orders to its end, started by a supervisor. See orders.py for what it reads."""
+"""A worker process, from its start-up message to its exit. A supervisor starts it; startup.py defines the message."""
 
 from __future__ import annotations
 
@@ -24,108 +24,110 @@ from shoal.model.worker_report import WorkerReport
 from shoal.settings import Settings, load
 from shoal.spider import load_all
 from shoal.worker.spider_runner import SpiderRunner
-from shoal.worker.startup import StartupConfig
+from shoal.worker.startup import CANNOT_WORK, StartupConfig
 from shoal.worker.worker import Worker
 
-CANNOT_GO_ON = 3
 _LEAVE_SECONDS = 1.0
 _FILES = 65_536
-_reports = 1
+_reports_fd = 1
 
 
-class _Ending:
-    """The first signal, or the end of our input, stops the worker; a second signal ends the process at once."""
+class _Shutdown:
+    """The first signal, or the end of stdin, stops the worker; a second signal ends the process at once."""
 
     def __init__(self) -> None:
-        self.asked = self._heard = False
+        self._requested = self._signalled = False
         self._stop: Callable[[], object] | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
-            # asyncio's own handlers run in the loop, which a page may keep busy.
-            signal.signal(number, self._hear)
+            # asyncio's own handlers run in the event loop, which a page may keep busy.
+            signal.signal(number, self._on_signal)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self._heard:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._signalled:
             os._exit(128 + number)
-        self._heard = True
-        self.ask()
+        self._signalled = True
+        self.request()
 
-    def ask(self) -> None:
-        self.asked = True
+    def request(self) -> None:
+        self._requested = True
         if self._stop is not None:
             with contextlib.suppress(RuntimeError):
                 self._stop()
 
-    def stops(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+    def connect(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         self._stop = functools.partial(loop.call_soon_threadsafe, worker.stop)
-        if self.asked:
+        if self._requested:
             worker.stop()
-        threading.Thread(target=self._wait_for_end, daemon=True).start()
+        threading.Thread(target=self._wait_for_eof, daemon=True).start()
 
-    def _wait_for_end(self) -> None:
-        # Not through sys.stdin: its lock would be held at the end of the process.
+    def _wait_for_eof(self) -> None:
+        # Not through sys.stdin: its lock would be held when the process exits.
         while os.read(0, 4096):
             pass
-        self.ask()
+        self.request()
 
 
 def main() -> int:
-    ending = _Ending()
-    _keep_reports_apart()
+    shutdown = _Shutdown()
+    _separate_reports()
     try:
-        orders = StartupConfig.of(sys.stdin.buffer.readline())
-        settings = load(environ={}, flags=orders.settings).settings
+        config = StartupConfig.of(sys.stdin.buffer.readline())
+        settings = load(environ={}, flags=config.settings).settings
         _limit_memory(settings.worker.memory)
         _allow_files()
-        # Values of pages live briefly and hold no cycles: the collector would look at the long-lived ones in vain.
+        # The objects of a page are short-lived and without cycles: collecting often would only scan long-lived ones.
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         gc.enable()
-        return uvloop.run(_run(orders, settings, ending))
+        return uvloop.run(_run(config, settings, shutdown))
     except ShoalError as error:
         print(f"{error}", file=sys.stderr)
-        return CANNOT_GO_ON
+        return CANNOT_WORK
     except Exception:
         traceback.print_exc()
         return 1
 
 
-async def _run(orders: StartupConfig, settings: Settings, ending: _Ending) -> int:
-    spiders = SpiderRunner({**({"": None} if orders.plain else {}), **load_all(orders.spiders)})
-    frontier = await Frontier.from_settings(settings, worker=orders.name)
+async def _run(config: StartupConfig, settings: Settings, shutdown: _Shutdown) -> int:
+    spiders = SpiderRunner({**({"": None} if config.plain else {}), **load_all(config.spiders)})
+    frontier = await Frontier.from_settings(settings, worker=config.name)
     async with frontier:
-        worker = Worker(frontier, settings, spiders=spiders, shared=orders.shared, blame=orders.blame, on_report=_say)
-        ending.stops(worker, asyncio.get_running_loop())
+        worker = Worker(
+            frontier, settings, spiders=spiders, shared=config.shared, crash_marker=config.crash_marker,
+            on_report=_write_report,
+        )  # fmt: skip
+        shutdown.connect(worker, asyncio.get_running_loop())
         await worker.run()
-        # A store that is away is not waited for: it notices by itself that nobody beats.
+        # Do not wait for an unavailable store: it notices the missing heartbeats.
         with contextlib.suppress(ShoalError, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await frontier.workers.leave()
     return 0
 
 
-def _keep_reports_apart() -> None:
-    """What spiders and libraries print is for people, and goes where our own words go."""
-    global _reports
-    _reports = os.dup(1)
+def _separate_reports() -> None:
+    """Keep stdout for reports: what spiders and libraries print goes to stderr."""
+    global _reports_fd
+    _reports_fd = os.dup(1)
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
 
-def _say(report: WorkerReport) -> None:
-    # A supervisor that is gone reads nothing; that it is gone is seen on the other pipe.
+def _write_report(report: WorkerReport) -> None:
+    # If the supervisor is dead, the end of stdin stops this process.
     with contextlib.suppress(OSError):
-        os.write(_reports, report.line())
+        os.write(_reports_fd, report.line())
 
 
 def _allow_files() -> None:
-    """As many open files as this user may have: the usual 1,024 are fewer than a worker's connections."""
+    """Raise the limit of open files: a worker has more connections than the usual 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _FILES) if hard > 0 else _FILES, hard))
 
 
-def _limit_memory(most: int) -> None:
-    """A page that takes all memory ends this process, not the machine; blame then finds the page."""
-    if most:
-        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+def _limit_memory(max_bytes: int) -> None:
+    """A page that takes too much memory ends this process, not the machine; the crash marker names the page."""
+    if max_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))

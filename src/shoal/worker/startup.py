@@ -1,4 +1,4 @@
-"""What a worker process is told at its start: one line of JSON on its standard input, so that no secret is in `ps`."""
+"""The start-up message of a worker process: one line of JSON on stdin, so that no secret shows up in `ps`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import msgspec
 
 from shoal.errors import SettingsError
 
+# The exit code of a worker that cannot work, e.g. with these settings: the supervisor does not restart it.
+CANNOT_WORK = 3
+
 
 class StartupConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`settings` are flags for shoal.settings.load; `blame` is where the note of the visit in hand is kept.
+    """What a worker process needs to start.
 
-    `spiders` are names and references of classes, as FILE.py:Class; `plain`: crawls without a spider are served, too.
-    `shared`: a crawl whose output cannot be used is paused, and does not end the worker.
+    settings      flags for shoal.settings.load
+    crash_marker  path of the file that names the visit being parsed
+    spiders       names and references of classes, e.g. FILE.py:Class
+    plain         also serve crawls without a spider
+    shared        pause a crawl whose output rejects records, instead of stopping the worker
     """
 
     name: str = ""
     settings: dict[str, Any] = {}
-    blame: str = ""
+    crash_marker: str = ""
     spiders: dict[str, str] = {}
     plain: bool = True
     shared: bool = False
@@ -31,4 +37,4 @@ class StartupConfig(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return msgspec.json.decode(line, type=cls)
         except msgspec.MsgspecError as error:
-            raise SettingsError(f"A worker's orders are one line of JSON on its standard input: {error}.") from None
+            raise SettingsError(f"Invalid start-up message: send one line of JSON on stdin ({error}).") from None

@@ -1,9 +1,9 @@
-"""A worker: leases hosts, gives each to a holder, and delivers what comes of it.
+"""A worker: leases hosts, runs a session for each, and delivers the results.
 
-    lease -> hold (robots, gap, fetch, read) -> deliver (add, write, acknowledge)
+    lease -> session (robots.txt, delay, fetch, process) -> delivery (add, write, acknowledge, commit)
 
-One process, one event loop, hundreds of hosts. It leases only as much as it can take on: places are limited, and with a
-full delivery it does not lease at all. Stopping loses nothing: what is open ends or is given back.
+One process, one event loop, hundreds of hosts. It leases no more hosts than its setting allows, and none while the
+delivery is full. Stopping loses nothing: open requests finish or their visits are released.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned
+from shoal.leases.held_lease import HeldLease
 from shoal.leases.renewer import LeaseRenewer
 from shoal.model.lease import Lease
 from shoal.model.worker_report import WorkerReport
@@ -28,37 +29,36 @@ from shoal.version import __version__
 from shoal.worker.crash_marker import CrashMarker
 from shoal.worker.crawl_context import CrawlContexts
 from shoal.worker.delivery import Delivery
-from shoal.worker.hold import Hold
-from shoal.worker.host_session import Holders
+from shoal.worker.host_session import HostSession, SessionResources
 from shoal.worker.page_processor import PageProcessor
 from shoal.worker.spider_runner import SpiderRunner
 
-# Visits of one host that fit into a batch's time, but no more than this.
+# Most visits in one lease; fewer if they do not fit into the time of a batch.
 _VISITS = 64
-_HOSTS_A_CALL = 64
-# Own shards first; after this time without anything, everybody's.
+_HOSTS_PER_CALL = 64
+# A worker leases from its own shards first, and after this time without a lease from all.
 _OWN_SECONDS = 0.075
 _WAIT_SECONDS = 10.0
-_FIRST_BEAT_SECONDS, _BEAT_SECONDS = 0.5, 10.0
+_FIRST_HEARTBEAT_SECONDS, _HEARTBEAT_SECONDS = 0.5, 10.0
 _SAMPLE_SECONDS = 0.1
-# Beyond the grace time, for an output to take the last pages, and for the store to take the rest back.
+# Beyond the grace time: for an output to take the last pages, and for the store to release the rest.
 _LAST_SECONDS = 1.5
-# Crawls that a worker says it has paused; what it says of itself has a limit.
+# Paused crawls named in a heartbeat, whose size is limited.
 _MOST_NAMES = 20
-# Hosts that were asked within this time are counted as in use, for what limits the speed.
+# Hosts leased within this time count as in use when the bottleneck is determined.
 _IN_USE_SECONDS = 5.0
 
 
 class Worker:
     def __init__(
         self, frontier: Frontier, settings: Settings, *, spiders: SpiderRunner | None = None, lane: str = "",
-        shared: bool = False, blame: str = "", on_report: Callable[[WorkerReport], None] | None = None,
+        shared: bool = False, crash_marker: str = "", on_report: Callable[[WorkerReport], None] | None = None,
         resolver: Resolver | None = None,
     ) -> None:  # fmt: skip
-        """`lane` stands before the names of spiders whose crawls are this worker's alone; `blame` is where its note is.
+        """`lane` is the prefix of spider names whose crawls only this worker serves.
 
-        `shared`: it serves crawls of many people, and one that cannot be stored is paused. `resolver` finds the
-        addresses of names in place of the system's.
+        `shared`: it serves crawls of many users, and pauses one whose output fails. `crash_marker` is the path of the
+        file that names the visit being parsed; '' for none. `resolver` replaces the system's name resolution.
         """
         self._frontier = frontier
         self._settings = settings.worker
@@ -67,78 +67,80 @@ class Worker:
         self.report = WorkerReport(worker=frontier.worker, pid=os.getpid())
         self._on_report = on_report or (lambda _: None)
         self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=_warn)
-        self._conducts = CrawlContexts(frontier, settings.outputs, self.report.trapped)
-        self._delivery = Delivery(frontier, self._conducts, self.report, self._drop, shared=shared)
-        # Without a note nobody is blamed: that is a process of the user's own, which no timer may end.
-        parse_seconds = settings.worker.parse_seconds if blame else 0.0
-        self._holders = Holders(
-            frontier, self._fetcher, self._conducts, self._delivery,
-            PageProcessor(spiders, self._conducts, CrashMarker(blame, parse_seconds), frontier.worker), self.report,
+        self._contexts = CrawlContexts(frontier, settings.outputs, self.report.trapped)
+        self._delivery = Delivery(frontier, self._contexts, self.report, self._drop, shared=shared)
+        # Without a crash marker this is a process of the user's own, which no timer may kill.
+        parse_seconds = settings.worker.parse_seconds if crash_marker else 0.0
+        marker = CrashMarker(crash_marker, parse_seconds)
+        self._resources = SessionResources(
+            frontier, self._fetcher, self._contexts, self._delivery,
+            PageProcessor(spiders, self._contexts, marker, frontier.worker), self.report,
             settings.frontier.batch_seconds, self._may_stay,
         )  # fmt: skip
-        self._keeper = LeaseRenewer(settings, frontier.worker, self._trouble)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._renewer = LeaseRenewer(settings, frontier.worker, self._trouble)
+        self._sessions: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._waiting = False
-        # Those that are ours; None: we may as well ask all, since all or none are.
+        # The shards that this worker owns; None if it owns all or none, and leases from all.
         self._shards: list[int] | None = None
         self._owned: frozenset[int] = frozenset()
-        self._known = asyncio.Event()
-        self._asked: dict[str, float] = {}
-        self._broken: BaseException | None = None
+        self._registered = asyncio.Event()
+        # When each host was leased last.
+        self._leased_mono: dict[str, float] = {}
+        self._error: BaseException | None = None
         self._started_mono = mono()
-        self._beat_before = (self._started_mono, 0)
+        self._last_heartbeat = (self._started_mono, 0)
 
     def stop(self) -> None:
-        """Lease nothing more and come to an end; `run` returns when that is done."""
+        """Lease no more hosts; `run` returns when the open visits are delivered or released."""
         self._stopping.set()
-        self._holders.stopping = True
+        self._resources.stopping = True
         self._delivery.stop()
-        self._known.set()
+        self._registered.set()
         self._freed.set()
         self._frontier.stop_waiting()
 
     async def run(self) -> None:
-        self._keeper.start()
+        self._renewer.start()
         delivering = asyncio.create_task(self._delivery.run())
         delivering.add_done_callback(self._delivery_done)
-        leasing = asyncio.create_task(self._lease_all())
+        leasing = asyncio.create_task(self._lease_loop())
         stopped = asyncio.create_task(self._stopping.wait())
-        watching = [leasing, stopped, asyncio.create_task(self._beat()), asyncio.create_task(self._sample())]
+        watching = [leasing, stopped, asyncio.create_task(self._heartbeat()), asyncio.create_task(self._sample())]
         try:
-            # A store or an output that is away holds leasing up, but not the end.
+            # An unavailable store or output delays leasing, but not the shutdown.
             await asyncio.wait((leasing, stopped), return_when=asyncio.FIRST_COMPLETED)
             if leasing.done() and (error := leasing.exception()) is not None:
-                self._break(error)
+                self._fail(error)
             ends_mono = mono() + self._settings.grace_seconds
             await self._finish(leasing, ends_mono)
             self._delivery.close()
             await asyncio.wait((delivering,), timeout=max(_LAST_SECONDS, ends_mono - mono()))
         finally:
-            for task in (*watching, delivering, *self._tasks):
+            for task in (*watching, delivering, *self._sessions):
                 task.cancel()
-            await asyncio.gather(*watching, delivering, *self._tasks, return_exceptions=True)
-            await self._give_back_rest()
-            self._keeper.stop()
+            await asyncio.gather(*watching, delivering, *self._sessions, return_exceptions=True)
+            await self._release_rest()
+            self._renewer.stop()
             await self._delivery.close_outputs()
             await self._fetcher.close()
-            self._tell()
-        if self._broken is not None:
-            raise self._broken
+            self._publish_report()
+        if self._error is not None:
+            raise self._error
 
-    async def _lease_all(self) -> None:
-        # Who came first would take everything before the others have said that they live.
-        await self._known.wait()
+    async def _lease_loop(self) -> None:
+        # The first worker would lease everything before the others are known.
+        await self._registered.wait()
         while not self._stopping.is_set():
-            free = self._settings.hosts - len(self._tasks)
+            free = self._settings.hosts - len(self._sessions)
             if free <= 0:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             await self._delivery.room()
             try:
-                leases = await self._lease(min(free, _HOSTS_A_CALL))
+                leases = await self._lease(min(free, _HOSTS_PER_CALL))
             except (StoreUnavailable, StoreHeld) as error:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
@@ -146,7 +148,7 @@ class Worker:
             if leases and not self._delivery.backlog:
                 self._trouble("")
             for lease in leases:
-                self._take(lease)
+                self._start_session(lease)
 
     async def _lease(self, hosts: int) -> list[Lease]:
         self._waiting = True
@@ -163,70 +165,70 @@ class Worker:
         finally:
             self._waiting = False
 
-    def _take(self, lease: Lease) -> None:
-        hold = Hold(lease)
-        self._keeper.keep(hold)
+    def _start_session(self, lease: Lease) -> None:
+        held = HeldLease(lease)
+        self._renewer.add(held)
         self.report.leases += 1
-        self._asked[lease.host] = now = mono()
-        self._holders.outlook.note(lease, now)
-        task = asyncio.create_task(self._holders.hold(hold))
-        self._tasks.add(task)
-        task.add_done_callback(self._holder_done)
+        self._leased_mono[lease.host] = now = mono()
+        self._resources.eta.note(lease, now)
+        task = asyncio.create_task(HostSession(self._resources, held).run())
+        self._sessions.add(task)
+        task.add_done_callback(self._session_done)
 
     def _may_stay(self, lease: Lease) -> bool:
-        """Hosts stay with whoever owns their shard, unless another one waits for a place in this worker."""
-        return lease.shard in self._owned and len(self._tasks) < self._settings.hosts and not self._stopping.is_set()
+        """Hosts stay with the owner of their shard, unless this worker has no room for another host."""
+        return lease.shard in self._owned and len(self._sessions) < self._settings.hosts and not self._stopping.is_set()
 
-    def _holder_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _session_done(self, task: asyncio.Task[None]) -> None:
+        self._sessions.discard(task)
         self._freed.set()
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, StoreUnavailable | StoreHeld):
             self._trouble(str(error))
         else:
-            self._break(error)
+            self._fail(error)
 
     def _delivery_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._break(error)
+            self._fail(error)
 
-    def _break(self, error: BaseException) -> None:
-        """An error that nobody expected ends the worker: its leases are given back, and it is started anew."""
-        self._broken = self._broken or error
+    def _fail(self, error: BaseException) -> None:
+        """An unexpected error stops the worker: its leases are released, and the supervisor starts another one."""
+        self._error = self._error or error
         self.stop()
 
-    def _drop(self, hold: Hold) -> None:
-        self._keeper.drop(hold)
+    def _drop(self, lease: HeldLease) -> None:
+        self._renewer.drop(lease)
 
     async def _finish(self, leasing: asyncio.Task[None], ends_mono: float) -> None:
-        """Let open requests end within the grace time, then abort them."""
-        # What a last call still brings is given back by its holder.
+        """Let open requests finish within the grace time, then abort them."""
+        # Visits of a last lease call are released by their sessions.
         await asyncio.wait((leasing,), timeout=max(0.0, ends_mono - mono()))
         if leasing.done():
             leasing.result()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=max(0.0, ends_mono - mono()))
-        for task in self._tasks:
+        if self._sessions:
+            await asyncio.wait(set(self._sessions), timeout=max(0.0, ends_mono - mono()))
+        for task in self._sessions:
             task.cancel()
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._sessions:
+            await asyncio.gather(*self._sessions, return_exceptions=True)
 
-    async def _give_back_rest(self) -> None:
-        """What could not be delivered waits again at once, not only when its lease is over."""
-        rest = [hold for hold in list(self._keeper.holds.values()) if not hold.lost]
+    async def _release_rest(self) -> None:
+        """Release visits that could not be delivered, instead of waiting for their leases to expire."""
+        rest = [lease for lease in list(self._renewer.leases.values()) if not lease.lost]
         try:
             async with asyncio.timeout(_LAST_SECONDS):
-                for hold in rest:
-                    await self._frontier.release([hold.lease], finished_ago_seconds=hold.finished_ago_seconds)
+                for lease in rest:
+                    await self._frontier.release([lease.lease], finished_ago_seconds=lease.finished_ago_seconds)
         except (TimeoutError, ShoalError):
-            # Their leases run out by themselves.
+            # The leases expire by themselves.
             return
 
-    async def _beat(self) -> None:
-        """Say that we live, and learn who else does: shards belong to live workers."""
-        # Workers that start together learn of each other soon.
-        pause = _FIRST_BEAT_SECONDS
+    async def _heartbeat(self) -> None:
+        """Send heartbeats and learn which other workers are alive: shards belong to live workers."""
+        # Workers that start together see each other soon.
+        pause = _FIRST_HEARTBEAT_SECONDS
         while True:
             try:
                 workers = await self._frontier.workers.beat(self._info())
@@ -236,63 +238,66 @@ class Worker:
                 self._shards = mine if mine and len(mine) < count else None
             except (StoreUnavailable, StoreHeld) as error:
                 self._trouble(str(error))
-            self._known.set()
+            self._registered.set()
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _BEAT_SECONDS)
+            pause = min(2 * pause, _HEARTBEAT_SECONDS)
 
     def _info(self) -> dict[str, Any]:
-        """What the others and people are told of this worker."""
+        """What this worker publishes about itself."""
         report, now = self.report, mono()
-        then, pages = self._beat_before
-        self._beat_before = (now, report.pages)
+        before_mono, pages = self._last_heartbeat
+        self._last_heartbeat = (now, report.pages)
         return {
             "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": __version__,
-            "pages": report.pages, "pages_per_second": (report.pages - pages) / max(now - then, 0.1),
+            "pages": report.pages, "pages_per_second": (report.pages - pages) / max(now - before_mono, 0.1),
             "politeness_seconds": report.politeness_seconds, "sink_seconds": report.sink_seconds,
-            "leases_lost": report.leases_lost, "paused": self._delivery.absent.crawls[:_MOST_NAMES],
+            "leases_lost": report.leases_lost, "paused": self._delivery.health.paused_crawls[:_MOST_NAMES],
         }  # fmt: skip
 
     async def _sample(self) -> None:
-        """Where the time goes, looked at ten times a second; a report every fifth time."""
+        """Sample ten times a second what the time is spent on; publish a report every fifth time."""
         last, cpu_last, turn = mono(), time.process_time(), 0
         while True:
             await asyncio.sleep(_SAMPLE_SECONDS)
             now, cpu = mono(), time.process_time()
             passed, busy = now - last, cpu - cpu_last
             last, cpu_last = now, cpu
-            self._note_time(passed, busy, now)
+            self._count_time(passed, busy, now)
             turn += 1
             if turn % 5 == 0 or self.report.idle != self._idle:
-                self._tell()
+                self._publish_report()
 
-    def _note_time(self, passed: float, busy: float, now: float) -> None:
+    def _count_time(self, passed: float, busy: float, now: float) -> None:
         if self._delivery.full:
             self.report.sink_seconds += passed
             return
-        # A sample that comes late means that the loop, or the whole machine, was busy: that is no waiting.
+        # A late sample means that the event loop or the machine was busy, not that this worker waited.
         waited = max(0.0, 2 * _SAMPLE_SECONDS - busy - passed)
-        if len(self._asked) > 100:
-            self._asked = {host: when for host, when in self._asked.items() if now - when < _IN_USE_SECONDS}
-        hosts = max(1, sum(now - when < _IN_USE_SECONDS for when in self._asked.values()), self._holders.fetching)
-        network = waited * self._holders.fetching / hosts
+        if len(self._leased_mono) > 100:
+            self._leased_mono = {
+                host: leased for host, leased in self._leased_mono.items() if now - leased < _IN_USE_SECONDS
+            }
+        fetching = self._resources.fetching
+        hosts = max(1, sum(now - leased < _IN_USE_SECONDS for leased in self._leased_mono.values()), fetching)
+        network = waited * fetching / hosts
         self.report.network_seconds += network
         self.report.politeness_seconds += waited - network
 
     @property
     def _idle(self) -> bool:
-        return self._waiting and not self._tasks and not self._delivery.backlog
+        return self._waiting and not self._sessions and not self._delivery.backlog
 
-    def _tell(self) -> None:
+    def _publish_report(self) -> None:
         report = self.report
-        report.open_hosts = len(self._tasks)
+        report.open_hosts = len(self._sessions)
         report.idle = self._idle
         report.alive_seconds = mono() - self._started_mono
         report.cpu_seconds = time.process_time()
-        self._holders.outlook.tell(report, mono())
+        self._resources.eta.fill(report, mono())
         self._on_report(report)
 
-    def _trouble(self, sentence: str) -> None:
-        self.report.trouble = sentence
+    def _trouble(self, message: str) -> None:
+        self.report.trouble = message
 
 
 def _warn(text: str) -> None:

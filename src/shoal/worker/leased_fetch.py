@@ -1,0 +1,46 @@
+"""Requests under a lease: one that is still open when the lease expires is aborted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.errors import FetchError
+from shoal.fetch import Fetcher, Request
+from shoal.leases.held_lease import HeldLease
+from shoal.model.response import Response
+from shoal.politeness.backoff import Fault
+from shoal.settings import masked
+
+
+class ProxyUnavailable(Exception):
+    """The forward proxy is unavailable: no host was requested."""
+
+
+async def fetch_under_lease(lease: HeldLease, fetcher: Fetcher, request: Request) -> Response:
+    """Fetch for as long as the lease can be trusted, then abort with FetchError `timed out`."""
+    try:
+        if request.timeout_seconds <= lease.seconds_left:
+            return await fetcher.fetch(request)
+        return await _fetch_until_expiry(lease, fetcher, request)
+    except FetchError as error:
+        if error.fault == Fault.PROXY:
+            raise ProxyUnavailable(f"The proxy is unavailable ({error.reason}). Retrying.") from None
+        raise
+
+
+async def _fetch_until_expiry(lease: HeldLease, fetcher: Fetcher, request: Request) -> Response:
+    """The request may take longer than the lease lasts now; renewals decide whether it may continue."""
+    fetching = asyncio.ensure_future(fetcher.fetch(request))
+    try:
+        while not fetching.done() and (left := lease.seconds_left) > 0:
+            await asyncio.wait((fetching,), timeout=left)
+        if fetching.done():
+            return fetching.result()
+    finally:
+        if not fetching.done():
+            fetching.cancel()
+            await asyncio.wait((fetching,))
+    raise FetchError(
+        f"{masked(request.url)} was not fetched: the lease of its host expired.",
+        fault=Fault.TIMED_OUT, reason="timed out",
+    )  # fmt: skip
