@@ -76,7 +76,7 @@ class Crawling:
         orders = {
             "name": name,
             "settings": {**self.settings, **(settings or {})},
-            "crash_marker": str(self._blame(name)),
+            "crash_marker": str(self._crash_marker(name)),
         }
         paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environ or {})}
@@ -102,7 +102,7 @@ class Crawling:
         process.communicate()
         held = await self.held_by(name)
         if reap:
-            token, number = crash_marker.read(self._blame(name))
+            token, number = crash_marker.read(self._crash_marker(name))
             await self.frontier.reap(name, token=token, number=number)
         return held
 
@@ -248,8 +248,8 @@ class Crawling:
             if counts[str(row["url"])] > int(str(row["attempt"]))
         ]
 
-    def _blame(self, name: str) -> Path:
-        return self.folder / f"{name}.blame"
+    def _crash_marker(self, name: str) -> Path:
+        return self.folder / f"{name}.crash"
 
     def close(self) -> None:
         for process in self.all:

@@ -99,7 +99,7 @@ async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_thre
             seen: dict[str, tuple[tuple[str, int], float]] = {}
 
             def kill_who_reads_long() -> None:
-                for note in run.glob("*.blame"):
+                for note in run.glob("*.crash"):
                     process = supervisor._running.get(note.stem)
                     what = crash_marker.read(note)
                     # It may end by itself between any two of these lines.

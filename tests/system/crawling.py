@@ -66,7 +66,7 @@ class Crawls:
         """Start worker processes, as the supervisor does; when this returns, all have reported and wait for visits."""
         for _ in range(count):
             name = f"w{len(self.workers) + 1}"
-            orders = {"name": name, "settings": self.settings, "crash_marker": str(self.folder / f"{name}.blame")}
+            orders = {"name": name, "settings": self.settings, "crash_marker": str(self.folder / f"{name}.crash")}
             paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
             with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:
                 process = subprocess.Popen(

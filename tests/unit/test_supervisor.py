@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shoal import Frontier, Limits
-from shoal.fleet import Event, Supervisor, living, supervisor, take_back
+from shoal.fleet import Event, Supervisor, live_workers, reclaim, supervisor
 from shoal.fleet.totals import Totals, causes
 from shoal.model.worker_report import WorkerReport
 from tests.servers import alive, wait_until
@@ -119,7 +119,7 @@ async def test_a_page_that_kills_its_workers_is_blamed_and_the_others_are_not(fl
     assert (await fleet.frontier.crawls.count("c")).reasons == {"failed:poison": 3}
     died = fleet.texts("died")
     assert len(died) == 6
-    assert all("died (killed by SIGKILL); another starts in" in text for text in died)
+    assert all("died (killed by SIGKILL); restarting in" in text for text in died)
     # A name is used once.
     assert len({event.worker for event in fleet.events if event.kind == "died"}) == 6
 
@@ -142,9 +142,7 @@ async def test_a_worker_that_cannot_work_is_not_started_again(fleet: Fleet) -> N
     one = await fleet.start("refuse", workers=2)
     await one.wait()
     assert fleet.texts("said") == ["The store is not for me."] * 2
-    assert [text.partition(" ended ")[2] for text in fleet.texts("gone")] == [
-        "(exit code 3) and is not started again."
-    ] * 2
+    assert [text.partition(" ended ")[2] for text in fleet.texts("gone")] == ["(exit code 3) and is not restarted."] * 2
     assert list((fleet.folder / "workers").iterdir()) == []
 
 
@@ -194,7 +192,7 @@ async def test_a_worker_that_does_not_stop_is_killed_after_its_grace(fleet: Flee
     assert len(pids) == 2
     await one.stop(0.1)
     assert not any(map(alive, pids))
-    assert one.living == set()
+    assert one.live_workers == set()
     assert fleet.texts("died") == []
 
 
@@ -215,15 +213,15 @@ async def test_what_a_killed_supervisor_leaves_is_taken_back_by_the_next(fleet: 
     one = await fleet.start("stay")
     await fleet.until("report")
     folder = fleet.folder / "workers"
-    (name,) = one.living
-    assert living(folder) == {name}
-    assert await take_back(fleet.frontier, folder) == 0
+    (name,) = one.live_workers
+    assert live_workers(folder) == {name}
+    assert await reclaim(fleet.frontier, folder) == 0
     # As if the supervisor were gone: nobody waits for the process.
-    for place in one._places:
+    for place in one._tasks:
         place.cancel()
     os.kill(one.pids[0], signal.SIGKILL)
-    await asyncio.to_thread(wait_until, lambda: not living(folder), "the lock goes with its process")
-    assert await take_back(fleet.frontier, folder) == 1
+    await asyncio.to_thread(wait_until, lambda: not live_workers(folder), "the lock goes with its process")
+    assert await reclaim(fleet.frontier, folder) == 1
     assert list(folder.iterdir()) == []
     lease = (await fleet.frontier.lease(wait_seconds=5))[0]
     assert sorted(visit.blames for visit in lease.visits) == [0, 0, 1]

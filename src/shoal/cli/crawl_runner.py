@@ -26,7 +26,7 @@ from shoal.cli.ui.console import counted, say, warn
 from shoal.cli.ui.json_log import tell
 from shoal.cli.ui.progress import Progress
 from shoal.errors import InvalidInput, UnknownCrawl
-from shoal.fleet import Event, Supervisor, Workplace, living, orders, take_back
+from shoal.fleet import Event, Supervisor, WorkerFolder, live_workers, reclaim, startup_settings
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import CrawlSpec, flag_of
@@ -74,9 +74,9 @@ class CrawlRunner:
 
     async def run(self) -> int:
         job = self.job
-        self.workplace = Workplace(job.settings)
+        self.workplace = WorkerFolder(job.settings)
         self.supervisor = Supervisor(
-            flags=orders(job.settings), workers=job.workers, folder=self.workplace.folder,
+            flags=startup_settings(job.settings), workers=job.workers, folder=self.workplace.folder,
             name=os.environ.get("WORKER_ID", ""), on_event=self.on_worker_event, spiders=job.spiders.references,
             plain=job.spiders.plain,
         )  # fmt: skip
@@ -119,7 +119,7 @@ class CrawlRunner:
         if not job.chosen:
             await self.choose_name(frontier)
         run = self.crawl_run = CrawlRun(
-            frontier, self.name, outputs=job.settings.outputs, own=lambda: self.supervisor.living,
+            frontier, self.name, outputs=job.settings.outputs, own=lambda: self.supervisor.live_workers,
             others=lambda: other_workers(frontier, self.workplace, self.supervisor), emit=self.on_crawl_event,
         )  # fmt: skip
         started = await self.start(frontier, run)
@@ -170,12 +170,12 @@ class CrawlRunner:
         """On an embedded store: reclaim what dead workers hold, and pause crawls that were interrupted."""
         if not self.workplace.embedded:
             return
-        if not living(self.workplace.folder) - self.supervisor.living:
+        if not live_workers(self.workplace.folder) - self.supervisor.live_workers:
             for name in await operations.pause_interrupted(frontier, but=self.name):
                 spider = spider_flag((await frontier.crawls.get(name)).limits.spider, self.job.settings)
                 resume = self.command(name, spider=spider)
                 say(f"Crawl {name} was interrupted; it is now paused. Resume with: {resume}", crawl=name)
-        await take_back(frontier, self.workplace.folder)
+        await reclaim(frontier, self.workplace.folder)
 
     async def start(self, frontier: Frontier, run: CrawlRun) -> operations.StartedCrawl:
         job = self.job

@@ -2,6 +2,15 @@
 
 from shoal.fleet.supervisor import Event, Supervisor
 from shoal.fleet.totals import Totals
-from shoal.fleet.worker_files import Trace, Workplace, living, orders, take_back
+from shoal.fleet.worker_files import WorkerFiles, WorkerFolder, live_workers, reclaim, startup_settings
 
-__all__ = ["Event", "Supervisor", "Totals", "Trace", "Workplace", "living", "orders", "take_back"]
+__all__ = [
+    "Event",
+    "Supervisor",
+    "Totals",
+    "WorkerFiles",
+    "WorkerFolder",
+    "live_workers",
+    "reclaim",
+    "startup_settings",
+]

@@ -1,12 +1,13 @@
-"""Keeps a number of worker processes at work on one store, and sees to what those that die leave behind.
+"""Keeps a number of worker processes running on one store, and reclaims the leases of those that die.
 
-State      one task for each place; at any time it has at most one process.
-Crash      by a signal or an exit code: what the worker held is taken back at once, the visit it was parsing is blamed,
-           and another process starts after a pause of 1 s that doubles up to 30 s, and is 1 s again after a minute
-           without a crash. Each process has a name of its own, so that no reply meant for a dead one reaches another.
-For good   exit code 3, or several starts in a row without a single report. When no place is left, `wait` returns.
-End        `stop` lets workers finish what is open; `kill` ends them at once. Nothing is lost either way, nor when the
-           supervisor itself is killed: workers find their stdin closed and stop, leftovers.py says what comes then.
+State      one task per worker; at any time it has at most one process.
+Crash      by a signal or an exit code: the leases of the worker are reclaimed at once, the crash is counted against the
+           visit that it was parsing, and another process starts after a pause. The pause is 1 s, doubles up to 30 s,
+           and is 1 s again after a minute without a crash. Each process has its own name, so that no reply to a dead
+           one reaches another.
+For good   exit code 3, or several starts in a row without a single report. When no worker is left, `wait` returns.
+End        `stop` lets workers finish open requests; `kill` ends them at once. Nothing is lost either way, nor when the
+           supervisor itself is killed: workers find their stdin closed and stop (worker_files.py has the rest).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 from shoal.errors import ShoalError
 from shoal.fleet.totals import Totals
-from shoal.fleet.worker_process import PROGRAM, WorkerProcess, ending
+from shoal.fleet.worker_process import PROGRAM, WorkerProcess, describe_exit
 from shoal.frontier import Frontier
 from shoal.model import validation
 from shoal.model.worker_report import WorkerReport
@@ -31,18 +32,20 @@ from shoal.worker.startup import CANNOT_WORK
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _HEALTHY_SECONDS = 60.0
-# Workers that cannot even say what is wrong: a broken installation, no memory for a process.
+# Workers that never send a report: a broken installation, no memory for a process.
 _FALSE_STARTS = 5
-# Beyond its grace a worker needs a moment to give back, flush and exit.
+# Beyond its grace time a worker needs a moment to release leases, flush and exit.
 _SLACK_SECONDS = 5.0
-# On the way out the store is not waited for: leases run out by themselves.
+# At shutdown, do not wait longer for the store: leases expire by themselves.
 _REAP_SECONDS = 5.0
 
 
 class Event(NamedTuple):
-    """`report`, `idle`: a worker told its counts, and whether it has nothing to do; `said`: a line it wrote for people;
+    """What happened to a worker.
 
-    `died`, `gone`: one sentence on a process that has ended.
+    report, idle  it published its counters; `idle` if it has nothing to do
+    said          `text` is a line that it wrote for people
+    died, gone    its process has ended, as `text` describes; `gone` if it is not restarted
     """
 
     kind: str
@@ -51,7 +54,7 @@ class Event(NamedTuple):
 
 
 class Supervisor:
-    """`warm` starts the processes, which load while the caller opens the store; `start` puts them to work."""
+    """`warm` starts the processes, which load while the caller opens the store; `start` lets them work."""
 
     def __init__(
         self,
@@ -66,9 +69,10 @@ class Supervisor:
         shared: bool = False,
         program: Sequence[str] = PROGRAM,
     ) -> None:
-        """`spiders` are names and references that workers load; `plain`: they serve crawls without a spider, too.
+        """`flags` are the settings of the workers, `spiders` names and references of the classes that they load.
 
-        `shared`: a crawl whose output cannot be used is paused, and does not end them.
+        `plain`: they also serve crawls without a spider. `shared`: a crawl whose output fails is paused, and the
+        workers continue.
         """
         self.name = _unique(name)
         self._flags = dict(flags)
@@ -83,12 +87,12 @@ class Supervisor:
         self._totals = Totals()
         self._running: dict[str, WorkerProcess] = {}
         self._warm: list[WorkerProcess] = []
-        self._places: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._frontier: Frontier | None = None
         self._stopping = asyncio.Event()
 
     @property
-    def living(self) -> set[str]:
+    def live_workers(self) -> set[str]:
         """The names of the workers whose processes run."""
         return set(self._running)
 
@@ -106,24 +110,24 @@ class Supervisor:
         return self._totals.of(self.reports)
 
     async def warm(self) -> None:
-        """Start the processes, without orders."""
+        """Start the processes, without a start-up message."""
         self._warm = list(await asyncio.gather(*(self._process() for _ in range(self._count))))
 
     async def start(self, frontier: Frontier) -> None:
         self._frontier = frontier
         if not self._warm:
             await self.warm()
-        self._places = [asyncio.create_task(self._fill(process, frontier)) for process in self._warm]
+        self._tasks = [asyncio.create_task(self._keep_running(process, frontier)) for process in self._warm]
 
     async def wait(self) -> None:
-        """Until all workers are gone for good: each of them said why, or `stop` was called."""
-        # Whoever stops waiting for them does not stop them: no gather, which would hand its cancellation on.
-        await asyncio.wait(self._places)
-        for place in self._places:
-            place.result()
+        """Wait until no worker runs or is restarted: each has reported the reason, or `stop` was called."""
+        # Not gather, which would cancel the workers with the caller.
+        await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            task.result()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Let them finish what is open, for as long as they may; then end those that have not."""
+        """Let them finish open requests within the grace time, then kill the rest."""
         self._stopping.set()
         for process in self._running.values():
             process.terminate()
@@ -133,39 +137,39 @@ class Supervisor:
             await asyncio.wait(late)
 
     def kill(self) -> None:
-        """End them at once. `stop` still has to be awaited, by whoever calls it."""
+        """Kill them at once. The caller still has to await `stop`."""
         self._stopping.set()
         for process in self._running.values():
             process.kill()
 
     def _end(self) -> asyncio.Task[None]:
         async def end() -> None:
-            if self._places:
-                await asyncio.gather(*self._places, return_exceptions=True)
+            if self._tasks:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
             else:
                 for process in list(self._running.values()):
-                    await self._over(process, await process.wait(), None)
+                    await self._reclaim(process, await process.wait(), None)
 
         return asyncio.create_task(end())
 
-    async def _fill(self, process: WorkerProcess, frontier: Frontier) -> None:
-        """One place: a process, and another one when that has crashed."""
+    async def _keep_running(self, process: WorkerProcess, frontier: Frontier) -> None:
+        """Run one worker: a process, and another one after each crash."""
         pause_seconds, false_starts = _FIRST_PAUSE_SECONDS, 0
         while True:
-            process.order(self._flags, self._spiders, plain=self._plain, shared=self._shared)
+            process.configure(self._flags, self._spiders, plain=self._plain, shared=self._shared)
             code = await process.wait()
-            await self._over(process, code, frontier)
+            await self._reclaim(process, code, frontier)
             if self._stopping.is_set():
                 return
             false_starts = 0 if process.report is not None else false_starts + 1
             if code == CANNOT_WORK or false_starts >= _FALSE_STARTS:
-                self._tell("gone", process, f"Worker {process.name} ended ({ending(code)}) and is not started again.")
+                text = f"Worker {process.name} ended ({describe_exit(code)}) and is not restarted."
+                self._emit("gone", process, text)
                 return
             if process.alive_seconds >= _HEALTHY_SECONDS:
                 pause_seconds = _FIRST_PAUSE_SECONDS
-            self._tell(
-                "died", process, f"Worker {process.name} died ({ending(code)}); another starts in {pause_seconds:g} s."
-            )
+            text = f"Worker {process.name} died ({describe_exit(code)}); restarting in {pause_seconds:g} s."
+            self._emit("died", process, text)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_seconds)
                 return
@@ -173,7 +177,7 @@ class Supervisor:
             try:
                 process = await self._process()
             except (OSError, ShoalError) as error:
-                self._on_event(Event("gone", self.name, f"No worker can be started ({error})."))
+                self._on_event(Event("gone", self.name, f"Cannot start a worker: {error}"))
                 return
             if self._stopping.is_set():
                 # `stop` came while it started and has not seen it.
@@ -183,41 +187,41 @@ class Supervisor:
         self._numbers += 1
         name = f"{self.name}-{self._numbers}"
         process = await WorkerProcess.start(
-            name, self._folder, said=self._said, heard=self._heard,
-            program=self._program,
+            name, self._folder, on_line=self._on_line, on_report=self._on_report, program=self._program
         )  # fmt: skip
         self._running[name] = process
         return process
 
-    async def _over(self, process: WorkerProcess, code: int, frontier: Frontier | None) -> None:
-        """Take back what a process held that has ended. Reaped after a clean end too: the store forgets its name."""
+    async def _reclaim(self, process: WorkerProcess, code: int, frontier: Frontier | None) -> None:
+        """Reclaim the leases of a process that has ended, also after a clean end: the store then forgets its name."""
         del self._running[process.name]
         self._totals.keep(process.report)
         token, number = "", 0
-        # One that we ended ourselves was slow to stop; no page is to blame for that.
+        # A process that was killed here was slow to stop: no page caused that.
         if code not in (0, CANNOT_WORK) and not process.killed:
-            token, number = process.trace.guilty()
+            token, number = process.files.crash_marker()
         try:
             if frontier is not None:
                 async with asyncio.timeout(_REAP_SECONDS if self._stopping.is_set() else None):
                     await frontier.reap(process.name, token=token, number=number)
-            process.trace.end()
+            process.files.remove()
         except (ShoalError, TimeoutError) as error:
-            why = str(error) or "The store does not answer."
-            self._tell("died", process, f"What worker {process.name} held is free when its leases run out: {why}")
+            reason = str(error) or "The store does not respond."
+            text = f"The leases of worker {process.name} stay until they expire: {reason}"
+            self._emit("died", process, text)
 
-    def _heard(self, report: WorkerReport) -> None:
+    def _on_report(self, report: WorkerReport) -> None:
         self._on_event(Event("idle" if report.idle else "report", report.worker))
 
-    def _said(self, worker: str, text: str) -> None:
+    def _on_line(self, worker: str, text: str) -> None:
         self._on_event(Event("said", worker, text))
 
-    def _tell(self, kind: str, process: WorkerProcess, text: str) -> None:
+    def _emit(self, kind: str, process: WorkerProcess, text: str) -> None:
         self._on_event(Event(kind, process.name, text))
 
 
 def _unique(name: str) -> str:
-    """A name that no other supervisor has, whatever the environment calls us."""
+    """A name that no other supervisor has."""
     if not name:
         host = re.sub(r"[^A-Za-z0-9_@-]", "-", os.uname().nodename.partition(".")[0])
         name = f"{host[:32]}-{os.getpid()}"

@@ -1,4 +1,4 @@
-"""The reports of all workers as one, those of dead processes too; and the time that they will still take."""
+"""The sum of all workers' reports, including dead processes, and the estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from shoal.model.worker_report import WorkerReport
 
-# What a process had when it ended is not had any more.
+# Current values, which end with their process.
 _NOW = ("open_hosts", "backing_off")
-# What the waiting is called for people, and in which count of a report it is.
+# What workers spend their time on: the name for people, and the field of a report.
 CAUSES = {
     "politeness": "politeness_seconds",
     "the network": "network_seconds",
@@ -19,13 +19,13 @@ CAUSES = {
 
 
 class Totals:
-    """Sums over processes. Counts of a process that has ended are kept; what it had open is not."""
+    """Sums over processes. Counters of a process that has ended stay in the sum; its current values do not."""
 
     def __init__(self) -> None:
         self._ended: list[WorkerReport] = [WorkerReport()]
 
     def keep(self, report: WorkerReport | None) -> None:
-        """The last report of a process that has ended."""
+        """Add the last report of a process that has ended."""
         if report is not None:
             self._ended = [added([*self._ended, report], living=())]
 
@@ -55,11 +55,11 @@ def added(reports: Iterable[WorkerReport], *, living: Iterable[WorkerReport]) ->
 
 
 def causes(total: WorkerReport, since: WorkerReport | None = None) -> list[tuple[str, float]]:
-    """What the workers' time went to, as shares of it, the largest first; of the time after the report `since`."""
+    """The shares of the workers' time by cause, the largest first; of the time after the report `since`."""
     before = since or WorkerReport()
     seconds = {name: getattr(total, field) - getattr(before, field) for name, field in CAUSES.items()}
     whole = max(total.alive_seconds - before.alive_seconds, sum(seconds.values()))
-    return sorted(((name, part / whole) for name, part in seconds.items() if part > 0), key=lambda one: -one[1])
+    return sorted(((name, part / whole) for name, part in seconds.items() if part > 0), key=lambda share: -share[1])
 
 
 def seconds_left(
@@ -70,15 +70,14 @@ def seconds_left(
     pages_left: int | None = None,
     pages_a_second: float = 0.0,
 ) -> float | None:
-    """The time a crawl still takes: until its slowest host is done, or until all is done at the present pace.
+    """Estimate the remaining time of a crawl: until its slowest host is done, or until all is done at this pace.
 
-    A host is asked as fast as its delay allows, so that the longest queue decides however many workers there are
-    (`ahead_seconds`, by `Report.ahead`); where the workers are the limit, what is open divided by what ends does.
-    `pages_left` is what a limit on pages still allows. None: nothing is known yet.
+    A host is requested as fast as its delay allows, so the longest queue decides however many workers there are
+    (`ahead_seconds`, from `WorkerReport.ahead`). If the workers are the limit, it is the open visits divided by those
+    that finish per second. `pages_left` is what a page limit still allows. None: nothing is known yet.
 
-    What it does not know: links that will still be found, so that a crawl that grows takes longer; hosts that nobody
-    has leased yet, or not since much was found on them; how long back-off will last; queues that only workers of other
-    machines meet, until one of this machine's has the host.
+    The estimate does not know links that are still to be found, hosts that were not leased since their queue grew, the
+    length of pauses after failures, and queues of hosts that only workers of other machines have leased.
     """
     if not open:
         return 0.0

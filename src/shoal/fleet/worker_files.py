@@ -1,12 +1,10 @@
-"""What a worker process leaves in the supervisor's folder, and what is made of it when nobody was there to see it end.
+"""The files of worker processes, and how the leases of dead workers are reclaimed with their help.
 
-    NAME.lock    locked by the worker process alone, which inherits the open file: free as soon as it is dead
-    NAME.blame   written by the worker: which visit it is parsing
+    NAME.lock    locked by the worker process, which inherits the open file: the lock is free as soon as it is dead
+    NAME.crash   the crash marker, written by the worker: which visit it is parsing
 
-A supervisor that was killed leaves these files. Whoever comes next takes the leases of dead workers back at once,
-instead of waiting until they run out; by the locks it knows exactly who is dead, without any time-out.
-
-What worker processes are given: a folder for their files, and all settings.
+A supervisor that was killed leaves these files behind. The next one reclaims the leases of dead workers at once instead
+of waiting until they expire. The locks tell exactly which workers are dead, without any time-out.
 """
 
 from __future__ import annotations
@@ -25,76 +23,76 @@ from shoal.settings import FIELDS, Settings
 from shoal.worker import crash_marker
 
 
-class Trace:
+class WorkerFiles:
     """The files of one worker process."""
 
     def __init__(self, folder: Path, name: str, lock_fd: int) -> None:
         self.name = name
-        self.blame = folder / f"{name}.blame"
+        self.crash_path = folder / f"{name}.crash"
         self.lock_fd = lock_fd
-        self._lock = folder / f"{name}.lock"
+        self._lock_path = folder / f"{name}.lock"
 
     @classmethod
-    def begin(cls, folder: Path, name: str) -> Trace:
-        """Make the folder and a locked file; `lock_fd` is for the process to inherit."""
+    def create(cls, folder: Path, name: str) -> WorkerFiles:
+        """Create the folder and a locked file; the process inherits `lock_fd`."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Locked before it has its name: nobody finds it free and takes the worker for dead.
+            # Locked before it gets its name: no other process finds it unlocked and takes the worker for dead.
             fd = os.open(folder / f"{name}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
             (folder / f"{name}.new").rename(folder / f"{name}.lock")
         except OSError as error:
-            why = error.strerror or str(error)
-            raise StoreRefused(f"The folder {folder} cannot be written ({why}); choose another folder.") from error
+            reason = error.strerror or str(error)
+            raise StoreRefused(f"Cannot write to the folder {folder} ({reason}); choose another folder.") from error
         return cls(folder, name, fd)
 
-    def hand_on(self) -> None:
-        """The process has the lock; from here on it lives exactly as long as the process."""
+    def hand_over(self) -> None:
+        """The process has inherited the lock, which now lasts exactly as long as the process."""
         os.close(self.lock_fd)
         self.lock_fd = -1
 
-    def guilty(self) -> tuple[str, int]:
-        """The lease and the visit that it was parsing, '' and 0 if none."""
-        return crash_marker.read(self.blame)
+    def crash_marker(self) -> tuple[str, int]:
+        """The token of the lease and the number of the visit that was being parsed; '' and 0 if none."""
+        return crash_marker.read(self.crash_path)
 
-    def end(self) -> None:
-        self.blame.unlink(missing_ok=True)
-        self._lock.unlink(missing_ok=True)
+    def remove(self) -> None:
+        self.crash_path.unlink(missing_ok=True)
+        self._lock_path.unlink(missing_ok=True)
 
 
-def living(folder: Path) -> set[str]:
+def live_workers(folder: Path) -> set[str]:
     """The names of the worker processes of this folder that are alive."""
-    return {name for name, dead in _found(folder) if not dead}
+    return {name for name, dead in _workers(folder) if not dead}
 
 
-async def take_back(frontier: Frontier, folder: Path) -> int:
-    """Take back what workers hold that died with their supervisor; how many leases that were."""
-    taken = 0
-    for name in (name for name, dead in _found(folder) if dead):
-        trace = Trace(folder, name, -1)
-        token, number = trace.guilty()
-        taken += await frontier.reap(name, token=token, number=number)
-        trace.end()
-    return taken
+async def reclaim(frontier: Frontier, folder: Path) -> int:
+    """Reclaim the leases of workers that died with their supervisor. Returns their number."""
+    reclaimed = 0
+    for name in (name for name, dead in _workers(folder) if dead):
+        files = WorkerFiles(folder, name, -1)
+        token, number = files.crash_marker()
+        reclaimed += await frontier.reap(name, token=token, number=number)
+        files.remove()
+    return reclaimed
 
 
-def _found(folder: Path) -> list[tuple[str, bool]]:
+def _workers(folder: Path) -> list[tuple[str, bool]]:
     """Each worker that has files here, and whether it is dead."""
-    found = []
+    workers = []
     for path in sorted(folder.glob("*.lock")):
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             try:
-                # Shared: two that look at the same time do not take each other for the worker.
+                # Shared: two processes that look at the same time do not take each other for the worker.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                found.append((path.stem, False))
+                workers.append((path.stem, False))
             else:
-                found.append((path.stem, True))
-    return found
+                workers.append((path.stem, True))
+    return workers
 
 
-class Workplace:
-    """Where the files of workers are: beside an embedded store, else in a folder that goes with us."""
+class WorkerFolder:
+    """The folder of worker files: beside an embedded store, else a temporary one that `close` removes."""
 
     def __init__(self, settings: Settings) -> None:
         self.embedded = not settings.store.url
@@ -107,7 +105,7 @@ class Workplace:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def orders(settings: Settings) -> dict[str, Any]:
-    """All settings, for processes that look at no variable of their own: they may be secret, and are settled here."""
+def startup_settings(settings: Settings) -> dict[str, Any]:
+    """All settings as flags for worker processes, which read no file and no environment variable of their own."""
     plain = {key: getattr(getattr(settings, field.section), field.name) for key, field in FIELDS.items()}
     return {**plain, "outputs": settings.outputs}

@@ -1,8 +1,8 @@
-"""One worker process: started, given its orders, listened to, ended.
+"""One worker process: its start, its start-up message, its reports, its end.
 
-Owns the pipes. Orders go through stdin, because they hold passwords and a command line can be read by everybody; stdin
-then stays open, so that a worker whose supervisor was killed finds it closed. The process has a session of its own:
-Ctrl-C reaches the supervisor alone, which decides. Whether it is started again is for supervisor.py to say.
+Owns the pipes. The start-up message goes through stdin, because it has passwords and every user can read a command
+line. Stdin then stays open: a worker whose supervisor was killed finds it closed. The process has its own session, so
+Ctrl-C reaches only the supervisor. supervisor.py decides whether a process is started again.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from typing import Any
 
 import msgspec
 
-from shoal.fleet.worker_files import Trace
+from shoal.fleet.worker_files import WorkerFiles
 from shoal.model.worker_report import WorkerReport
 from shoal.worker.startup import StartupConfig
 
-# -P: a file msgspec.py in the folder of the crawl must not be taken for the library.
+# -P: a file msgspec.py in the current folder must not shadow the library.
 PROGRAM = (sys.executable, "-P", "-m", "shoal.worker")
 _LONGEST_LINE = 1_000_000
 
 
 class WorkerProcess:
-    """A worker process from its start to its end. `report` is the last thing it told of itself."""
+    """A worker process. `report` is the last one that it published."""
 
     def __init__(
-        self, name: str, trace: Trace, child: asyncio.subprocess.Process, heard: Callable[[WorkerReport], None]
-    ) -> None:
+        self, name: str, files: WorkerFiles, child: asyncio.subprocess.Process,
+        on_report: Callable[[WorkerReport], None],
+    ) -> None:  # fmt: skip
         self.name = name
-        self.trace = trace
+        self.files = files
         self.report: WorkerReport | None = None
         self.started_mono = time.monotonic()
         self.killed = False
         self._child = child
-        self._heard = heard
+        self._on_report = on_report
 
     @classmethod
     async def start(
@@ -47,12 +48,15 @@ class WorkerProcess:
         name: str,
         folder: Path,
         *,
-        said: Callable[[str, str], None],
-        heard: Callable[[WorkerReport], None],
+        on_line: Callable[[str, str], None],
+        on_report: Callable[[WorkerReport], None],
         program: Sequence[str] = PROGRAM,
     ) -> WorkerProcess:
-        """The process loads, and works when it has its orders. `said` gets its name and each line it writes."""
-        trace = Trace.begin(folder, name)
+        """Start a process, which works when it has its start-up message.
+
+        `on_line` is called with the worker's name and each line that it writes for people.
+        """
+        files = WorkerFiles.create(folder, name)
         try:
             child = await asyncio.create_subprocess_exec(
                 *program,
@@ -60,18 +64,18 @@ class WorkerProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,
-                pass_fds=(trace.lock_fd,),
+                pass_fds=(files.lock_fd,),
             )
         except BaseException:
-            trace.end()
+            files.remove()
             raise
         finally:
-            trace.hand_on()
-        process = cls(name, trace, child, heard)
-        process._ears = asyncio.gather(process._hear_reports(said), process._hear_words(said))
+            files.hand_over()
+        process = cls(name, files, child, on_report)
+        process._reading = asyncio.gather(process._read_reports(on_line), process._read_lines(on_line))
         return process
 
-    _ears: asyncio.Future[Any]
+    _reading: asyncio.Future[Any]
 
     @property
     def pid(self) -> int:
@@ -81,15 +85,15 @@ class WorkerProcess:
     def alive_seconds(self) -> float:
         return time.monotonic() - self.started_mono
 
-    def order(self, settings: dict[str, Any], spiders: Mapping[str, str], *, plain: bool, shared: bool) -> None:
-        """What to do, as its first line of stdin."""
+    def configure(self, settings: dict[str, Any], spiders: Mapping[str, str], *, plain: bool, shared: bool) -> None:
+        """Send the start-up message, the first line on stdin."""
         stdin = self._child.stdin
         if stdin is not None and not stdin.is_closing():
-            orders = StartupConfig(
-                name=self.name, settings=settings, crash_marker=str(self.trace.blame), spiders=dict(spiders),
+            config = StartupConfig(
+                name=self.name, settings=settings, crash_marker=str(self.files.crash_path), spiders=dict(spiders),
                 plain=plain, shared=shared,
             )  # fmt: skip
-            stdin.write(orders.line())
+            stdin.write(config.line())
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -99,40 +103,40 @@ class WorkerProcess:
         self._signal(signal.SIGKILL)
 
     def _signal(self, how: signal.Signals) -> None:
-        # By this object, which knows whether the process was waited for: a pid may be somebody else's by now.
+        # Through this object, which knows whether the process has ended: its pid may be in use again.
         if self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._child.send_signal(how)
 
     async def wait(self) -> int:
-        """Its exit code, negative for a signal, after the last of what it said was read."""
+        """Return the exit code, negative for a signal, after all output was read."""
         code = await self._child.wait()
-        # A child of the worker that lives on could hold the pipes open for ever.
+        # A child process of the worker could hold the pipes open for ever.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ears, 1.0)
+            await asyncio.wait_for(self._reading, 1.0)
         if self._child.stdin is not None:
             self._child.stdin.close()
         return code
 
-    async def _hear_reports(self, said: Callable[[str, str], None]) -> None:
+    async def _read_reports(self, on_line: Callable[[str, str], None]) -> None:
         assert self._child.stdout is not None  # noqa: S101 - it is a pipe
         async for line in _lines(self._child.stdout):
             try:
                 self.report = WorkerReport.of(line)
             except msgspec.MsgspecError:
-                # Something that a library printed.
-                said(self.name, line.decode("utf-8", "replace"))
+                # A library printed it.
+                on_line(self.name, line.decode("utf-8", "replace"))
             else:
-                self._heard(self.report)
+                self._on_report(self.report)
 
-    async def _hear_words(self, said: Callable[[str, str], None]) -> None:
+    async def _read_lines(self, on_line: Callable[[str, str], None]) -> None:
         assert self._child.stderr is not None  # noqa: S101 - it is a pipe
         async for line in _lines(self._child.stderr):
-            said(self.name, line.decode("utf-8", "replace"))
+            on_line(self.name, line.decode("utf-8", "replace"))
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Lines without their ends. A longer one than any report is cut into pieces: memory stays bounded."""
+    """Lines without line breaks. A line longer than any report is split, so that memory stays bounded."""
     rest = b""
     while chunk := await stream.read(65536):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -146,8 +150,8 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield rest
 
 
-def ending(code: int) -> str:
-    """How a process ended, in words."""
+def describe_exit(code: int) -> str:
+    """How a process ended, e.g. "exit code 1"."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 from shoal.errors import ShoalError
-from shoal.fleet import Supervisor, Workplace, living
+from shoal.fleet import Supervisor, WorkerFolder, live_workers
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Facts, Feed
 from shoal.frontier.inspect import store_seconds
@@ -78,10 +78,10 @@ async def _may_be_seeded(frontier: Frontier, crawl: Crawl) -> bool:
     return not counts.admitted and await store_seconds(frontier) - crawl.created_at < _SEEDLESS_SECONDS
 
 
-async def other_workers(frontier: Frontier, workplace: Workplace, supervisor: Supervisor) -> set[str]:
+async def other_workers(frontier: Frontier, workplace: WorkerFolder, supervisor: Supervisor) -> set[str]:
     """Return the workers on the store that are not the supervisor's, by their locks or by their heartbeats."""
     if workplace.embedded:
-        names = living(workplace.folder)
+        names = live_workers(workplace.folder)
     else:
         # Scrapy processes are on the store, too. They write no output of Shoal's.
         names = {worker.name for worker in await frontier.workers.alive() if worker.info.get("owns", True)}

@@ -24,7 +24,7 @@ import msgspec
 
 from shoal import operations
 from shoal.errors import InvalidInput, ShoalError
-from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
+from shoal.fleet import Event, Supervisor, WorkerFolder, reclaim, startup_settings
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
@@ -155,16 +155,16 @@ class Coordinator:
             background.close()
 
     async def _start(self) -> None:
-        self._place = Workplace(self._settings)
+        self._place = WorkerFolder(self._settings)
         self._supervisor = Supervisor(
-            flags=orders(self._settings), workers=self._workers, folder=self._place.folder, on_event=self._hear,
-            spiders=self._spiders, plain=not self._spiders, shared=True,
+            flags=startup_settings(self._settings), workers=self._workers, folder=self._place.folder,
+            on_event=self._hear, spiders=self._spiders, plain=not self._spiders, shared=True,
         )  # fmt: skip
         self._asked = (time.monotonic(), 0, 0)
         try:
             self._frontier = await Frontier.from_settings(self._settings)
             await operations.check_joining(self._frontier, platform.node())
-            await take_back(self._frontier, self._place.folder)
+            await reclaim(self._frontier, self._place.folder)
             await self._supervisor.start(self._frontier)
             self._watching = asyncio.create_task(self._watch())
         except BaseException:
@@ -204,7 +204,7 @@ class Coordinator:
 
     def _run(self, name: str) -> CrawlRun:
         return CrawlRun(
-            self._frontier, name, outputs=self._settings.outputs, own=lambda: self._supervisor.living,
+            self._frontier, name, outputs=self._settings.outputs, own=lambda: self._supervisor.live_workers,
             others=lambda: other_workers(self._frontier, self._place, self._supervisor), emit=self._emit,
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidInput, SettingsError
-from shoal.fleet import Trace, living, take_back
+from shoal.fleet import WorkerFiles, live_workers, reclaim
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
 from shoal.model.crawl_spec import REQUEST_FIELDS, CrawlRequest
@@ -141,7 +141,7 @@ class Crawling:
             spec = msgspec.structs.replace(
                 wanted.spec, spider=self._lane + wanted.spec.spider, outputs=(*wanted.spec.outputs, self._output)
             )
-            await take_back(frontier, self._traces)
+            await reclaim(frontier, self._traces)
             run = CrawlRun(
                 frontier, wanted.name, outputs=self._settings.outputs, emit=_print_trouble,
                 others=partial(self._other_workers, frontier.worker), own=lambda: {frontier.worker},
@@ -165,19 +165,19 @@ class Crawling:
     @contextlib.contextmanager
     def _traced(self, worker: str) -> Iterator[None]:
         """Whoever goes on after this process was killed sees at once that it is dead."""
-        trace = Trace.begin(self._traces, worker)
+        files = WorkerFiles.create(self._traces, worker)
         try:
             yield
         finally:
-            trace.hand_on()
-            trace.end()
+            files.hand_over()
+            files.remove()
 
     @property
     def _traces(self) -> Path:
         return Path(self._settings.store.folder) / "workers"
 
     async def _other_workers(self, own: str) -> set[str]:
-        return living(self._traces) - {own}
+        return live_workers(self._traces) - {own}
 
 
 def crawl(

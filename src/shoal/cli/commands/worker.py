@@ -22,7 +22,7 @@ from shoal.cli.ui.console import counted, say, warn
 from shoal.cli.ui.json_log import in_json, on_service_log, tell
 from shoal.cli.ui.progress import Progress
 from shoal.errors import StoreHeld, StoreUnavailable
-from shoal.fleet import Event, Supervisor, Workplace, orders, take_back
+from shoal.fleet import Event, Supervisor, WorkerFolder, reclaim, startup_settings
 from shoal.frontier import Frontier
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
@@ -59,9 +59,9 @@ def _run_until_signal(settings: Settings, workers: int, spiders: Chosen) -> int:
 
 
 async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
-    place = Workplace(settings)
+    place = WorkerFolder(settings)
     supervisor = Supervisor(
-        flags=orders(settings), workers=workers, folder=place.folder, name=os.environ.get("WORKER_ID", ""),
+        flags=startup_settings(settings), workers=workers, folder=place.folder, name=os.environ.get("WORKER_ID", ""),
         on_event=_hear, spiders=spiders.references, plain=spiders.plain, shared=True,
     )  # fmt: skip
     signals = Signals(supervisor)
@@ -69,7 +69,7 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
     try:
         async with await signals.race(opening) as frontier:
             await operations.check_joining(frontier, platform.node())
-            await take_back(frontier, place.folder)
+            await reclaim(frontier, place.folder)
             await supervisor.start(frontier)
             where = frontier.store_name
             work, them = ("works", "it") if workers == 1 else ("work", "them")
