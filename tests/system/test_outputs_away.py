@@ -67,7 +67,7 @@ def test_a_crawl_waits_for_its_output_and_others_go_on(
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
     assert len(site.requests(*hosts[:3])) == asked
     output.start()
-    fleet.until_said("Crawl far goes on: its output is back.")
+    fleet.until_said("Crawl far is resumed: its output is back.")
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends", seconds=60)
     # A list gets a record at least once. Nothing was asked for twice: the pages were kept.
     assert set(stored(output)) == set(far.walk())

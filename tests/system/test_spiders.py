@@ -326,7 +326,7 @@ def test_a_follow_up_may_be_relative_and_what_cannot_be_followed_is_said(site: S
     gone = {"gone": f"{root}nobody", "why": "spider: no method nobody"}
     _same(_items(shell.folder / "b.jsonl"), [*({"url": f"{root}{path}"} for path in ("", "a?x=1", "b")), gone])
     assert shell.counts("odd")["failed"] == {"spider: no method nobody": 1}
-    assert "Spider Odd: failed gives pages to visit, which are left out" in ran.err
+    assert "Spider Odd: the follow-ups of failed() are ignored" in ran.err
     assert not any(request.path == "/instead" for request in site.requests(host))
 
 

@@ -241,17 +241,17 @@ async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: l
     [
         ("text", "spider: InvalidInput", "A spider yielded str"),
         ("text", "spider: InvalidInput", "It came from Everything.text, line "),
-        ("no_from", "spider: InvalidInput", "write `yield from`, as in `yield from page.follow(...)`."),
-        ("foreign", "spider: InvalidInput", "object is no plain value"),
+        ("no_from", "spider: InvalidInput", "write `yield from`, e.g. `yield from page.follow(...)`."),
+        ("foreign", "spider: InvalidInput", "object is not a plain value"),
         ("broken", "spider: KeyError", "KeyError: 'key'"),
-        ("endless", "spider: yields too much", "of one page it may be 100,000 things and 16 MB."),
+        ("endless", "spider: yields too much", "the limit per page is 100,000 values and 16 MB."),
         ("absent", "spider: no method absent", ""),
         ("_own", "spider: no method _own", ""),
         ("number", "spider: no method number", ""),
         ("parse", "spider: NotImplementedError", "Everything has no method parse"),
-        ("large", "spider: InvalidVisit", "it may have about 48,000. It came from Everything.large."),
+        ("large", "spider: InvalidVisit", "the limit is about 48,000. It came from Everything.large."),
         ("many", "spider: yields too much", "Everything.many, line "),
-        ("no_data", "spider: InvalidVisit", "object is no plain value"),
+        ("no_data", "spider: InvalidVisit", "object is not a plain value"),
         ("cyclic", "spider: InvalidVisit", "cannot be stored"),
         ("no_name", "spider: InvalidVisit", "callback of a follow-up is of type method"),
         ("no_priority", "spider: InvalidLimit", "priority is 9007199254740992"),
@@ -311,7 +311,7 @@ async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch
         def parse(self, page: Page) -> Any:
             return None
 
-    monkeypatch.setattr(spider_runner, "_MOST_MADE", 2)
+    monkeypatch.setattr(spider_runner, "_MOST_SPIDERS", 2)
     known = SpiderRunner({"E": Counted})
     answer = Answer(url=URL, status=200, body=HTML)
     for crawl in ("a", "b", "a", "c", "a", "b"):
@@ -398,7 +398,7 @@ async def test_a_spider_says_where_to_start() -> None:
 @pytest.mark.parametrize(
     ("urls", "told"),
     [
-        ((), "has nothing to start from"), (("no url",), "is not a URL"), ((5,), "start of Bad gives int"),
+        ((), "has no start URL"), (("no url",), "is not a URL"), ((5,), "start of Bad yields int"),
         (5, "start of Bad failed: TypeError"),
         ((Follow(url="http://a.example/", spider="Other"),), "names a spider"),
         ((Follow(url="http://a.example/", data={"it": object()}),), "cannot be stored"),

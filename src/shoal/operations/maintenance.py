@@ -168,7 +168,7 @@ class Maintainer:
         if crawl.state is State.RUNNING:
             known.shown = "running"
             if before == OUTPUT_AWAY:
-                self._tell(f"Crawl {crawl.id} goes on: its output is back.", event="output.back", **facts)
+                self._tell(f"Crawl {crawl.id} is resumed: its output is back.", event="output.back", **facts)
         elif crawl.why != before and crawl.why in (OUTPUT_AWAY, OUTPUT_REFUSED):
             known.shown = crawl.why
             if crawl.why == OUTPUT_AWAY:

@@ -1,7 +1,7 @@
-"""A worker's spiders: which it has, how they are called, and what becomes of what they yield.
+"""Runs the spiders of a worker: which it has, how they are called, what they may yield.
 
-A spider is the user's code, so whatever it raises fails its page and nothing else. While it runs, its page is to blame
-for the end of this process, also when it waits for something in between.
+A spider is user code, so whatever it raises fails its page and nothing else. While it runs, the crash marker names its
+page.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from shoal.sinks.columns import plain
 from shoal.spider import Follow, Page, Spider
 from shoal.urls.canonical import canonical
 
-# Of one page: more than these is a spider that does not end.
+# Limits per page: a spider that yields more probably never stops.
 _MOST_YIELDED = 100_000
 _MOST_BYTES = 16_000_000
-# A method that waits for longer than this waits for something that does not come.
+# The longest time that a method may wait for something.
 _MOST_SECONDS = 600.0
-# What a visit carries beyond its data: the name of a method, and the first redirects.
+# Room in a visit beside its data: the name of a method, and the first redirects.
 _BESIDE_DATA = 1024
 _MOST_TRACE = 10_000
-# Crawls that have an object of their spider here; that of the one met longest ago is given up.
-_MOST_MADE = 256
-# What ends a program, or a task, is raised by a spider as any other exception is.
+# Spider objects kept, one per crawl; the one unused for longest is dropped.
+_MOST_SPIDERS = 256
+# A spider may raise what ends a program or a task: that fails its page, too.
 _RAISED = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
-# Of a traceback only the rest is the user's.
+# Frames of these files are left out of tracebacks.
 _OURS = str(Path(__file__).parent)
 _encode = msgspec.json.Encoder().encode
 
 
 class SpiderFailed(Exception):
-    """The spider could not read its page. `reason` is short and counted, `trace` is for whoever wrote the spider."""
+    """The spider failed on its page. `reason` is short and counted, `trace` is for the author of the spider."""
 
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(reason)
@@ -59,24 +59,24 @@ class Yielded(NamedTuple):
     size: int = 0
 
 
-# How a spider's work is awaited: by whoever notes which page is to blame for it.
+# Awaits the work of a spider with the crash marker set.
 Run = Callable[[Coroutine[Any, Any, Yielded]], Awaitable[Yielded]]
 
 
 class SpiderRunner:
-    """`known` are the classes by their names; a worker that serves crawls without a spider, too, has None for ''."""
+    """`classes` are by name; a worker that also serves crawls without a spider has None for ''."""
 
-    def __init__(self, known: Mapping[str, type[Spider] | None]) -> None:
-        self._known = dict(known)
-        self._made: dict[tuple[str, str], Spider] = {}
-        self._told: set[str] = set()
+    def __init__(self, classes: Mapping[str, type[Spider] | None]) -> None:
+        self._classes = dict(classes)
+        self._spiders: dict[tuple[str, str], Spider] = {}
+        self._printed: set[str] = set()
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._known)
+        return tuple(self._classes)
 
     async def read(self, name: str, crawl: str, answer: Answer, parsed: Parsed, visit: Visit, run: Run) -> Yielded:
-        """Give a page to the method its visit names."""
+        """Call the method that the visit names with its page."""
         meta = visit.meta
         data, callback = meta.get("data"), meta.get("callback") or "parse"
         page = Page(
@@ -86,20 +86,20 @@ class SpiderRunner:
         return await self._call(name, crawl, str(callback), (page,), answer.url, answer.started_at, run)
 
     async def failed(self, name: str, crawl: str, url: str, error: str, at: float, run: Run) -> Yielded:
-        """Tell a spider that a URL is given up."""
+        """Notify a spider that a URL has failed."""
         if type(self._spider(name, crawl)).failed is Spider.failed:
             return Yielded()
         yielded = await self._call(name, crawl, "failed", (url, error), url, at, run)
         if yielded.follows:
-            text = f"Spider {name}: failed gives pages to visit, which are left out: only methods that read pages may."
-            self._tell(f"{name} failed", text)
+            text = f"Spider {name}: the follow-ups of failed() are ignored; only methods that take a page have them."
+            self._print_once(f"{name} failed", text)
         return yielded
 
     def check_has(self, name: str) -> None:
-        """Pages that are sent to a spider which nobody will ever have would wait for ever."""
-        if name not in self._known:
-            text = f"Pages are sent to spider {name}, which is not here: give it to shoal.crawl by spiders=[{name}]."
-            self._tell(name, text)
+        """Raise SpiderFailed for a spider that no worker has: its pages would wait for ever."""
+        if name not in self._classes:
+            text = f"A page was sent to the unknown spider {name}: pass spiders=[{name}] to shoal.crawl."
+            self._print_once(name, text)
             raise SpiderFailed(f"spider: {name} is not here"[:60], text)
 
     async def _call(
@@ -107,16 +107,16 @@ class SpiderRunner:
         run: Run,
     ) -> Yielded:  # fmt: skip
         spider = self._spider(name, crawl)
-        # The name comes out of the store: only what the spider's author wrote can be called by it.
+        # The name comes from the store: only public methods of the spider can be called by it.
         method = None if callback.startswith("_") else getattr(spider, callback, None)
         if not inspect.ismethod(method):
             raise SpiderFailed(f"spider: no method {callback}"[:60])
-        gathering = _gathered(method, args, name=name, crawl=crawl, url=url, at=at)
+        work = _collect(method, args, name=name, crawl=crawl, url=url, at=at)
         try:
             async with asyncio.timeout(_MOST_SECONDS):
-                return await run(gathering)
+                return await run(work)
         except SpiderFailed as error:
-            self._tell(f"{name} {callback} {error.reason}", f"Spider {name}: {error.trace}")
+            self._print_once(f"{name} {callback} {error.reason}", f"Spider {name}: {error.trace}")
             raise
         except _RAISED as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
@@ -124,22 +124,22 @@ class SpiderRunner:
             raise SpiderFailed(f"spider: {type(error).__name__}", self._trace(name, error)) from error
 
     def _spider(self, name: str, crawl: str) -> Spider:
-        made = self._made.pop((name, crawl), None)
-        if made is None:
-            kind = self._known.get(name)
+        spider = self._spiders.pop((name, crawl), None)
+        if spider is None:
+            kind = self._classes.get(name)
             if kind is None:
                 raise SpiderFailed("spider: not here")
             try:
-                made = kind()
+                spider = kind()
             except _RAISED as error:
                 raise SpiderFailed(f"spider: {type(error).__name__}", self._trace(name, error)) from error
-            if len(self._made) >= _MOST_MADE:
-                del self._made[next(iter(self._made))]
-        self._made[name, crawl] = made
-        return made
+            if len(self._spiders) >= _MOST_SPIDERS:
+                del self._spiders[next(iter(self._spiders))]
+        self._spiders[name, crawl] = spider
+        return spider
 
     def _trace(self, name: str, error: BaseException) -> str:
-        """The user's part of the traceback. It is also said once for each place, for whoever looks at the screen."""
+        """The user's part of the traceback. It is also printed, once for each line of code."""
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith(_OURS)]
         head = ["Traceback (most recent call last):\n", *traceback.format_list(own)] if own else []
@@ -147,41 +147,44 @@ class SpiderRunner:
         if len(trace) > _MOST_TRACE:
             trace = f"{trace[: _MOST_TRACE // 2]}\n...\n{trace[-_MOST_TRACE // 2 :]}"
         line = f"{own[-1].filename} {own[-1].lineno}" if own else str(error)[:40]
-        place = f"{name} {type(error).__name__} {line}"
-        self._tell(place, f"Spider {name} failed; pages like it fail without a further word.\n{trace}")
+        key = f"{name} {type(error).__name__} {line}"
+        self._print_once(key, f"Spider {name} failed; this message is not repeated for other pages.\n{trace}")
         return trace
 
-    def _tell(self, place: str, text: str) -> None:
-        if place not in self._told and len(self._told) < 100:
-            self._told.add(place)
+    def _print_once(self, key: str, text: str) -> None:
+        if key not in self._printed and len(self._printed) < 100:
+            self._printed.add(key)
             print(text, file=sys.stderr, flush=True)
 
 
 async def first_visits(kind: type[Spider]) -> list[Visit]:
-    """Where a spider starts. InvalidInput in one sentence for what it cannot start from."""
-    found: list[Visit] = []
+    """The visits that a spider starts with. Raises InvalidInput if there are none, or an invalid one."""
+    visits: list[Visit] = []
     try:
-        async for one in _each(kind().start()):
-            first = Follow(url=one) if isinstance(one, str) else one
+        async for start in _each(kind().start()):
+            first = Follow(url=start) if isinstance(start, str) else start
             if not isinstance(first, Follow):
-                raise InvalidInput(f"start of {kind.__name__} gives {type(one).__name__}: give URLs or shoal.Follow.")
+                raise InvalidInput(
+                    f"start of {kind.__name__} yields {type(start).__name__}: yield URLs or shoal.Follow."
+                )
             first, _ = _carried(first)
             if first.spider:
-                raise InvalidInput(f"start of {kind.__name__} names a spider; only methods that read pages may do so.")
-            found.append(visit_of(first, canonical(first.url).url, depth=0, priority=first.priority or 0, found="seed"))
-            if len(found) > _MOST_YIELDED:
-                raise InvalidInput(f"start of {kind.__name__} gives over {_MOST_YIELDED:,} URLs; use a seeds file.")
+                raise InvalidInput(f"start of {kind.__name__} names a spider; only methods that take a page may do so.")
+            url, priority = canonical(first.url).url, first.priority or 0
+            visits.append(visit_of(first, url, depth=0, priority=priority, found="seed"))
+            if len(visits) > _MOST_YIELDED:
+                raise InvalidInput(f"start of {kind.__name__} yields over {_MOST_YIELDED:,} URLs; use a seeds file.")
     except ShoalError:
         raise
     except Exception as error:
         raise InvalidInput(f"start of {kind.__name__} failed: {type(error).__name__}: {error}.") from error
-    if not found:
-        raise InvalidInput(f"Spider {kind.__name__} has nothing to start from; give it `urls`, or the crawl a URL.")
-    return found
+    if not visits:
+        raise InvalidInput(f"Spider {kind.__name__} has no start URL; set its `urls`, or pass a URL to the crawl.")
+    return visits
 
 
 def visit_of(follow: Follow, url: str, *, depth: int, priority: int, found: str = "spider") -> Visit:
-    """The visit that a follow-up asks for."""
+    """The visit of a follow-up."""
     meta: dict[str, Any] = {}
     if follow.callback:
         meta["callback"] = follow.callback
@@ -190,38 +193,38 @@ def visit_of(follow: Follow, url: str, *, depth: int, priority: int, found: str 
     return Visit(url=url, depth=depth, priority=priority, found=found, meta=meta)
 
 
-async def _gathered(
+async def _collect(
     method: Callable[..., Any], args: tuple[Any, ...], *, name: str, crawl: str, url: str, at: float
 ) -> Yielded:
     items: list[Item] = []
     follows: list[Follow] = []
     size = 0
-    made = method(*args)
-    async for one in _each(made):
+    result = method(*args)
+    async for value in _each(result):
         try:
-            if isinstance(one, Follow):
-                follow, more = _carried(one)
+            if isinstance(value, Follow):
+                follow, more = _carried(value)
                 follows.append(follow)
                 size += more
             else:
-                data, more = _plain(one)
+                data, more = _item_data(value)
                 items.append(Item(crawl=crawl, url=url, spider=name, number=len(items) + 1, fetched_at=at, data=data))
                 size += more
         except InvalidInput as error:
-            # No line of the user's raised it.
-            raise type(error)(f"{error} It came from {_place(method, made)}.") from None
+            # Its traceback has no line of the user's code.
+            raise type(error)(f"{error} It came from {_location(method, result)}.") from None
         if len(items) + len(follows) > _MOST_YIELDED or size > _MOST_BYTES:
-            most = f"{_MOST_YIELDED:,} things and {_MOST_BYTES // 1_000_000} MB"
-            text = f"{_place(method, made)} yields too much: of one page it may be {most}."
+            most = f"{_MOST_YIELDED:,} values and {_MOST_BYTES // 1_000_000} MB"
+            text = f"{_location(method, result)} yields too much: the limit per page is {most}."
             raise SpiderFailed("spider: yields too much", text)
     return Yielded(tuple(items), tuple(follows), size)
 
 
 def _carried(follow: Follow) -> tuple[Follow, int]:
-    """A follow-up as the store can hold it, and the size of its data; what the spider does later is not ours."""
+    """A follow-up as the store keeps it, detached from the spider's objects, and the size of its data."""
     for name in ("url", "callback", "spider"):
         if not isinstance(value := getattr(follow, name), str):
-            raise InvalidVisit(f"{name} of a follow-up is of type {type(value).__name__}: it must be text, a name.")
+            raise InvalidVisit(f"{name} of a follow-up is of type {type(value).__name__}: it must be a str.")
     validation.spider(follow.spider)
     if follow.priority is not None:
         validation.whole("priority", follow.priority, 1 - validation.WIDEST, validation.WIDEST - 1)
@@ -236,63 +239,63 @@ def _carried(follow: Follow) -> tuple[Follow, int]:
         raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} is of type {type(data).__name__}: use a dict.")
     size = len(packed) + len(follow.callback.encode())
     if size > MAX_EXTENSION_BYTES - _BESIDE_DATA:
-        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} has {size} bytes: it may have about 48,000.")
+        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} has {size} bytes: the limit is about 48,000.")
     return msgspec.structs.replace(follow, data=data), size
 
 
-async def _each(made: Any) -> AsyncIterator[Any]:
-    """Whatever a method gave: nothing, one thing, some, or a generator of either kind."""
-    if inspect.isawaitable(made):
-        made = await made
-    if made is None:
+async def _each(result: Any) -> AsyncIterator[Any]:
+    """The values a method returned or yielded: none, one, a list, or those of a generator of either kind."""
+    if inspect.isawaitable(result):
+        result = await result
+    if result is None:
         return
-    if inspect.isasyncgen(made) or hasattr(made, "__aiter__"):
-        async for one in made:
-            if one is not None:
-                yield one
-    elif isinstance(made, Mapping | Follow | str) or not hasattr(made, "__iter__"):
-        yield made
+    if inspect.isasyncgen(result) or hasattr(result, "__aiter__"):
+        async for value in result:
+            if value is not None:
+                yield value
+    elif isinstance(result, Mapping | Follow | str) or not hasattr(result, "__iter__"):
+        yield result
     else:
-        for one in made:
-            if one is not None:
-                yield one
+        for value in result:
+            if value is not None:
+                yield value
 
 
-def _place(method: Callable[..., Any], made: Any) -> str:
-    """The method, and its line where it waits for us to take what it yielded."""
-    frame = getattr(made, "gi_frame", None) or getattr(made, "ag_frame", None)
+def _location(method: Callable[..., Any], result: Any) -> str:
+    """The method, and the line of its last `yield`."""
+    frame = getattr(result, "gi_frame", None) or getattr(result, "ag_frame", None)
     return method.__qualname__ + (f", line {frame.f_lineno}" if frame is not None else "")
 
 
-def _plain(one: Any) -> tuple[dict[str, Any], int]:
+def _item_data(value: Any) -> tuple[dict[str, Any], int]:
     """An item as JSON can carry it, and its size."""
-    if inspect.isgenerator(one):
-        raise InvalidInput("A spider yielded a generator: write `yield from`, as in `yield from page.follow(...)`.")
+    if inspect.isgenerator(value):
+        raise InvalidInput("A spider yielded a generator: write `yield from`, e.g. `yield from page.follow(...)`.")
     try:
-        data = msgspec.to_builtins(one, str_keys=True, enc_hook=_other)
+        data = msgspec.to_builtins(value, str_keys=True, enc_hook=_other)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"An item of type {type(one).__name__} cannot be stored: {error}.") from None
+        raise InvalidInput(f"An item of type {type(value).__name__} cannot be stored: {error}.") from None
     if not isinstance(data, dict):
         raise InvalidInput(
-            f"A spider yielded {type(one).__name__}: it may yield dicts, dataclasses and what page.follow gives."
+            f"A spider yielded {type(value).__name__}: yield dicts, dataclasses or the results of page.follow."
         )
     try:
         return data, len(_encode(data))
     except UnicodeEncodeError:
-        # Half a surrogate pair, as JSON and JavaScript may have it. Rare, so nobody else pays for it.
+        # Half a surrogate pair, which JSON and JavaScript allow. It is rare, so the check comes last.
         data = plain(data)
         return data, len(_encode(data))
 
 
 def _other(value: Any) -> Any:
-    """What msgspec does not know: models of other libraries, values of numpy and the like."""
+    """Convert values that msgspec does not know: models of other libraries, numpy values and the like."""
     for name in ("model_dump", "to_dict", "item", "isoformat"):
         method = getattr(value, name, None)
         if callable(method):
             return method()
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no plain value")
+    raise TypeError(f"{type(value).__name__} is not a plain value")
 
 
 _pack = msgspec.msgpack.Encoder(enc_hook=_other).encode
@@ -303,6 +306,6 @@ def _last(error: BaseException) -> list[str]:
 
 
 def _is_cancelled() -> bool:
-    """Whether the holder itself is told to end; else what a spider waited for was cancelled."""
+    """Whether this task itself is cancelled; otherwise it is something that the spider waited for."""
     task = asyncio.current_task()
     return task is None or bool(task.cancelling())
