@@ -2,25 +2,25 @@
 
     ShoalError
     ├── SettingsError          a setting has a bad value or an unknown name
-    ├── InvalidInput           what the caller passed cannot be meant; nothing was changed
+    ├── InvalidInput           the caller passed an invalid value; nothing was changed
     │   ├── InvalidUrl         a URL does not parse, is too long or has a scheme Shoal does not visit
-    │   ├── InvalidVisit       a visit is too large or carries what cannot be stored
+    │   ├── InvalidVisit       a visit is too large or carries data that cannot be stored
     │   └── InvalidLimit       a limit, delay, priority or name is outside its range
     ├── StoreError
     │   ├── StoreUnavailable   no answer from the store within the time allowed
     │   ├── StoreRefused       the store answers, but is not safe to use as it is set up
     │   ├── StoreFull          the store has no memory left for new URLs
-    │   ├── StoreHeld          this shard takes no writes now (a slot is being moved, a new epoch begins)
-    │   └── StoreCorrupt       an entry in the store is not something Shoal wrote
-    ├── FetchError             no whole answer came; `fault` says of what kind, `reason` in a few words
+    │   ├── StoreHeld          this shard accepts no writes now (a slot is being moved, a new epoch starts)
+    │   └── StoreCorrupt       an entry in the store is invalid: Shoal did not write it
+    ├── FetchError             no complete response; `fault` is its kind, `reason` a short text
     ├── SinkError
-    │   ├── SinkRefused        an output cannot be used as it is: a wrong path, no permission, another table
-    │   └── SinkUnavailable    an output cannot take records now
+    │   ├── SinkRefused        an output cannot be used: wrong path, no permission, a foreign table
+    │   └── SinkUnavailable    an output is temporarily unavailable
     └── CrawlError
         ├── UnknownCrawl       no crawl has this id
         ├── CrawlExists        the id belongs to another crawl, perhaps one that has ended
-        ├── CrawlEnded         the crawl takes no more URLs
-        └── LeaseLost          the lease is over; somebody else may hold its host
+        ├── CrawlEnded         the crawl accepts no more URLs
+        └── LeaseLost          the lease has expired; another worker may hold its host
 
 The message is one sentence for a person: what is wrong, where, and what to do.
 """
@@ -77,7 +77,7 @@ class StoreCorrupt(StoreError):
 
 
 class FetchError(ShoalError):
-    """`fault` is a value of shoal.politeness.backoff.Fault; `reason` is short and of few kinds: it is counted."""
+    """`fault` is a value of shoal.politeness.backoff.Fault; `reason` is a short text out of few: it is counted."""
 
     def __init__(self, message: str, *, fault: str, reason: str = "") -> None:
         super().__init__(message)

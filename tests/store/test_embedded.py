@@ -311,7 +311,7 @@ async def test_a_program_that_is_no_server_is_named(tmp_path: Path) -> None:
     assert "does not exist" in await _failure(StoreRefused, tmp_path, server="/no/such/server")
     (tmp_path / "plain").write_text("x")
     assert "is not executable" in await _failure(StoreRefused, tmp_path, server=str(tmp_path / "plain"))
-    assert "is no valkey-server" in await _failure(StoreRefused, tmp_path, server="true")
+    assert "is not a valkey-server" in await _failure(StoreRefused, tmp_path, server="true")
     old = tmp_path / "old"
     old.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=0 malloc=x bits=64 build=0'\n")
     old.chmod(0o755)

@@ -104,7 +104,7 @@ async def test_a_frozen_store_is_waited_for(own: Server) -> None:
 async def test_patience_ends_in_an_error_that_names_store_time_and_reason(own: Server) -> None:
     async with await Store.open(own.url, timeout_seconds=0.5) as store:
         own.kill()
-        with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{own.port} did not answer for 0\.5 s .*refused"):
+        with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{own.port} did not respond for 0\.5 s .*refused"):
             await store.call(ONCE, "k", [1])
         own.start()
         assert await store.call(ONCE, "k", [2]) == 1

@@ -92,7 +92,7 @@ def test_a_store_that_is_not_there_fails_without_its_password(shell: Shell) -> N
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     ran = shell.run("doctor", "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
     assert ran.code == 1
-    assert "did not answer for 1 s" in findings(ran)["store"]
+    assert "did not respond for 1 s" in findings(ran)["store"]
     assert "s3cret" not in ran.out + ran.err
     assert "python" in findings(ran), "the machine is looked at all the same"
 

@@ -154,7 +154,7 @@ def test_a_store_that_does_not_answer_is_waited_for_and_then_named_without_its_p
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     ran = shell.run("crawl", URL, "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
     assert ran.code == 1
-    assert "did not answer for 1 s" in ran.err
+    assert "did not respond for 1 s" in ran.err
     assert "s3cret" not in ran.err
 
 

@@ -51,14 +51,14 @@ class Admission:
                 if reply[0] == Status.ENDED:
                     self._crawls.drop_cache(crawl_id)
                     self._crawls.check_open(await self._crawls.get(crawl_id))
-                    raise CrawlEnded(f"Crawl {crawl_id!r} has ended: it takes no more URLs.")
+                    raise CrawlEnded(f"Crawl {crawl_id!r} has ended: it accepts no more URLs.")
                 for place, letter in zip(this_round[shard][0], reply[1], strict=True):
                     letters[place] = letter
             calls = later
         return Added(letters.decode())
 
     def _grouped(self, visits: Iterable[Visit | str], skip_invalid: bool) -> tuple[dict[int, _Groups], int]:
-        """Everything is parsed and checked here, before the first call."""
+        """Parse and check every visit, before the first call."""
         by_shard: dict[int, _Groups] = {}
         hosts: dict[str, tuple[int, _Groups]] = {}
         seed, count = self._shards.seed, self._shards.count
@@ -83,7 +83,7 @@ class Admission:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
                 packed = visit_codec.pack(target, visit)
                 if visit.found == "revisit" and (number := visit.notes.pass_number):
-                    # Known by its URL for ever, and by this once in each pass over the crawl.
+                    # Deduplicated by its URL for the crawl, and by this fingerprint once in each pass.
                     body = pass_mark(number)
             known = hosts.get(target.host)
             if known is None:
@@ -100,7 +100,7 @@ class Admission:
 
 
 def _calls(groups: _Groups, force: bool) -> list[tuple[list[int], list[Argument]]]:
-    """Arguments of add.lua for one shard, cut into calls."""
+    """Arguments of add.lua for one shard, split into calls."""
     calls: list[tuple[list[int], list[Argument]]] = []
     places: list[int] = []
     args: list[Argument] = []

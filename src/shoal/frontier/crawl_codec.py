@@ -1,4 +1,4 @@
-"""A crawl as its home shard and its copies write it down. Owns the form of both, and calls nothing."""
+"""The stored form of a crawl: its record at the home shard and its copies. Makes no calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def packed(limits: Limits, spec: dict[str, Any]) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"A crawl's specification cannot be stored: {error}.") from None
     if len(data) > MAX_SPEC_BYTES:
-        raise InvalidInput(f"A crawl's specification has {len(data)} bytes: it may have {MAX_SPEC_BYTES}.")
+        raise InvalidInput(f"A crawl's specification has {len(data)} bytes; the limit is {MAX_SPEC_BYTES}.")
     return data
 
 
@@ -53,7 +53,7 @@ def copy_fields(crawl: Crawl) -> list[str | int]:
 
 
 def crawl_of(fields: dict[str, bytes], now_ms: int) -> Crawl:
-    """A crawl out of the fields of its record. KeyError, ValueError or MsgspecError for what is none."""
+    """A crawl from the fields of its record. Raises KeyError, ValueError or MsgspecError if they are invalid."""
     spec = _decode(fields["spec"]) if fields.get("spec") else _Spec(Limits())
     state = STATES[fields["st"].decode()]
     expires = spec.limits.expires_at

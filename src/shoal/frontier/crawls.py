@@ -1,10 +1,10 @@
-"""Crawls: made, steered and counted. Their records live at their home shards; every other shard has a versioned copy.
+"""Crawls: create, pause, resume, stop, count, delete. The record is at the home shard; others have versioned copies.
 
-A change is written at home first, then brought to the shards that have a copy. Whoever dies in between leaves shards
-behind; `repair` brings them up, and any worker may call it at any time.
+A change is written at the home shard first, then copied to the shards that have a copy. If the process dies in between,
+some shards keep the old version until the Maintainer calls `repair`.
 
-What a crawl's spider sends to another spider waits in a branch: a crawl of its own, `<crawl>:<spider>`, that is
-counted, changed and finished together with the crawl it belongs to.
+URLs that a spider sends to another spider wait in a branch: a crawl of its own, `<crawl>:<spider>`, that is counted,
+changed and finished together with its crawl.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 _TALLY_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 # The reason of a crawl that finished without reaching a limit; change.lua reopens only such a crawl.
 _NOTHING_LEFT = "finished"
-# One that was met longer ago is asked for again.
+# The cache keeps so many; the oldest is read from the store again.
 _MOST_KNOWN = 2000
 
 
 class Crawls:
-    """What a person or a program does to crawls. Reached as `frontier.crawls`."""
+    """Reached as `frontier.crawls`."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
@@ -50,9 +50,9 @@ class Crawls:
     async def create(
         self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None, *, exist_ok: bool = False
     ) -> Crawl:
-        """A new crawl. An id is used once for ever: CrawlExists names one that is taken, also by an ended crawl.
+        """Create a crawl. An id is used once: CrawlExists is raised for an id that is taken, even by an ended crawl.
 
-        With `exist_ok`, a crawl of this id that is there is returned as it is, with its own limits.
+        With `exist_ok`, an existing crawl of this id is returned as it is, with its own limits.
         """
         validation.crawl_id(crawl_id)
         limits = Limits() if limits is None else limits
@@ -67,7 +67,7 @@ class Crawls:
             raise
 
     async def restore(self, crawl_id: str, data: bytes) -> Crawl:
-        """A crawl out of a dump: `data` is its specification as its home shard had it, empty if it was deleted."""
+        """Create a crawl from a dump. `data` is its stored specification, empty if it was deleted."""
         return await self._create(validation.crawl_id(crawl_id), limits_of(data) if data else Limits(), data)
 
     async def _create(self, crawl_id: str, limits: Limits, data: bytes) -> Crawl:
@@ -80,16 +80,16 @@ class Crawls:
         return await self.get(crawl_id)
 
     async def get(self, crawl_id: str) -> Crawl:
-        """The crawl as its home shard has it now."""
+        """The current record of the crawl, from its home shard."""
         return self._keep(await self._record(self._shards.home(validation.crawl_id(crawl_id)), crawl_id, ""))
 
     async def by_key(self, key: str) -> Crawl:
-        """The crawl that shards know by this key; not asked for twice."""
+        """The crawl with this key, cached."""
         known = self._by_key.get(key)
         return known or self._keep(await self._record(keys.home_of(key), "", key))
 
     async def known(self, crawl_id: str) -> Crawl:
-        """As `get`, but a crawl once met is not asked for again: its key and limits serve until a shard disagrees."""
+        """As `get`, but cached: key and limits are used until a shard reports another version."""
         return self._by_id.get(validation.crawl_id(crawl_id)) or await self.get(crawl_id)
 
     async def all(self) -> AsyncIterator[Crawl]:
@@ -102,7 +102,7 @@ class Crawls:
                     yield crawl
 
     async def branch(self, crawl_id: str, spider: str) -> str:
-        """The id under which a crawl goes on with another spider; made when it is first asked for."""
+        """The id of the crawl's branch for another spider; the branch is created on first use."""
         crawl = await self.known(crawl_id)
         if validation.spider(spider) == crawl.limits.spider:
             return crawl_id
@@ -111,17 +111,19 @@ class Crawls:
         if made is None:
             self.check_open(await self.get(crawl_id))
             limits = msgspec.structs.replace(crawl.limits, spider=spider)
-            # Known to its crawl before there is anything in it: who looks whether all has ended sees it.
+            # Recorded before the branch has visits: a check whether the crawl is finished must see it.
             await self.facts.add_branch(crawl_id, spider)
             made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True)
-            # Who pauses, resumes or stops the crawl meanwhile may not have met it.
+            # A process that pauses, resumes or stops the crawl at this moment may not have seen the branch.
             while made.state.open and made.parent == crawl_id:
                 state = (await self.get(crawl_id)).state
                 if state is made.state or state is State.DELETED:
                     break
                 made = await self._change(name, state)
         if made.parent != crawl_id:
-            raise InvalidInput(f"Crawl {crawl_id!r} cannot go on with spider {spider}: {name!r} is another crawl.")
+            raise InvalidInput(
+                f"Crawl {crawl_id!r} cannot have a branch for spider {spider}: {name!r} is another crawl."
+            )
         return name
 
     async def branches(self, crawl_id: str) -> list[str]:
@@ -138,23 +140,23 @@ class Crawls:
         return found
 
     async def pause(self, crawl_id: str, why: str = "") -> Crawl:
-        """No further visit is leased; what is leased may end. With a reason, one that is paused stays as it is."""
+        """Pause: no further visit is leased, leased ones may finish. With a reason, a paused crawl keeps its reason."""
         return await self._change_all(crawl_id, State.PAUSED, why=why)
 
     async def resume(self, crawl_id: str, why: str = "") -> Crawl:
-        """Go on; with a reason, only if that is what the crawl is paused for."""
+        """Resume; with a reason, only a crawl that was paused for this reason."""
         return await self._change_all(crawl_id, State.RUNNING, why=why)
 
     async def stop(self, crawl_id: str, why: str = "stopped") -> Crawl:
-        """What waits ends as excluded; what is leased may end; nothing more is admitted."""
+        """Stop: waiting visits are excluded, leased ones may finish, no URL is added any more."""
         return await self._change_all(crawl_id, State.STOPPED, why=why)
 
     async def expire(self, crawl_id: str, at_seconds: float) -> Crawl:
-        """End the crawl at this moment of the store's clock (seconds since 1970); 0 takes that back."""
+        """Let the crawl expire at this time of the store's clock (seconds since 1970); 0 removes the expiry."""
         return await self.relimit(crawl_id, expires_at=at_seconds)
 
     async def relimit(self, crawl_id: str, **changed: float | str) -> Crawl:
-        """Other limits by their names, for its branches too. Not max_pages: its allowance may be given out."""
+        """Change limits by name, also of its branches. Not max_pages: shards may hold parts of it."""
         crawl = await self.get(crawl_id)
         limits = msgspec.structs.replace(crawl.limits, **changed)
         limits.check()
@@ -163,14 +165,14 @@ class Crawls:
         return await self._change(crawl_id, crawl.state, spec=packed(limits, crawl.spec))
 
     async def delete(self, crawl_id: str) -> None:
-        """Free everything an ended crawl held. Its id stays taken."""
+        """Remove everything an ended crawl holds. Its id stays taken."""
         crawl = await self.get(crawl_id)
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
         if crawl.kind is not CrawlKind.BRANCH:
             await deletion.note(self._shards, crawl_id, await self.count(crawl_id))
         for branch in await self.branches(crawl_id):
-            # Who ended the crawl may have died before its branches were ended.
+            # The process that ended the crawl may have died before it ended the branches.
             with contextlib.suppress(CrawlEnded):
                 await self._change(branch, State.STOPPED, why=crawl.why)
             await self.delete(branch)
@@ -182,7 +184,7 @@ class Crawls:
         self._forget(crawl)
 
     async def count(self, crawl_id: str) -> Counts:
-        """How far the crawl is, summed over all shards."""
+        """The counts of the crawl, summed over all shards."""
         totals = [0] * 7
         reasons: dict[str, int] = {}
         for reply in await self._count_all(crawl_id):
@@ -197,14 +199,14 @@ class Crawls:
     async def finished(self, crawl_id: str) -> bool:
         """True exactly when nothing is waiting, leased or due later in any shard.
 
-        What has ended is read from all shards before what was admitted is: a visit that ends in between has admitted
-        its links before, so the sums cannot meet too early. So it is with branches, which are looked up each time.
+        Ended visits are read from all shards before admitted ones: a visit that ends in between has added its links
+        before, so the sums cannot be equal too early. Branches are looked up each time for the same reason.
         """
         ended = sum(sum(reply[7:10]) for reply in await self._count_all(crawl_id))
         return bool(ended == sum(reply[3] for reply in await self._count_all(crawl_id)))
 
     async def finish(self, crawl_id: str) -> bool:
-        """Close a crawl that is finished; False, and it goes on, when it is not (any more). True if it had ended."""
+        """Close a finished crawl. False when visits are open, and the crawl continues; True if it had ended before."""
         if not await self.finished(crawl_id):
             return False
         if not (await self.get(crawl_id)).state.open:
@@ -216,16 +218,16 @@ class Crawls:
                 replies += await self._bring(crawl, _NOTHING_LEFT, mode="x")
         if all(reply[0] == Status.OK for reply in replies):
             return True
-        # A visit came in between the look and the closing: shards that had closed open again.
+        # A visit was added between the check and the closing: reopen the shards that were closed.
         await self._change_all(crawl_id, State.RUNNING)
         return False
 
     async def end(self, crawl: Crawl, why: str) -> None:
-        """Finish a crawl that has reached a limit: what still waits is excluded by it."""
+        """Finish a crawl that has reached a limit: waiting visits are excluded with this reason."""
         await self._change_all(crawl.id, State.FINISHED, why=why)
 
     async def retry(self, crawl_id: str) -> int:
-        """Admit every failed visit again; a finished crawl runs again. Returns how many."""
+        """Add every failed visit again; a finished crawl runs again. Returns how many."""
         crawl = await self.get(crawl_id)
         if crawl.state is State.FINISHED:
             crawl = await self._change(crawl_id, State.RUNNING)
@@ -241,7 +243,7 @@ class Crawls:
                 total += reply[1]
                 more, until = reply[2:4]
         for branch in await self.branches(crawl_id):
-            # One that has reached a limit stays as it is.
+            # A branch that has reached a limit stays as it is.
             with contextlib.suppress(CrawlEnded):
                 total += await self.retry(branch)
         return total
@@ -253,10 +255,10 @@ class Crawls:
     async def failed_page(
         self, crawl_id: str, most: int, behind: FailureCursor | None = None
     ) -> tuple[list[tuple[Visit, str]], FailureCursor | None]:
-        """Failed visits behind a place, and the place behind the last of them; None when there are no more."""
+        """Failed visits behind a cursor, and the cursor behind the last of them; None when there are no more."""
         found: list[tuple[Visit, str]] = []
         last = behind = behind or FailureCursor(crawl_id)
-        # In the order of their names: one that was deleted meanwhile is passed.
+        # In the order of their names: a branch that was deleted since is skipped.
         for name in [name for name in await self._family(crawl_id) if name >= behind.crawl]:
             begin = behind if name == behind.crawl else FailureCursor(name)
             async for place, visit, reason in failures(self._shards, await self.known(name), begin, most + 1):
@@ -267,9 +269,9 @@ class Crawls:
         return found, None
 
     async def forget(self, crawl_id: str, urls: Iterable[str], *, passed: int = 0) -> int:
-        """These URLs may be visited again when they are added again. Returns how many were known.
+        """Let these URLs be visited again when they are added again. Returns how many were known.
 
-        With `passed`, only that they were visited again in the pass of that number.
+        With `passed`, only their visit in the pass of that number is forgotten.
         """
         crawl = await self.known(crawl_id)
         body = pass_mark(passed) if passed else b""
@@ -294,7 +296,9 @@ class Crawls:
         args: list[str | int] = [validation.crawl_id(crawl_id)]
         for name, count in counts.items():
             if not _TALLY_NAME.match(name):
-                raise InvalidLimit(f"{name!r:.80} cannot be counted by: use 1 to 80 letters, digits and _ . : -.")
+                raise InvalidLimit(
+                    f"{name!r:.80} is not a valid name for a count: use 1 to 80 letters, digits and _ . : -."
+                )
             args += [name, validation.whole(name, count, 0, validation.WIDEST)]
         reply = await self._shards.call("tally", self._shards.home(crawl_id), args)
         if reply[0] == Status.UNKNOWN:
@@ -314,7 +318,7 @@ class Crawls:
             await self._change_all(crawl.parent or crawl.id, State.RUNNING)
 
     async def introduce(self, crawl_id: str, shard: int) -> Crawl:
-        """Give a shard its copy of a crawl it has not met, or a newer one."""
+        """Give a shard a copy of a crawl that it does not have, or a newer one."""
         crawl = await self.get(crawl_id)
         self.check_open(crawl)
         await self._shards.call("sync", shard, _sync_args(crawl, "", "c"), replicated=True)
@@ -322,7 +326,7 @@ class Crawls:
 
     def check_open(self, crawl: Crawl) -> None:
         if not crawl.state.open:
-            raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it takes no more URLs.")
+            raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it accepts no more URLs.")
 
     def drop_cache(self, crawl_id: str) -> None:
         if crawl := self._by_id.get(crawl_id):
@@ -336,7 +340,7 @@ class Crawls:
         if crawl.state is not state:
             return crawl
         for branch in await self.branches(crawl_id):
-            # A branch may have ended before the others, by a limit. Whether it goes on is a matter of its crawl alone.
+            # A branch may have ended before the others, by a limit. Its crawl alone decides whether it continues.
             with contextlib.suppress(CrawlEnded):
                 await self._change(branch, state, why="" if state.open else why)
         return crawl
@@ -374,10 +378,10 @@ class Crawls:
             fields = {name.decode(): value for name, value in zip(reply[2::2], reply[3::2], strict=True)}
             return crawl_of(fields, reply[1])
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
-            raise StoreCorrupt(f"The record of crawl {crawl_id or key} in the store is not Shoal's: {error}.") from None
+            raise StoreCorrupt(f"Invalid record of crawl {crawl_id or key} in the store: {error}.") from None
 
     async def _count_all(self, crawl_id: str) -> list[list[Any]]:
-        """One reply of each shard that knows the crawl, or a branch of it."""
+        """One reply of each shard that has the crawl or a branch of it."""
         names = await self._family(crawl_id)
         return [reply for name in names for reply in (await self._count(await self.known(name))).values()]
 

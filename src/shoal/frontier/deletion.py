@@ -1,7 +1,7 @@
-"""Freeing an ended crawl: all that it held goes, shard by shard; its id stays, and how many visits ended in which way.
+"""Deletion: everything an ended crawl holds is removed, shard by shard. Its id and its counts stay.
 
-Owns `freed` in a crawl's record: totals over all crawls must not fall when one of them goes. It is noted once, before
-the first count goes: who deletes the crawl again, because the first to do so died, finds less.
+Owns `freed` in a crawl's record: totals over all crawls must not fall when one is deleted. It is written once, before
+the first count is removed, because a second attempt after a crash would find less.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.errors import StoreCorrupt
 from shoal.frontier.shards import Shards
 from shoal.model.crawl import Counts
 
-# Each is of 80 bytes at most; there are that many only where somebody makes them up.
+# Of at most 80 bytes each; no real crawl has so many.
 _MOST_REASONS = 1000
 
 
@@ -27,16 +27,16 @@ async def note(shards: Shards, crawl_id: str, counts: Counts) -> None:
 
 
 async def noted(shards: Shards, crawl_id: str) -> Counts | None:
-    """What a crawl had when it was freed; None where nobody has begun with that."""
+    """The counts of a crawl when it was deleted; None if it was not."""
     reply = await shards.call("note", shards.home(crawl_id), (crawl_id, ""))
     try:
         return msgspec.json.decode(reply[1], type=Counts) if len(reply) > 1 and reply[1] else None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreCorrupt(f"The counts of crawl {crawl_id} in the store are not Shoal's: {error}.") from None
+        raise StoreCorrupt(f"Invalid counts of crawl {crawl_id} in the store: {error}.") from None
 
 
 async def purge(shards: Shards, key: str) -> None:
-    """Everything that shards hold of a crawl, a little with each call."""
+    """Remove everything that shards hold of a crawl, in calls of bounded work."""
     for shard in range(shards.count):
         stage, rank = b"ready", 0
         while stage != b"done":

@@ -1,4 +1,4 @@
-"""Watches the store's time: its epochs, its clock, and the wake-ups of sleeping workers."""
+"""Epochs: detects restarts and clock steps of the store, and wakes sleeping workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards, mono
 from shoal.store import Subscriber
 
-# A reading of the store's clock older than this is not compared any more: clocks drift.
+# A reading of the store's clock older than this is not used: clocks drift.
 _READING_SECONDS = 60.0
 _STEP_MS = 1000
 _LAG_MS = 2000
@@ -25,13 +25,13 @@ class Epochs:
         self.epochs = 0
 
     def note(self, shard: int, now_ms: int, called_mono: float) -> None:
-        """What the shard's clock said in a call that began at `called_mono`."""
-        # Of two readings the one with the shorter call is the better; a long call says little.
+        """Record the shard's clock as returned by a call that started at `called_mono`."""
+        # The reading of the shorter call is the more precise one.
         if mono() - called_mono < 0.25:
             self._readings[shard] = (now_ms, mono())
 
     def expected_ms(self, shard: int) -> int | str:
-        """What the shard's clock should say now, '' when that is not known well enough."""
+        """The expected time of the shard's clock now, '' when that is not known well enough."""
         reading = self._readings.get(shard)
         if reading is None or self._shards.clock_ms is not None:
             return ""
@@ -39,14 +39,14 @@ class Epochs:
         return reading[0] + round(passed * 1000) if passed < _READING_SECONDS else ""
 
     async def turn_epoch(self, shard: int, reply: list[Any], lease_ms: int) -> bool:
-        """After EPOCH or CLOCK: begin a new epoch if there is reason to. True when one began."""
+        """After EPOCH or CLOCK: start a new epoch if one is needed. True when one was started."""
         step = seen = 0
         if reply[0] == Status.CLOCK:
             step, seen = await self._step(shard)
             if step == 0:
                 return False
         elif reply[0] != Status.EPOCH:
-            raise StoreError(f"The script lease answers with status {reply[0]}: this is a defect in Shoal.")
+            raise StoreError(f"The script lease answers with status {reply[0]}: this is a bug in Shoal.")
         safe = int(self._shards.store.durable)
         await self._shards.call("epoch", shard, (safe, lease_ms, _LAG_MS, step, seen), replicated=True)
         self._readings.pop(shard, None)
@@ -70,7 +70,7 @@ class Epochs:
         return 0, 0
 
     async def sleep(self, seconds: float) -> set[int]:
-        """Sleep until there may be work; returns the shards that have called (-1: the connection is new)."""
+        """Sleep until there may be work; returns the shards that woke us (-1: the connection is new)."""
         if self._listener is None:
             self._listener = self._shards.store.listener(self._channel)
         messages = await self._listener.wait(seconds)

@@ -1,4 +1,4 @@
-"""Failed visits, one after the other from a place on: who lists them page by page goes on where the last page ended.
+"""Failed visits, listed from a cursor on, so that a caller can read them page by page.
 
 A shard has one list of a crawl's failed visits that grows at its end, and one for each queue of a host that was set
 aside, which never grows. Only a retry takes from them, from their front, and then an index means another visit: a
@@ -19,7 +19,7 @@ from shoal.frontier.shards import Shards
 from shoal.model.crawl import Crawl
 from shoal.model.visit import Visit
 
-# How many lists that were set aside are asked for at once.
+# How many lists of hosts that were set aside are read at once.
 _LISTS = 100
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -37,7 +37,7 @@ class FailureCursor(msgspec.Struct, frozen=True, array_like=True):
 async def failures(
     shards: Shards, crawl: Crawl, behind: FailureCursor, at_once: int
 ) -> AsyncIterator[tuple[FailureCursor, Visit, str]]:
-    """Each with the place behind it and its reason, oldest first in each list. `at_once` are read by one command."""
+    """Each visit with the cursor behind it and its reason, oldest first in each list. One command reads `at_once`."""
     for shard in range(behind.shard, shards.count):
         first = behind.list if shard == behind.shard else 0
         async for number, key, head in _lists(shards, shard, crawl.key, first):

@@ -1,13 +1,13 @@
-"""The frontier: every URL of every crawl, seen once, queued by host, given to one worker at a time, kept until the end.
+"""The frontier: every URL of every crawl, deduplicated, queued by host and leased to one worker at a time.
 
-State      all of it is in the store; this object has caches only, and any number of them work on one store.
+State      all of it is in the store. This object only caches, and any number of them work on one store.
 Invariant  a visit is in exactly one place: waiting, leased, later, or counted as ended. A host has no more leases than
-           places, and a place is leased again no sooner than the host's delay after its last request finished.
+           slots, and a slot is leased again no sooner than the host's delay after its last request finished.
 Clock      the store's, read once in each script. A worker's own clock measures durations only.
-Failure    every call can be repeated: `add` is idempotent, `lease` and `acknowledge` carry a request number and get
-           the reply that was lost. A worker that dies gives its visits back when its leases run out.
+Failure    every call can be repeated: `add` is idempotent; `lease` and `acknowledge` carry a request number and get
+           the lost reply. The visits of a worker that died are leased again when its leases expire.
 
-The calls a crawler makes, in their order: add, lease, (fetch), add the links, store the record, acknowledge.
+A crawler calls, in this order: add, lease, (fetch), add the links, store the record, acknowledge.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from shoal.store import Argument, Store
 
 
 class Frontier:
-    """One worker's door to the frontier. `async with await Frontier.open(...) as frontier: ...`"""
+    """One worker's access to the frontier. `async with await Frontier.open(...) as frontier: ...`"""
 
     def __init__(
         self, shards: Shards, *, worker: str = "", lease_seconds: float = 60.0, batch_seconds: float = 2.0,
@@ -69,7 +69,7 @@ class Frontier:
 
     @property
     def epochs(self) -> int:
-        """How many new epochs this worker has met: after each, the store may have forgotten its last writes."""
+        """How many new epochs this worker has seen: after each, the store may have lost its last writes."""
         return self._watch.epochs
 
     @classmethod
@@ -78,7 +78,7 @@ class Frontier:
         worker: str = "", lease_seconds: float = 60.0, batch_seconds: float = 2.0, expiries: int = 10, blames: int = 3,
         on_warning: Callable[[str], None] | None = None,
     ) -> Frontier:  # fmt: skip
-        """Connect to a store (embedded in `folder` when `url` is empty) and join its frontier, or found one."""
+        """Connect to a store (embedded in `folder` when `url` is empty) and join its frontier, or create one."""
         store = await Store.open(url, folder=folder, on_warning=on_warning)
         async with _closed_on_error(store):
             joined = await Shards.found(store, namespace, shards)
@@ -93,7 +93,7 @@ class Frontier:
     async def from_settings(
         cls, settings: Settings, *, worker: str = "", on_warning: Callable[[str], None] | None = None
     ) -> Frontier:
-        """The same with everything as shoal.toml, SHOAL_* and flags have it (`shoal.settings.load`)."""
+        """As `open`, with loaded settings (`shoal.settings.load`)."""
         where, how = settings.store, settings.frontier
         store = await Store.open(
             where.url, folder=where.folder, server=where.server, maxmemory=where.maxmemory,
@@ -111,26 +111,26 @@ class Frontier:
     async def add(
         self, crawl_id: str, visits: Iterable[Visit | str], *, force: bool = False, skip_invalid: bool = False
     ) -> Added:
-        """Admit URLs the crawl has not seen; with `force` also those it has.
+        """Add URLs that the crawl has not seen; with `force` also those it has.
 
-        Every URL is checked before the first is sent: one that is not a URL raises InvalidUrl and nothing is added.
-        With `skip_invalid`, as for the links of a page, it is left out and the others are added.
+        All URLs are checked before the first is sent: an invalid one raises InvalidUrl and nothing is added. With
+        `skip_invalid`, e.g. for the links of a page, it is left out and the others are added.
         """
         return await self._admission.add(crawl_id, visits, force, skip_invalid)
 
     def seconds_left(self, lease: Lease) -> float:
-        """How long its holder may still trust a lease; what is open when this reaches 0 is aborted."""
+        """How long the holder may still use a lease; abort open requests when this reaches 0."""
         return lease.trusted_until_mono - mono()
 
     async def lease(
         self, *, hosts: int = 16, visits: int = 8, spiders: Sequence[str] = ("",), shards: Sequence[int] | None = None,
         wait_seconds: float = 0.0,
     ) -> list[Lease]:  # fmt: skip
-        """Take up to `hosts` hosts that may be asked now, each with up to `visits` visits that fit in a batch's time.
+        """Lease up to `hosts` hosts that are ready now, each with up to `visits` visits that fit into `batch_seconds`.
 
-        An empty list means that every host is cooling down, busy, or that nothing waits: not that a crawl is over
-        (`crawls.finished` says that). With `wait_seconds` it comes back as soon as there is something, at the latest
-        after that time.
+        An empty list means that every host is rate-limited or leased, or that nothing waits. It does not mean that a
+        crawl is finished (see `crawls.finished`). With `wait_seconds` the call returns as soon as a host is ready, at
+        the latest after that time.
         """
         if isinstance(spiders, str) or not isinstance(spiders, Sequence) or not spiders:
             raise InvalidLimit(f"spiders are {spiders!r}: pass a list of names, [''] for visits without a spider.")
@@ -141,14 +141,13 @@ class Frontier:
         return await self._leasing.lease(wanted, shards, wait_seconds)
 
     def stop_waiting(self) -> None:
-        """A call of `lease` that waits comes back now, and later ones do not wait: for whoever is about to stop."""
+        """Make waiting calls of `lease` return now, and later ones not wait: this worker is about to stop."""
         self._leasing.hurry.set()
 
     async def renew(self, leases: Sequence[Lease], *, visits: int = 0) -> list[Lease | None]:
-        """Hold leases for another full length; with `visits`, top each up to that many unacknowledged ones.
+        """Renew leases for another full length; with `visits`, fill each up to that many open visits.
 
-        In the order given: the lease with its new deadline and, as its visits, only those that are new; None for
-        one that is lost.
+        Returns, in the order given, each lease with its new deadline and only its new visits; None for a lost lease.
         """
         return await self._leasing.renew(leases, visits)
 
@@ -156,9 +155,9 @@ class Frontier:
         self, lease: Lease, outcomes: Sequence[Outcome], *, finished_ago_seconds: float | None = 0.0,
         success: bool | None = None, response_seconds: float | None = None, delay_seconds: float | None = None,
     ) -> None:  # fmt: skip
-        """Say how visits of one lease ended. With the last of them the host's place is free again.
+        """Acknowledge visits of one lease. The last one frees the host's slot.
 
-        Raises LeaseLost when the lease is over: nothing was counted, somebody else makes these visits again.
+        Raises LeaseLost when the lease has expired: nothing was counted, and another worker makes these visits.
         """
         await self.acknowledge_all(
             [Done(
@@ -168,11 +167,11 @@ class Frontier:
         )  # fmt: skip
 
     async def acknowledge_all(self, done: Sequence[Done]) -> None:
-        """The same for many leases, in one call a shard. LeaseLost comes after all others were counted."""
+        """Acknowledge many leases, one call a shard. LeaseLost is raised after the others were counted."""
         lost = await self.commit(self.prepare(done))
         if lost:
             raise LeaseLost(
-                f"{len(lost)} leases of worker {self.worker} are over, first {lost[0]}: their visits are made again."
+                f"{len(lost)} leases of worker {self.worker} are lost, first {lost[0]}: others make their visits."
             )
 
     def prepare(self, done: Sequence[Done]) -> AckBatch:
@@ -193,9 +192,9 @@ class Frontier:
     async def release(
         self, leases: Sequence[Lease], *, keep: Iterable[Visit] = (), finished_ago_seconds: float | None = None
     ) -> None:
-        """Give places back now: visits not in `keep` wait again at the front, those in `keep` stay to be acknowledged.
+        """Release leases now. Visits not in `keep` return to the front of their queues; acknowledge the others later.
 
-        Say in `finished_ago_seconds` when the last request finished, None when none was made.
+        `finished_ago_seconds`: time since the last request finished; None when no request was made.
         """
         ago = "" if finished_ago_seconds is None else passed_ms(finished_ago_seconds)
         kept = list(keep)
@@ -207,7 +206,7 @@ class Frontier:
         await self.shards.call_all("release", args, replicated=True)
 
     async def reap(self, worker: str, *, token: str = "", number: int = 0) -> int:
-        """Take back at once what a dead worker held; blame the visit it was parsing, if that is known."""
+        """Reclaim the leases of a dead worker at once, and blame the visit it was parsing, if known."""
         validation.worker(worker)
         validation.whole("number", number, 0, validation.WIDEST)
         reaped = 0

@@ -1,4 +1,4 @@
-"""Hosts: what holds for all crawls and all machines that ask one."""
+"""Hosts: the state of a host, shared by all crawls and machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FOREIGN = frozenset("/?#@\\ \t\r\n\0")
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What the store knows of a host. Times are seconds since 1970 on the store's clock, 0 = never."""
+    """The state of a host. Times are seconds since 1970 on the store's clock, 0 = never."""
 
     name: str
     crawls_waiting: int
@@ -48,11 +48,11 @@ class Hosts:
         return await self._set(host)
 
     async def set_delay(self, host: str, seconds: float | None) -> Host:
-        """The delay an operator sets in place of the crawls' own; None takes it back. robots.txt may ask for more."""
+        """Set a delay that replaces the crawls' own; None removes it. A longer Crawl-delay still applies."""
         return await self._set(host, d="" if seconds is None else milliseconds("delay", seconds, 86400))
 
     async def set_places(self, host: str, places: int | None) -> Host:
-        """How many requests may be open at once; one all the same until robots.txt is known, or if it has a delay."""
+        """Set how many requests may be open at once. It is one while robots.txt is unknown or has a Crawl-delay."""
         return await self._set(host, n="" if places is None else whole("places", places, 1, 32))
 
     async def set_robots(self, host: str, *, crawl_delay_seconds: float = 0.0) -> Host:
@@ -68,7 +68,7 @@ class Hosts:
         host_failures: int | None = None,
         reason: str = "unreachable",
     ) -> bool:
-        """No request to the host by anybody for this time.
+        """Send no request to the host for this time, from any worker.
 
         With `failed`, a failure is counted; after `host_failures` in a row (0: never) its visits are set
         aside as failed with this reason, so that every crawl ends. True when that happened.
@@ -95,23 +95,23 @@ class Hosts:
         return 0 if reply[0] == Status.UNKNOWN else int(reply[1])
 
     async def block(self, host: str, reason: str = "blocked") -> Host:
-        """Ask it nothing: what waits fails with this reason and can be retried, new URLs are refused."""
+        """Block the host: waiting visits fail with this reason and can be retried, new URLs are refused."""
         return await self._set(host, x=brief(reason, "blocked"))
 
     async def unblock(self, host: str) -> Host:
-        """Ask it again, and forget its failures and back-off."""
+        """Allow requests again, and reset failures and back-off."""
         return await self._set(host, x="", reset=1)
 
     async def waiting(self, spider: str = "") -> tuple[int, int]:
-        """How many hosts wait for somebody to ask them, for all crawls of a spider: at once, and after a pause."""
+        """How many hosts have waiting visits of a spider: ready now, and ready later."""
         calls = dict.fromkeys(range(self._shards.count), (spider,))
         replies = (await self._shards.call_all("waiting", calls)).values()
         return sum(reply[2] for reply in replies), sum(reply[3] for reply in replies)
 
     def name(self, host: str) -> str:
-        """The host's one spelling."""
+        """The canonical name of the host."""
         if not isinstance(host, str) or not host or not _FOREIGN.isdisjoint(host):
-            raise InvalidUrl(f"{host!r} is not a host: write its name, with its port unless that is 80 or 443.")
+            raise InvalidUrl(f"{host!r} is not a valid host: write its name, with its port unless that is 80 or 443.")
         return canonical(f"http://{host}/").host
 
     async def _set(self, host: str, **changes: str | int) -> Host:
@@ -123,14 +123,14 @@ class Hosts:
         try:
             return _host(name, reply)
         except ValueError as error:
-            raise StoreCorrupt(f"What the store has of host {name} is not Shoal's: {error}.") from None
+            raise StoreCorrupt(f"Invalid record of host {name} in the store: {error}.") from None
 
 
 def _host(name: str, reply: list[Any]) -> Host:
     fields: dict[str, Any] = {k.decode(errors="replace"): v for k, v in zip(reply[3::2], reply[4::2], strict=True)}
 
     def of_places(letter: str) -> list[bytes]:
-        """A field that every place has for itself."""
+        """A field that every slot has."""
         return [v for k, v in fields.items() if k == letter or (k[0] == letter and k[1:].isdigit())]
 
     def latest(letter: str) -> float:

@@ -1,4 +1,4 @@
-"""Leasing: hosts out of the shards, to one worker, and held for as long as it needs them."""
+"""Leasing: hosts of the shards are leased to one worker, and renewed for as long as it needs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.model.lease import Lease
 from shoal.model.visit import OutcomeCode, Visit
 from shoal.store import Argument
 
-# An idle worker asks again after this time even if nobody wakes it.
+# An idle worker polls again after this time even if no script wakes it.
 LONGEST_SLEEP_SECONDS = 10.0
 
 
@@ -49,12 +49,12 @@ class LeaseTerms(msgspec.Struct, frozen=True):
         return round(self.batch_seconds * 1000)
 
     def trusted_until(self, called_mono: float) -> float:
-        """Before the deadline by what it takes to abort a transfer."""
+        """The deadline, minus the time it takes to abort a transfer."""
         return called_mono + self.lease_seconds - min(self.lease_seconds / 10, 5.0)
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
-    """What one call of lease asks for."""
+    """The arguments of one call of `lease`."""
 
     hosts: int
     visits: int
@@ -63,7 +63,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
 
 
 class LeaseReply(msgspec.Struct):
-    """What shards gave: leases, ms until there may be more (-1 never), crawls that want allowance."""
+    """The replies of shards: leases, ms until more may be ready (-1 never), crawls that need page budget."""
 
     leases: list[Lease]
     soonest_ms: int
@@ -101,9 +101,9 @@ class Leasing:
             sleep = left if given.soonest_ms < 0 else min(left, given.soonest_ms / 1000 + 0.0005)
             woken = await self._sleep(min(sleep, LONGEST_SLEEP_SECONDS))
             if not woken and sleep == left:
-                # Nobody called and nothing is due: to ask once more would only be polling.
+                # No shard woke us and nothing is due: another call would only be polling.
                 return []
-            # Whoever called has something: it is taken before the others are asked.
+            # The shards that woke us have work: lease from them first.
             first = [shard for shard in order if shard in woken] or order
 
     async def _sleep(self, seconds: float) -> set[int]:
@@ -139,7 +139,7 @@ class Leasing:
             errors.append(error)
         others = order[1:]
         while others and (left := wanted.hosts - len(given.leases)) > 0:
-            # As many shards as hosts are wanted, all if there are enough; together they give no more than that.
+            # As many shards as hosts are requested, or all of them; together they return no more than that.
             asked, others = others[:left], others[left:]
             least, more = divmod(left, len(asked))
             calls = (
@@ -154,7 +154,7 @@ class Leasing:
         if errors and not given.leases:
             raise errors[0]
         for key in given.dry:
-            await self._allowance.settle(key)
+            await self._allowance.distribute(key)
         if given.dry and not given.leases:
             return await self._round(order, wanted)
         return given
@@ -226,7 +226,7 @@ class Leasing:
         return renewed
 
     async def _visits(self, lease: Lease, numbered: Any) -> list[Visit]:
-        """The visits a shard gave. One that is not Shoal's ends as failed and costs the others nothing."""
+        """The visits of a reply. A corrupt entry is acknowledged as failed and does not affect the others."""
         made = []
         for number, key, priority, entry in numbered:
             try:

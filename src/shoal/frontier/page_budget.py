@@ -1,4 +1,4 @@
-"""`max_pages` over all shards: the home shard has the pages that are left, shards draw from it what they lease.
+"""`max_pages` across shards: the home shard has the remaining pages, and shards draw from it what they lease.
 
     pages = left at home + granted, not yet taken over + allowance in shards + leased + stored
 
@@ -18,11 +18,11 @@ class PageBudget:
     def __init__(self, shards: Shards, crawls: Crawls) -> None:
         self._shards = shards
         self._crawls = crawls
-        # What the home shards had left when they were last asked.
+        # What the home shards had left at the last call.
         self._left: dict[str, int] = {}
 
-    async def settle(self, key: str) -> None:
-        """Bring pages to the shards that wait for some; end the crawl when all are stored."""
+    async def distribute(self, key: str) -> None:
+        """Give pages to the shards that need some; finish the crawl when all pages are stored."""
         crawl = await self._crawls.by_key(key)
         state = await self._ask(crawl, "", "0")
         if sum(s[4] for s in state.values()) >= crawl.limits.max_pages:
@@ -30,17 +30,17 @@ class PageBudget:
             return
         hungry = [shard for shard, (_, _, allowance, waiting, _) in state.items() if waiting and not allowance]
         if not await self._feed(crawl, state, hungry):
-            # Nothing is left at home: what other shards have and cannot use goes back there first.
+            # The home shard has none left: first return what other shards have and cannot use.
             state = await self._ask(crawl, "", "1")
             for shard, (received, returned, *_) in state.items():
                 await self._draw(crawl, shard, received, returned, 0)
             await self._feed(crawl, state, hungry)
 
     async def _feed(self, crawl: Crawl, state: dict[int, list[int]], hungry: list[int]) -> bool:
-        """True when every hungry shard got something."""
+        """True when every shard that needs pages got some."""
         for shard in hungry:
             received, returned, _, waiting, _ = state[shard]
-            # A share of what is left, so that at the end no shard sits on pages that the others wait for.
+            # A share of the rest, so that at the end no shard holds pages that others need.
             left = self._left.get(crawl.key, crawl.limits.max_pages)
             want = max(1, min(waiting, left // (2 * self._shards.count)))
             granted = await self._draw(crawl, shard, received, returned, want)

@@ -1,4 +1,4 @@
-"""Which worker looks after which shards first: rendezvous hashing, the same on every machine without a word.
+"""Which worker serves which shards first: rendezvous hashing, so all machines agree without communication.
 
 A worker that joins or leaves moves only its own share. Owning is a preference, not a right: leases alone decide who may
 ask a host, so two workers that know different lists do no harm.
@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 
 
 def owned(worker: str, workers: Sequence[str], shards: int) -> list[int]:
-    """The shards whose owner this worker is among these; it counts itself, also when the list does not have it."""
+    """The shards that this worker owns among these workers, itself included even if it is not listed."""
     others = set(workers) - {worker}
     mine = []
     for shard in range(shards):
@@ -23,5 +23,5 @@ def owned(worker: str, workers: Sequence[str], shards: int) -> list[int]:
 
 
 def _weight(worker: str, shard: int) -> tuple[int, str]:
-    """The name decides between equal hashes."""
+    """Ordered by name for equal hashes."""
     return xxh3_64_intdigest(f"{worker} {shard}".encode()), worker

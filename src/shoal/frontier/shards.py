@@ -1,6 +1,6 @@
-"""Calls to shards: which key, which time, and what each status means.
+"""Calls to shards: the key, the time, and the meaning of each status.
 
-Owns the store connection of a frontier, the shard count and the seed. Knows nothing of crawls.
+Owns the store connection of a frontier, the number of shards and the fingerprint seed. Knows nothing about crawls.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
 # Linux counts suspended time in BOOTTIME only; on macOS the ordinary monotonic clock does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 DEFAULT_SHARDS = 16
-# In place of a shard's number: the store's own key, where what belongs to no shard is kept.
+# Used as a shard number for the store's own key, which belongs to no shard.
 STORE = -1
-# A shard in transit answers again within a second or so; one that does not is not waited for longer than this.
+# A shard that is being moved accepts calls again within about a second; this is the limit.
 _HELD_TIMEOUT_SECONDS = 60.0
 
 
 def mono() -> float:
-    """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    """Seconds on a monotonic clock that also runs while the machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -53,19 +53,19 @@ class Shards:
         cls, store: Store, namespace: str, shards: int | None = None, clock_ms: Callable[[], int] | None = None,
         *, exact: bool = True,
     ) -> Shards:  # fmt: skip
-        """Join the frontier of this namespace, or make one with this number of shards.
+        """Join the frontier of this namespace, or create one with this number of shards.
 
-        With `exact`, one that has another number is refused; without, it is joined as it is.
+        With `exact`, a frontier with another number is refused; without, it is joined as it is.
         """
         validation.namespace(namespace)
         if shards is not None:
             validation.whole("shards", shards, 1, MAX_SHARDS)
         found, key = script("found"), store_meta(namespace)
-        # Of several that come at once to an empty store, the first decides on shards and seed.
+        # If several processes open an empty store at once, the first decides on shards and seed.
         reply = await store.call(found, key, (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m"), replicated=True)
         if reply[1].decode() != SCHEMA:
             raise StoreRefused(
-                f"Namespace {namespace!r} in the store has schema {reply[1].decode()}, this Shoal works with {SCHEMA}: "
+                f"Namespace {namespace!r} in the store has schema {reply[1].decode()}, this Shoal uses {SCHEMA}: "
                 "use the Shoal that made it, or dump it there and load it here."
             )
         there, seed = int(reply[2]), int(reply[3])
@@ -90,16 +90,16 @@ class Shards:
         return "" if self.clock_ms is None else self.clock_ms()
 
     def request(self) -> str:
-        """A name for one call: the same when it is repeated, never that of another call."""
+        """A request number: the same when a call is repeated, and never used for another call."""
         self._requests += 1
         return f"{self._request_prefix}{self._requests:x}"
 
     async def call(
         self, name: str, shard: int, args: Sequence[Argument], *, replicated: bool = False, waits: bool = True
     ) -> list[Any]:
-        """One script on one shard. Statuses that only the caller can judge come back as they are.
+        """Run one script on one shard. A status that only the caller can handle is returned.
 
-        Without `waits`, so does HELD: the caller has other shards to ask.
+        Without `waits`, HELD is returned too: the caller has other shards to call.
         """
         wanted = script(name)
         first = mono()
@@ -115,7 +115,7 @@ class Shards:
     async def call_all(
         self, name: str, args: Mapping[int, Sequence[Argument]], *, replicated: bool = False
     ) -> dict[int, list[Any]]:
-        """One script on several shards, in one round."""
+        """Run one script on several shards, in one round."""
         wanted = script(name)
         first = mono()
         done: dict[int, list[Any]] = {}
@@ -137,7 +137,7 @@ class Shards:
             await asyncio.sleep(pause)
 
     def _judge(self, name: str, shard: int, reply: list[Any], first_mono: float) -> float:
-        """Seconds to wait before the call is made again; 0 when the reply stands."""
+        """Seconds to wait before the call is repeated; 0 when the reply is final."""
         status = reply[0]
         if status == Status.OK:
             return 0.0
@@ -146,7 +146,7 @@ class Shards:
             raise InvalidInput(f"The script {name} refuses {reply[1].decode()}: nothing was changed.")
         if status == Status.SCHEMA:
             raise StoreRefused(
-                f"{where} has schema {reply[1].decode()}, this Shoal works with {SCHEMA}: stop one of the two."
+                f"{where} has schema {reply[1].decode()}, this Shoal uses {SCHEMA}: stop one of the two."
             )
         if status not in (Status.ABSENT, Status.HELD):
             return 0.0
@@ -155,5 +155,5 @@ class Shards:
                 raise StoreCorrupt(
                     f"{where} of namespace {self.namespace!r} is gone from the store: load it from a dump."
                 )
-            raise StoreHeld(f"{where} takes no writes: it is being moved or dumped; try again when that is done.")
+            raise StoreHeld(f"{where} accepts no writes while it is moved or dumped; retry when that is done.")
         return min(max(reply[1] / 1000, 0.02), 0.25) if status == Status.HELD else 0.1

@@ -1,4 +1,4 @@
-"""Validators: by what a server named the version of a page it sent (ETag, Last-Modified), for the page's revisit.
+"""Validators: the ETag or Last-Modified of a page, for conditional requests when the page is visited again.
 
 They save traffic and nothing depends on them: one that is lost costs a whole answer instead of a 304.
 """
@@ -30,7 +30,7 @@ class Validators:
         self._crawls = crawls
 
     async def remember(self, crawl_id: str, pairs: Sequence[tuple[str, str]]) -> None:
-        """Keep the validator of each URL; '' removes it. One that no request could carry is left out."""
+        """Store the validator of each URL; '' removes it. One that does not fit into a header is left out."""
         crawl = await self._crawls.known(crawl_id)
         by_shard: dict[int, list[Argument]] = {}
         for url, validator in pairs:
@@ -43,7 +43,7 @@ class Validators:
             args = {shard: (crawl.key, *flat) for shard, flat in part.items()}
             for shard, reply in (await self._shards.call_all("remember", args)).items():
                 if reply[0] == Status.UNKNOWN:
-                    # An ended crawl is not brought to a shard it never came to.
+                    # A shard that never saw an ended crawl gets no copy of it.
                     with contextlib.suppress(CrawlEnded):
                         await self._crawls.introduce(crawl_id, shard)
                         await self._shards.call("remember", shard, args[shard])
@@ -73,7 +73,7 @@ class Validators:
 
 
 def _rounds(by_shard: dict[int, list[_T]], most: int) -> Iterator[dict[int, list[_T]]]:
-    """One call a shard at a time, with so many at most."""
+    """Parts of at most `most`, one call a shard."""
     start = 0
     while part := {shard: some[start : start + most] for shard, some in by_shard.items() if start < len(some)}:
         yield part
@@ -81,7 +81,7 @@ def _rounds(by_shard: dict[int, list[_T]], most: int) -> Iterator[dict[int, list
 
 
 def _text(validator: bytes) -> str:
-    """What the store has goes into a header of a request: nothing but printable text is taken from it."""
+    """The stored value goes into a request header, so only printable text is accepted."""
     try:
         text = validator.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A visit as bytes in a queue: a flag byte, its depth and its path; more only for visits that carry more.
+"""The stored form of a visit: a flag byte, its depth and its path; more only for visits with more data.
 
 flags   bits 0-1 scheme (3: the whole URL follows), 2 attempts follow, 3 an extension follows, 4-6 how it was found
 [retries, expiries, blames]     a byte each; scripts write these
@@ -51,18 +51,18 @@ def pack(target: Target, visit: Visit) -> bytes:
         extra = _encode(_Extension(visit.method, visit.headers, visit.body, visit.meta))
         _decode(extra)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidVisit(f"A visit of {target.url[:80]!r} carries what cannot be stored: {error}.") from None
+        raise InvalidVisit(f"A visit of {target.url[:80]!r} carries data that cannot be stored: {error}.") from None
     if len(extra) > MAX_EXTENSION_BYTES:
         raise InvalidVisit(
             f"A visit of {target.url[:80]!r} carries {len(extra)} bytes of method, headers, body and meta: "
-            f"it may carry {MAX_EXTENSION_BYTES}."
+            f"the limit is {MAX_EXTENSION_BYTES}."
         )
     head = 1 + len(_varint(visit.depth))
     return bytes((entry[0] | _EXTENSION,)) + entry[1:head] + _varint(len(extra)) + extra + entry[head:]
 
 
 def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -> Visit:
-    """The visit an entry stands for. Nothing in it is trusted: what does not parse is StoreCorrupt."""
+    """The visit of an entry. Nothing in it is trusted: StoreCorrupt is raised if it does not parse."""
     try:
         flags = entry[0]
         at = 1
@@ -83,7 +83,7 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
             extra = _decode(entry[at : at + length])
             rest = entry[at + length :].decode()
     except (IndexError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreCorrupt(f"An entry of host {host} in the store is not one of Shoal's: {error}.") from None
+        raise StoreCorrupt(f"Invalid queue entry of host {host} in the store: {error}.") from None
     url = rest if code == _WHOLE else rebuild(SCHEMES[code], host, rest)
     if extra is None:
         return Visit(
@@ -98,18 +98,18 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
 
 
 def failed(head: bytes, entry: bytes, *, crawl: str) -> tuple[Visit, str]:
-    """A failed visit and its reason; `head` stands before it in the lists of failed ones: priority:host reason."""
+    """A failed visit and its reason. `head` precedes it in the lists of failed visits: priority:host reason."""
     try:
         where, _, why = head.decode().partition(" ")
         prio, _, host = where.partition(":")
         priority = int(prio)
     except ValueError as error:
-        raise StoreCorrupt(f"A failed visit of crawl {crawl} in the store is not Shoal's: {error}.") from None
+        raise StoreCorrupt(f"Invalid failed visit of crawl {crawl} in the store: {error}.") from None
     return unpack(entry, host=host, crawl=crawl, priority=priority, number=0), why
 
 
 def brief(reason: str, default: str) -> str:
-    """A reason as scripts take it: one line of at most 64 bytes."""
+    """A reason as scripts accept it: one line of at most 64 bytes."""
     if not isinstance(reason, str):
         raise InvalidVisit(f"A reason is {reason!r}: it must be text.")
     plain_text = "".join(c if c.isprintable() else " " for c in reason)

@@ -1,7 +1,7 @@
-"""Workers: who lives, by heartbeats on the store's clock.
+"""Workers: which are alive, by heartbeats on the store's clock.
 
-Nothing of the frontier depends on it: leases run out by themselves. It tells workers how many share the shards
-(owning.py), and people who is there.
+Leases do not depend on it: they expire by themselves. Workers use it to share the shards (shard_owners.py), and people
+to see who is there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_INFO_BYTES = 4096
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A worker that was heard of in the last 30 seconds, and what it said of itself."""
+    """A worker with a heartbeat in the last 30 seconds, and the information it sent."""
 
     name: str
     seen_seconds_ago: float
@@ -36,15 +36,15 @@ class Workers:
         self._worker = worker
 
     async def beat(self, info: dict[str, Any]) -> list[str]:
-        """This worker lives now. Returns the names of all that live and share the shards, sorted.
+        """Send a heartbeat. Returns the sorted names of all live workers that share the shards.
 
-        One that says `owns: False` of itself is heard of and shares none: it leases visits of its own kind only.
+        A worker that sends `owns: False` shares none: it leases only visits of its own kind.
         """
         await self._shards.call("beat", STORE, (self._worker, _packed(info)))
         return [worker.name for worker in await self.alive() if worker.info.get("owns", True)]
 
     async def alive(self) -> list[WorkerInfo]:
-        """Every worker heard of in the last 30 seconds, by name."""
+        """Every worker with a heartbeat in the last 30 seconds, by name."""
         reply = await self._shards.call("alive", STORE, ())
         workers = [
             WorkerInfo(name.decode(errors="replace"), ago / 1000, _unpacked(packed))
@@ -53,7 +53,7 @@ class Workers:
         return sorted(workers, key=lambda worker: worker.name)
 
     async def leave(self) -> None:
-        """This worker stops: the others need not wait until it is missed."""
+        """Remove this worker at once, without waiting until its heartbeat is missed."""
         await self._shards.call("leave", STORE, (self._worker,))
 
 
@@ -62,14 +62,14 @@ def _packed(info: dict[str, Any]) -> bytes:
         packed = _encode(info)
         _decode(packed)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"What a worker says of itself cannot be stored: {error}.") from None
+        raise InvalidInput(f"The information of a worker cannot be stored: {error}.") from None
     if len(packed) > MAX_INFO_BYTES:
-        raise InvalidInput(f"What a worker says of itself has {len(packed)} bytes: it may have {MAX_INFO_BYTES}.")
+        raise InvalidInput(f"The information of a worker has {len(packed)} bytes; the limit is {MAX_INFO_BYTES}.")
     return packed
 
 
 def _unpacked(packed: bytes) -> dict[str, Any]:
-    """What is not Shoal's says nothing."""
+    """Invalid information counts as none."""
     try:
         return _decode(packed)
     except (ValueError, RecursionError):

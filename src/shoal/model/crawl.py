@@ -71,7 +71,7 @@ class Crawl(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a crawl is. `admitted` = waiting + leased + later + stored + failed + excluded, in each shard."""
+    """The counts of a crawl. `admitted` = waiting + leased + later + stored + failed + excluded, in each shard."""
 
     admitted: int = 0
     waiting: int = 0

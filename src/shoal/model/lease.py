@@ -1,4 +1,4 @@
-"""A lease: a worker's exclusive, expiring right to one place of a host, with a batch of visits."""
+"""A lease: a worker's exclusive, expiring right to one slot of a host, with a batch of visits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shoal.model.visit import Visit
 class Lease(msgspec.Struct, frozen=True):
     """Fetch `visits` one after the other, `delay_seconds` between the end of one and the start of the next.
 
-    The holder trusts the lease until `trusted_until_mono` on its own clock (`shoal.frontier.mono`), and aborts then
-    what is still open. After it, somebody else may be asking the host.
+    The holder may use the lease until `trusted_until_mono` on its own clock (`shoal.frontier.mono`), and then aborts
+    open requests: another worker may hold the host after that.
 
-    `ahead_seconds`: how long `visits` and all that wait for the host take at its pace; 0 when that is not known.
+    `ahead_seconds`: how long `visits` and all waiting visits of the host take at its delay; 0 when unknown.
     """
 
     token: str

@@ -50,7 +50,7 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"Credentials({self.username!r})"
 
     def command(self) -> tuple[str, ...] | None:
-        """The AUTH command, or None when there is nothing to say."""
+        """The AUTH command, or None without credentials."""
         if not self.password and not self.username:
             return None
         return ("AUTH", self.username, self.password) if self.username else ("AUTH", self.password)
@@ -79,7 +79,7 @@ def parse_address(url: str) -> StoreAddress:
     shown = masked(url)
     if not rest or scheme not in _KINDS:
         known = ", ".join(f"{name}://" for name in _KINDS if not name.startswith("valkey"))
-        raise SettingsError(f"The store URL {shown!r} has no scheme Shoal knows; use one of {known}.")
+        raise SettingsError(f"The store URL {shown!r} has an unsupported scheme; use one of {known}.")
     kind, encrypted = _KINDS[scheme]
     # Not urlsplit: some versions of Python refuse several hosts when one of them is an IPv6 address.
     before, _, query_text = rest.partition("?")
@@ -87,7 +87,7 @@ def parse_address(url: str) -> StoreAddress:
     try:
         query = dict(parse_qsl(query_text, keep_blank_values=True, strict_parsing=bool(query_text)))
     except ValueError as error:
-        raise SettingsError(f"The store URL {shown!r} does not parse; check it for stray characters.") from error
+        raise SettingsError(f"The store URL {shown!r} is invalid; check it for stray characters.") from error
     user, at, hosts = netloc.rpartition("@")
     name, _, password = user.partition(":") if at else ("", "", "")
     credentials = Credentials(
@@ -96,7 +96,7 @@ def parse_address(url: str) -> StoreAddress:
     path = unquote(slash + path_text)
     if scheme == "unix":
         if not path.strip("/"):
-            raise SettingsError(f"The store URL {shown!r} names no socket; write unix:///path/to/socket.")
+            raise SettingsError(f"The store URL {shown!r} has no socket path; write unix:///path/to/socket.")
         endpoints: tuple[Endpoint, ...] = (Endpoint(path=path),)
         db_text, service = "", ""
     else:
@@ -110,7 +110,7 @@ def parse_address(url: str) -> StoreAddress:
             service, _, db_text = db_text.partition("/")
             if not service:
                 raise SettingsError(
-                    f"The store URL {shown!r} names no service; write redis+sentinel://host:port/service."
+                    f"The store URL {shown!r} has no service name; write redis+sentinel://host:port/service."
                 )
     db = _db(query.pop("db", "") or db_text, kind, shown)
     sentinel_credentials = Credentials(query.pop("sentinel_username", ""), query.pop("sentinel_password", ""))
@@ -142,7 +142,7 @@ def _endpoint(text: str, default_port: int, shown: str) -> Endpoint:
     elif ":" in text:
         host, _, port_text = text.rpartition(":")
     if port_text and not (port_text.isdecimal() and 0 < int(port_text) < 65536):
-        raise SettingsError(f"The store URL {shown!r} has a bad port; write a number from 1 to 65535.")
+        raise SettingsError(f"The store URL {shown!r} has an invalid port; write a number from 1 to 65535.")
     return Endpoint(host or "localhost", int(port_text) if port_text else default_port)
 
 
@@ -150,9 +150,9 @@ def _db(text: str, kind: str, shown: str) -> int:
     if not text:
         return 0
     if not text.isdecimal():
-        raise SettingsError(f"The store URL {shown!r} has a bad database number; write a number such as 0.")
+        raise SettingsError(f"The store URL {shown!r} has an invalid database number; write a number such as 0.")
     if kind == "cluster" and int(text):
-        raise SettingsError(f"The store URL {shown!r} names database {text}; a cluster has database 0 alone.")
+        raise SettingsError(f"The store URL {shown!r} names database {text}; a cluster has only database 0.")
     return int(text)
 
 
@@ -174,5 +174,5 @@ def _tls(options: dict[str, str], shown: str) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif required != "required":
-        raise SettingsError(f"The store URL {shown!r} has a bad ssl_cert_reqs; write required or none.")
+        raise SettingsError(f"The store URL {shown!r} has an invalid ssl_cert_reqs; write required or none.")
     return context

@@ -28,7 +28,7 @@ _NOTHING = object()
 # Longer than any pause of a healthy server (a fsync on a slow disk takes 1.5 s), shorter than a third of a lease.
 ANSWER_SECONDS = 5.0
 _FACTS_SECONDS = 10.0
-# CONFIG may be forbidden: its error is an answer too.
+# CONFIG may be forbidden: an error reply is accepted.
 _LOOK = pack(("CONFIG", "GET", "appendfsync", "min-replicas-to-write", "save")) + pack(("INFO",))
 Push = Callable[[Any], None]
 
@@ -52,7 +52,7 @@ class _Batch:
 
 
 class Connection(asyncio.Protocol):
-    """A connection in use. `facts` is what the server said of itself when the connection was made."""
+    """An open connection. `facts` is the server information read when it was opened."""
 
     facts: ServerInfo
 
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         self.heard_mono = 0.0
         self.facts_mono = 0.0
         self.on_lost: Callable[[], None] | None = None
-        # A replica on the same network answers within milliseconds; this is how long others wait behind a WAIT.
+        # A replica nearby replies within milliseconds; other calls wait behind a WAIT for at most this long.
         self.wait_ms = int(min(1000.0, 500.0 * answer_seconds))
         self._push = push
         self._answer_seconds = answer_seconds
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._watchdog: asyncio.TimerHandle | None = None
 
     def send(self, packed: bytes, count: int) -> asyncio.Future[list[Any]]:
-        """Write `count` packed commands; the future gives their replies, errors among them as values."""
+        """Send `count` packed commands; the future returns their replies, with errors as values."""
         whole: asyncio.Future[list[Any]] = self._loop.create_future()
         if self.lost is not None or self._transport is None:
             whole.set_exception(self.lost or ConnectionLost(f"{self.where} is not connected"))
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         return reply
 
     async def look_again(self) -> None:
-        """Read the server's facts anew when they are old: replicas come and go while a connection lives."""
+        """Read the server information again when it is old: replicas may come and go."""
         if self._loop.time() < self.facts_mono + _FACTS_SECONDS:
             return
         self.facts_mono = self._loop.time()
@@ -103,12 +103,12 @@ class Connection(asyncio.Protocol):
             self.facts = parse_facts(info, config)
 
     def write(self, *command: str | bytes | int | float) -> None:
-        """Send a command whose answer arrives as a push (subscribed connections)."""
+        """Send a command whose reply arrives as a push (subscribed connections)."""
         if self._transport is not None and self.lost is None:
             self._transport.write(pack(command))
 
     def listen(self, push: Push) -> None:
-        """From now on everything that arrives goes to `push`."""
+        """Pass everything that arrives to `push` from now on."""
         self._push = push
 
     def close(self, reason: str = "it was closed here") -> None:
@@ -149,11 +149,11 @@ class Connection(asyncio.Protocol):
         self._watchdog = None
         if not self._batches or self.lost is not None:
             return
-        # Any byte counts as life: a large reply or a queue of calls may take longer than one answer.
+        # Any byte shows that the server is alive: a large reply or many calls may take longer than one reply.
         silent_since = max(self.heard_mono, self._batches[0].sent_mono)
         due = silent_since + self._answer_seconds
         if self._loop.time() >= due:
-            self._fail(f"no answer for {self._answer_seconds:g} s")
+            self._fail(f"no reply for {self._answer_seconds:g} s")
         else:
             self._watchdog = self._loop.call_at(due, self._watch)
 
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
 async def dial(address: StoreAddress, *, sentinel: bool = False, answer_seconds: float = ANSWER_SECONDS) -> Connection:
     """Connect to the address's only endpoint, log in and read the server's facts.
 
-    Raises LinkLost when there is no connection, ReplyError when the server refuses one of the first
+    Raises ConnectionLost when there is no connection, ReplyError when the server refuses one of the first
     commands, ssl.SSLError when the certificate is not good.
     """
     endpoint = address.endpoints[0]
@@ -209,7 +209,7 @@ async def dial(address: StoreAddress, *, sentinel: bool = False, answer_seconds:
 
 
 async def _greet(link: Connection, address: StoreAddress, sentinel: bool) -> None:
-    """Log in, choose the database and look at the server, in one round trip."""
+    """Log in, select the database and read the server information, in one round trip."""
     commands: list[tuple[str | int, ...]] = []
     login = (address.sentinel_credentials if sentinel else address.credentials).command()
     if login is not None:
@@ -227,7 +227,7 @@ async def _greet(link: Connection, address: StoreAddress, sentinel: bool) -> Non
 
 
 def reason_of(error: BaseException | None) -> str:
-    """The system's own words for an error, without numbers and addresses."""
+    """The system's text for an error, without numbers and addresses."""
     if isinstance(error, socket.gaierror):
         return "its name does not resolve"
     if isinstance(error, OSError) and error.errno and error.errno > 0:
@@ -238,7 +238,7 @@ def reason_of(error: BaseException | None) -> str:
 
 
 def _notice_dead_peers(tcp: Any) -> None:
-    # A peer that vanished without a word is noticed after about 20 s even while nothing is asked.
+    # A peer that vanished silently is detected after about 20 s, even without traffic.
     for level, name, value in (
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
         (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),

@@ -1,4 +1,4 @@
-"""The embedded server seen from a client: joins the folder, sees to it that a keeper runs, and leaves.
+"""The client side of the embedded server: join the folder, start its supervisor if needed, and leave.
 
 The folder's `store` directory belongs to the server alone (mode 0700). keeper.py says who holds which
 lock; this module takes the clients' one and never starts or ends a server itself.
@@ -29,9 +29,9 @@ from shoal.store.server_info import OLDEST_REDIS
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final NUL.
 _LONGEST_SOCKET = 103
 _LOOK_SECONDS = 0.004
-# How soon a living client replaces a killed keeper. Until then the server runs on, only unwatched.
+# How soon a client replaces a killed supervisor. Until then the server runs unsupervised.
 _WATCH_SECONDS = 2.0
-# A keeper that lives takes clients.lock at once when the last client has gone.
+# A running supervisor takes clients.lock at once when the last client has left.
 _LOOKS = 10
 _BETWEEN_LOOKS_SECONDS = 0.02
 
@@ -50,12 +50,12 @@ class Embedded:
         self._watch: asyncio.Task[None] | None = None
 
     async def join(self, timeout_seconds: float) -> None:
-        """Become a client of the folder; from here on its server runs, and restarts if it dies."""
+        """Join as a client; from now on the server runs, and is restarted if it dies."""
         self._prepare()
         deadline_mono = time.monotonic() + timeout_seconds
         membership = (self.folder / "clients.lock").open("rb+")
         try:
-            # Held alone only by a keeper that is stopping its server: a matter of milliseconds.
+            # Held exclusively only by a supervisor that is stopping its server, for milliseconds.
             while not self._lock(membership, fcntl.LOCK_SH):
                 if time.monotonic() > deadline_mono:
                     raise StoreUnavailable(f"The embedded store in {self.shown} is still stopping; see {self.log}.")
@@ -82,21 +82,21 @@ class Embedded:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def failure(self) -> str:
-        """Why the server last ended, if it ended badly and has not been well since."""
+        """Why the server last exited, if it failed and has not recovered since."""
         return self._note()[1]
 
     def fatal(self, since_seconds: float) -> str:
-        """Why the server could not start since then; "" also when it was merely killed, for then it starts again."""
+        """Why the server could not start since then; "" when it was killed, because then it is restarted."""
         at_seconds, text, killed = self._note()
         return text if at_seconds >= since_seconds and not killed else ""
 
     async def leave(self) -> None:
-        """Give up the membership; the server stops when it was the last one."""
+        """Leave the store; the server stops after its last client."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
         if self._membership is not None:
-            # Without a keeper nobody would notice that the last client has gone.
+            # Without a supervisor nothing would stop the server after its last client.
             with contextlib.suppress(StoreRefused, StoreUnavailable):
                 await self._see_to_keeper()
             self._membership.close()
@@ -123,7 +123,7 @@ class Embedded:
                 await self._see_to_keeper()
 
     async def _see_to_keeper(self) -> None:
-        """Start a keeper if there is none. Taking keeper.lock is the right to do so, and goes on to the keeper."""
+        """Start a supervisor if there is none. Whoever holds keeper.lock may; the supervisor inherits it."""
         lock = (self.folder / "keeper.lock").open("rb+")
         try:
             free = self._lock(lock, fcntl.LOCK_EX)
@@ -160,7 +160,7 @@ class Embedded:
             )
         if outcome.returncode:
             raise StoreUnavailable(
-                f"The keeper of the embedded store in {self.shown} does not start; see {self.folder / 'keeper.log'}."
+                f"The supervisor of the store in {self.shown} does not start; see {self.folder / 'keeper.log'}."
             )
 
     def _prepare(self) -> None:
@@ -216,7 +216,7 @@ class Embedded:
             with contextlib.suppress(OSError):
                 directory.mkdir(mode=0o700, exist_ok=True)
                 found = directory.lstat()
-                # Somebody else may have made a directory of this name first, to read along.
+                # Another user may have created a directory of this name first, to read the traffic.
                 if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
                     return directory / "socket"
         raise StoreRefused(
@@ -233,7 +233,7 @@ class Embedded:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a temporary store's folder as soon as its keeper has stopped the server and removed the socket."""
+    """Delete a temporary store's folder once its supervisor has stopped the server and removed the socket."""
     import shutil
 
     give_up_mono = time.monotonic() + embedded_supervisor.STOP_SECONDS
@@ -249,7 +249,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def find_server(wanted: str = "") -> str:
-    """The server program: the one asked for, else the bundled one, else one on PATH."""
+    """The server program: the configured one, else the bundled one, else one on PATH."""
     # Loads modules of compression; workers, which find their server running, do without.
     import shutil
 
@@ -295,7 +295,7 @@ def check_server(server: str) -> None:
     product, _, rest = said.partition(" server v=")
     version = tuple(int(part) for part in rest.split(" ")[0].split(".") if part.isdecimal())
     if product not in ("Valkey", "Redis") or not version:
-        raise StoreRefused(f"The program {server!r} is no valkey-server or redis-server; give the path of one.")
+        raise StoreRefused(f"The program {server!r} is not a valkey-server or redis-server; give the path of one.")
     if product == "Redis" and version < OLDEST_REDIS:
         raise StoreRefused(
             f"The server {server!r} is Redis {'.'.join(map(str, version))}, which is too old; "

@@ -1,4 +1,4 @@
-"""Keeps one embedded server running for one folder, and ends it with its last user.
+"""Keeps the embedded server of one folder running, and stops it after its last client.
 
 Run by path, as a process of its own: it imports the standard library alone and starts in
 milliseconds. Three locked files say who lives; the kernel releases a lock however its holder ends.
@@ -25,12 +25,12 @@ import threading
 import time
 from pathlib import Path
 
-# A server that lived this long was well; a shorter life makes the next start wait.
+# A server that ran this long was healthy; after a shorter run the next start is delayed.
 _WELL_SECONDS = 10.0
 _SLOWEST_SECONDS = 10.0
 STOP_SECONDS = 20.0
 _LOG_LIMIT = 1_000_000
-# Warnings every start prints; never the reason of its end.
+# Warnings that every start prints; never the reason of a failure.
 _USUAL = ("WARNING", "overcommit", "Transparent Huge", "oO0OoO0OoO0Oo", "version=", "User requested shutdown")
 
 
@@ -61,7 +61,7 @@ class EmbeddedSupervisor:
             for path in {self.linked_socket(), self.socket_path}:
                 self.remove_socket(path)
             (self.folder / "socket").unlink(missing_ok=True)
-            # In this order: who gets clients.lock next must find keeper.lock free.
+            # In this order: the next holder of clients.lock must find keeper.lock free.
             os.close(lock_fd)
 
     def serve(self) -> None:
@@ -200,7 +200,7 @@ class EmbeddedSupervisor:
             lines = log.read().decode("utf-8", "replace").splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         said = last_words(lines)
-        self.note(f"the embedded server ended with {how}" + (f": {said}" if said else ""), killed=code < 0)
+        self.note(f"the embedded server exited with {how}" + (f": {said}" if said else ""), killed=code < 0)
 
     def note(self, text: str, *, killed: bool) -> None:
         # Renamed into place: a client reads all of it or nothing. A full disk must not end the keeper.

@@ -1,4 +1,4 @@
-"""One server as the store sees it over time: a link, and how a lost link is replaced.
+"""One server: its connection, and how a lost connection is replaced.
 
 State: at most one link, and at most one attempt to make one, whoever asks. Attempts of all nodes and
 listeners of a Store pass one Pacer, so a store that is down sees fewer than five a second from it.
@@ -27,11 +27,11 @@ class Pacer:
         self._turnstile = asyncio.Lock()
 
     def note(self) -> None:
-        """Count an attempt that waits for nobody."""
+        """Count an attempt that need not wait."""
         self._recent.append(asyncio.get_running_loop().time())
 
     async def turn(self) -> None:
-        """Return when another attempt may be made."""
+        """Wait until another attempt may be made."""
         loop = asyncio.get_running_loop()
         async with self._turnstile:
             if len(self._recent) == _ATTEMPTS:
@@ -41,9 +41,9 @@ class Pacer:
 
 
 def pause_seconds(failures: int) -> float:
-    """How long to wait after this many failures in a row: almost nothing at first, about a second in the end.
+    """How long to wait after this many consecutive failures: almost nothing at first, finally about a second.
 
-    The jitter keeps the workers of a fleet from coming back in step.
+    The jitter keeps the workers of a fleet from reconnecting at the same time.
     """
     if failures <= 0:
         return 0.0
@@ -53,7 +53,7 @@ def pause_seconds(failures: int) -> float:
 
 
 class Node:
-    """A server and the link to it. `connect` makes a fresh link: dials, logs in, checks the server."""
+    """A server and the connection to it. `connect` opens a new one: dials, logs in, checks the server."""
 
     def __init__(self, where: str, connect: Callable[[], Awaitable[Connection]], pacer: Pacer) -> None:
         self.where = where
@@ -80,11 +80,11 @@ class Node:
         if self._attempt is None:
             self._attempt = asyncio.get_running_loop().create_task(self._try())
             self._attempt.add_done_callback(_look_at)
-        # One caller's time-out must not end the attempt the others wait for.
+        # A caller's timeout must not cancel the attempt that others wait for.
         return await asyncio.shield(self._attempt)
 
     def worked(self) -> None:
-        """A call went through. Only this ends the back-off: a server that accepts and hangs up is not well."""
+        """A call succeeded. Only this resets the back-off: a server may accept connections and close them."""
         self.failures = 0
 
     async def close(self) -> None:
@@ -100,7 +100,7 @@ class Node:
             if self._tried:
                 await self._pacer.turn()
             else:
-                # The first connection to a node waits for nobody, or a large cluster would open slowly.
+                # The first connection to a node need not wait, or a large cluster would open slowly.
                 self._tried = True
                 self._pacer.note()
             link = await self._connect()

@@ -1,4 +1,4 @@
-"""Calls on their way: how a job is written to a link, and what its reply means for it.
+"""Pipelines: how calls are written to connections, and what their replies mean.
 
 A Round sends jobs in one pipeline per server and sorts the replies: done, failed for good, go
 elsewhere, try again. When to try again is the store's decision.
@@ -49,10 +49,10 @@ class Call(NamedTuple):
 
 
 class Pipeline:
-    """What one call_many has learned so far: scripts to send whole, slots that are being moved."""
+    """The state of one `call_many`: scripts to send in full, slots that are being moved."""
 
-    def __init__(self, route: Topology, jobs: list[Call], results: list[Any], replicated: bool) -> None:
-        self._route = route
+    def __init__(self, topology: Topology, jobs: list[Call], results: list[Any], replicated: bool) -> None:
+        self._topology = topology
         self._jobs = jobs
         self._results = results
         self._replicated = replicated
@@ -61,11 +61,11 @@ class Pipeline:
         self._hops = 0
 
     async def play(self, todo: list[int], deadline_mono: float) -> str:
-        """Try every job in `todo` once; return why some must wait, "" when they may go on at once."""
+        """Try every job in `todo` once; return why some must wait, "" when they may be retried at once."""
         by_node: dict[Node, list[int]] = {}
         homeless = False
         for index in todo:
-            node = self._asking.get(index) or self._route.node(self._jobs[index].key)
+            node = self._asking.get(index) or self._topology.node(self._jobs[index].key)
             if node is None:
                 homeless = True
             else:
@@ -79,7 +79,7 @@ class Pipeline:
         if reason:
             try:
                 async with asyncio.timeout_at(deadline_mono):
-                    await self._route.settle()
+                    await self._topology.refresh()
             except (ConnectionLost, TimeoutError) as error:
                 reason = str(error) or reason
         return reason
@@ -151,10 +151,10 @@ class Pipeline:
             _, slot, endpoint = message.split(" ")[:3]
             self._hops += 1
             if fault is ReplyFault.MOVED:
-                self._route.moved(int(slot), endpoint, node)
+                self._topology.moved(int(slot), endpoint, node)
             else:
-                self._asking[index] = self._route.at(endpoint, node)
-            # A map that sends calls round in circles is read again, after a pause.
+                self._asking[index] = self._topology.at(endpoint, node)
+            # A slot map that redirects calls in circles is read again, after a pause.
             return f"{node.where}: {message}" if self._hops > 5 * len(self._jobs) else ""
         if fault is ReplyFault.ELSEWHERE:
             link.close(message)

@@ -1,4 +1,4 @@
-"""Hears what scripts publish on one channel, on a connection of its own.
+"""Receives what scripts publish on one channel, on a connection of its own.
 
 Messages only wake somebody up: they may be lost with the connection, so a reconnect counts as a
 wake-up too, and a caller always looks at the store itself afterwards.
@@ -118,7 +118,7 @@ class Subscriber:
         self._woken.set()
 
     def _probe(self) -> None:
-        """Ask for a sign of life after a quiet time; two quiet times without one mean a dead connection."""
+        """Send a ping after a quiet period; a second quiet period without a reply means a dead connection."""
         if self._link is None or self._link.lost is not None:
             return
         if self._pinged:

@@ -6,9 +6,9 @@ from enum import Enum, auto
 
 from shoal.errors import StoreCorrupt, StoreError, StoreFull, StoreRefused
 
-# The server is there, but not ready for this call: wait and ask again.
+# The server is not ready for this call: wait and retry.
 _WAIT = {"LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"}
-# The connection leads to a server that is not the primary, or not yet: look again where to go.
+# The server is not the primary, or not yet: refresh the topology.
 _ELSEWHERE = {"LOADING", "MASTERDOWN", "READONLY"}
 _REFUSED = {"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"}
 # Older servers put these inside an ERR.
@@ -56,7 +56,7 @@ def translate(message: str, where: str, doing: str) -> StoreError:
         )
     if code == "WRONGTYPE" or "WRONGTYPE Operation" in message:
         return StoreCorrupt(
-            f"A key that {doing} uses on {where} holds something Shoal did not write; use a namespace or database "
+            f"A key that {doing} uses on {where} holds a value that Shoal did not write; use a namespace or database "
             f"of its own ({_first_sentence(message)})."
         )
     if code in _REFUSED or any(text in message for text in _REFUSED_TEXTS):

@@ -1,4 +1,4 @@
-"""What a server says of itself when a connection is made: parsed INFO and, where allowed, CONFIG GET.
+"""Server information, read when a connection is opened: INFO and, where allowed, CONFIG GET.
 
 Is this server safe for a frontier? Judges the facts of one server; asks nothing itself.
 
@@ -16,7 +16,7 @@ from shoal.errors import StoreRefused
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """None means that the server does not tell (CONFIG is forbidden on many managed servers)."""
+    """None means unknown (CONFIG is forbidden on many managed servers)."""
 
     run_id: str
     pid: int

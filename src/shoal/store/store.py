@@ -1,4 +1,4 @@
-"""The store as everybody above uses it: scripts in, replies out, on any kind of server.
+"""The store: runs scripts and commands on any kind of server.
 
 Owns the retries. A call is repeated until it is answered or `timeout_seconds` are over; that is safe
 because every script is idempotent, and a lost reply cannot be told from a lost call. Errors that a
@@ -23,17 +23,17 @@ from shoal.store.pipeline import UNDONE, Argument, Call, Pipeline, Script
 from shoal.store.pubsub import Subscriber
 from shoal.store.topology import ClusterTopology, Sentinels, SingleTopology, Topology, connect_checked
 
-# How long opening may take before somebody who watches is told why.
+# How long opening may take before a warning is emitted.
 _SAY_SO_SECONDS = 1.0
 
 
 class Store:
     """A connected store. Build it with `await Store.open(url)`; share one per process and event loop."""
 
-    def __init__(self, address: StoreAddress | None, route: Topology, pacer: Pacer, timeout_seconds: float) -> None:
+    def __init__(self, address: StoreAddress | None, topology: Topology, pacer: Pacer, timeout_seconds: float) -> None:
         self.kind = address.kind if address is not None else "embedded"
         self.shown = address.shown if address is not None else ""
-        self._route = route
+        self._topology = topology
         self._pacer = pacer
         self._timeout_seconds = timeout_seconds
         self._embedded: Embedded | None = None
@@ -65,15 +65,15 @@ class Store:
         if address is None:
             embedded = Embedded(Path(folder), server=server, maxmemory=maxmemory)
             await embedded.join(timeout_seconds)
-        # With little patience a silent connection is given up sooner, so that the reason is known before the end.
+        # With a short timeout a silent connection is given up sooner, so that the reason is known in time.
         answer_seconds = min(ANSWER_SECONDS, max(0.8 * timeout_seconds, 0.1))
         connect = _connector(address, embedded, pacer, warn, answer_seconds)
         if address is not None and address.kind == "cluster":
-            route: Topology = ClusterTopology(address, pacer, warn, answer_seconds)
+            topology: Topology = ClusterTopology(address, pacer, warn, answer_seconds)
         else:
             shown = embedded.shown if embedded is not None else str(address and address.endpoints[0])
-            route = SingleTopology(Node(shown, connect, pacer))
-        store = cls(address, route, pacer, timeout_seconds)
+            topology = SingleTopology(Node(shown, connect, pacer))
+        store = cls(address, topology, pacer, timeout_seconds)
         store._embedded = embedded
         store.shown = store.shown or (embedded.shown if embedded is not None else "")
         store._dial_listener = connect
@@ -106,23 +106,23 @@ class Store:
         return (await self._run([Call(None, key, args)], False))[0]
 
     def listener(self, channel: str) -> Subscriber:
-        """Hear what scripts publish on `channel`."""
+        """Receive what scripts publish on `channel`."""
         return Subscriber(channel, self._connect_listener)
 
     @property
     def replicas(self) -> int:
-        """How many replicas the primaries had when they were last asked."""
+        """How many replicas the primaries had when this was last read."""
         return sum(link.facts.replicas for link in self._links())
 
     @property
     def durable(self) -> bool:
-        """A restart of the store loses nothing, so leasing need not be held after one."""
+        """True if a restart of the store loses nothing, so leasing need not be held after one."""
         links = self._links()
         return bool(links) and all(link.facts.durable for link in links)
 
     def run_id(self, key: str) -> str:
         """The run id of the server that holds `key`, as of its last connection ("" before the first)."""
-        node = self._route.node(key)
+        node = self._topology.node(key)
         return node.current.facts.run_id if node is not None and node.current is not None else ""
 
     def embedded_pid(self) -> int | None:
@@ -135,7 +135,7 @@ class Store:
     async def close(self) -> None:
         """Close every connection; the embedded server stops when this was its last user."""
         self._closed = True
-        await self._route.close()
+        await self._topology.close()
         if self._embedded is not None:
             await self._embedded.leave()
 
@@ -157,9 +157,9 @@ class Store:
         while True:
             try:
                 async with asyncio.timeout_at(deadline_mono):
-                    return await self._route.open()
+                    return await self._topology.open()
             except (ConnectionLost, TimeoutError) as error:
-                reason = str(error) or next((node.reason for node in self._route.nodes()), reason)
+                reason = str(error) or next((node.reason for node in self._topology.nodes()), reason)
                 if self._embedded is not None and (failure := self._embedded.fatal(began_seconds)):
                     raise StoreUnavailable(
                         f"The embedded store in {self.shown} cannot start ({failure}); see {self._embedded.log}."
@@ -174,40 +174,40 @@ class Store:
                     warned = True
                     warn(
                         f"The store at {self.shown} is not ready ({reason}); "
-                        f"Shoal tries again for {self._timeout_seconds:g} s."
+                        f"Shoal retries for {self._timeout_seconds:g} s."
                     )
 
     async def _connect_listener(self) -> Connection:
         await self._pacer.turn()
-        if isinstance(self._route, ClusterTopology):
+        if isinstance(self._topology, ClusterTopology):
             # PUBLISH reaches every node of a cluster, so any one will do.
-            return await self._route.dial_any()
+            return await self._topology.dial_any()
         return await self._dial_listener()
 
     def _links(self) -> list[Connection]:
-        return [node.current for node in self._route.nodes() if node.current is not None]
+        return [node.current for node in self._topology.nodes() if node.current is not None]
 
     def _unavailable(self, reason: str) -> StoreUnavailable:
         if self._embedded is not None and (failure := self._embedded.failure()):
             reason = failure
         return StoreUnavailable(
-            f"The store at {self.shown} did not answer for {self._timeout_seconds:g} s ({reason}); "
+            f"The store at {self.shown} did not respond for {self._timeout_seconds:g} s ({reason}); "
             "check that it runs and can be reached."
         )
 
     # Running
 
     async def _run(self, jobs: list[Call], replicated: bool) -> list[Any]:
-        """Run the jobs to an end each: rounds of one pipeline per server until none is left."""
+        """Run all jobs: rounds of one pipeline per server until none is left."""
         loop = asyncio.get_running_loop()
         deadline_mono = loop.time() + self._timeout_seconds
         results: list[Any] = [UNDONE] * len(jobs)
         todo = list(range(len(jobs)))
-        round_ = Pipeline(self._route, jobs, results, replicated)
+        round_ = Pipeline(self._topology, jobs, results, replicated)
         failures = 0
         while True:
             if self._closed:
-                raise StoreUnavailable(f"The store at {self.shown} was closed here; open it again.")
+                raise StoreUnavailable(f"The store at {self.shown} was closed by this process; open it again.")
             reason = await round_.play(todo, deadline_mono)
             todo = [index for index in todo if results[index] is UNDONE]
             if not todo:

@@ -1,6 +1,6 @@
 """Which server a key lives on: one server, the primary the sentinels name, or a cluster's slots.
 
-A route knows nodes and nothing of scripts or retries. `settle` is what it does when a call could not
+A topology knows nodes and nothing of scripts or retries. `refresh` is what it does when a call could not
 be made: ask again where things are.
 """
 
@@ -29,14 +29,14 @@ class Topology(Protocol):
     def nodes(self) -> list[Node]: ...
     def moved(self, slot: int, endpoint: str, asked: Node) -> None: ...
     def at(self, endpoint: str, asked: Node) -> Node: ...
-    async def settle(self) -> None: ...
+    async def refresh(self) -> None: ...
     async def close(self) -> None: ...
 
 
 async def connect_checked(
     address: StoreAddress, warn: Warn, *, answer_seconds: float = ANSWER_SECONDS, replica_too: bool = False
 ) -> Connection:
-    """A link to a primary that is safe to use. LinkLost: try again; StoreRefused: do not.
+    """A link to a primary that is safe to use. ConnectionLost: retry; StoreRefused: do not.
 
     With `replica_too`, a replica will do, unchecked: one of a cluster can at least say where the primaries are.
     """
@@ -89,7 +89,7 @@ class SingleTopology:
     def at(self, endpoint: str, asked: Node) -> Node:
         raise _is_a_cluster(asked)
 
-    async def settle(self) -> None:
+    async def refresh(self) -> None:
         return None
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ def _is_a_cluster(asked: Node) -> StoreRefused:
 
 
 class Sentinels:
-    """Asks the sentinels which server is the primary, the last helpful one first."""
+    """Asks the sentinels for the primary, starting with the one that replied last."""
 
     def __init__(self, address: StoreAddress, pacer: Pacer, answer_seconds: float) -> None:
         self._address = address
@@ -149,7 +149,7 @@ class Sentinels:
 
 
 class ClusterTopology:
-    """A node per primary, and the map from slots to them, read again whenever a call lands wrongly."""
+    """A node per primary, and the map from slots to them, read again whenever a call is redirected."""
 
     def __init__(self, address: StoreAddress, pacer: Pacer, warn: Warn, answer_seconds: float) -> None:
         self._address = address
@@ -162,7 +162,7 @@ class ClusterTopology:
         self._answer_seconds = answer_seconds
 
     async def open(self) -> None:
-        await self.settle()
+        await self.refresh()
         # Every primary is checked, not only the one that answered first.
         await asyncio.gather(*(node.link() for node in self.nodes()))
 
@@ -182,7 +182,7 @@ class ClusterTopology:
         host, _, port = endpoint.rpartition(":")
         return self._node_at(Endpoint(host.strip("[]") or _host(asked), int(port)))
 
-    async def settle(self) -> None:
+    async def refresh(self) -> None:
         """Read the map of slots, once for all who ask at the same time."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read())
