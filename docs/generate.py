@@ -167,6 +167,20 @@ def api_tables() -> str:
     return "\n".join(lines).strip()
 
 
+def crawl_options() -> str:
+    """Every option of a crawl, as model/crawl_spec.py declares it."""
+    from shoal.model.crawl_spec import flag_name, options
+
+    lines = ["| option | flag | default | enforced by | meaning |", "| --- | --- | --- | --- | --- |"]
+    for option in options():
+        if not option.internal:
+            flag = f"`--{flag_name(option)}`" if option.flag else ""
+            default = json.dumps(option.default)
+            cells = [f"`{option.name}`", flag, f"`{default}`", option.enforced_by, option.description]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def log_events() -> str:
     """What a log has in it: each event with the fields that it is given."""
     from shoal.operations.events import EVENTS
@@ -278,6 +292,7 @@ GENERATED = {
     DOCS / "reference/settings.md": ("settings", settings_table),
     DOCS / "reference/errors.md": ("errors", errors_tree),
     DOCS / "reference/api.md": ("api", api_tables),
+    DOCS / "reference/crawl-options.md": ("crawl-options", crawl_options),
     DOCS / "reference/logs.md": ("logs", log_events),
     DOCS / "reference/metrics.md": ("metrics", metrics_table),
 }

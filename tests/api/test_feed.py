@@ -105,7 +105,7 @@ def test_an_end_that_is_past_does_not_use_an_id_up(api: Served) -> None:
     given = {"url": "http://example.org/", "appid": "appa", "crawlid": "late", "spiderid": "nobody"}
     got = ask(api, **given, expires=1000)
     assert got.status == 400
-    assert "is past" in got.json["error"]["message"]
+    assert "is in the past" in got.json["error"]["message"]
     assert ask(api, **given).status == 200
     api.client.stop("appa:late")
 

@@ -112,7 +112,7 @@ def test_without_a_default_output_its_requests_are_refused_in_its_shape(tmp_path
         assert "name an output `default` in [outputs] of shoal.toml" in got.json["error"]["message"]
         got = api.ask("POST", "/v1/crawls", {"seeds": ["http://a.example/"]})
         assert got.status == 422
-        assert got.json["detail"].startswith('Say where the pages go, as with "outputs": ["NAME"] in the request, or')
+        assert got.json["detail"].startswith('No output: pass e.g. "outputs": ["NAME"] in the request, or')
         assert list(api.client.crawls()) == []
 
 

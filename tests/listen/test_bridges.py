@@ -190,7 +190,7 @@ def test_what_cannot_be_used_is_kept_with_the_reason_and_the_rest_goes_on(
         b'{"seeds": ["https://a.example/"], "ignore_robots": true}': "only an administrator",
         b'{"seeds": ["https://a.example/"], "outputs": ["/etc/passwd.db"]}': "must be names in [outputs]",
         b'{"seeds": ["https://a.example/"], "outputs": ["redis://127.0.0.1:1/7/key"]}': "must be names in [outputs]",
-        b'{"seeds": ["https://a.example/"], "outputs": ["absent"]}': "There is no output 'absent'; there are default.",
+        b'{"seeds": ["https://a.example/"], "outputs": ["absent"]}': "Unknown output 'absent'; the outputs",
         b'{"name": "good", "seeds": ["https://other.example/"]}': "good",
         b"\xff\xfe" + b"{" * 3000: "The request is not JSON",
     }

@@ -46,7 +46,7 @@ def test_a_scrapy_process_is_seen_by_the_api_and_a_stop_is_its_reason_to_close(
             refused = api.ask("POST", f"/v1/crawls/{crawl}/seeds", {"seeds": [tree.url(0)]})
             assert (refused.status, refused.json["detail"]) == (
                 422,
-                f"Crawl {crawl!r} is one of Scrapy's, whose URLs come from its spider alone; push them to the key "
+                f"Crawl {crawl!r} is a Scrapy crawl, whose URLs come only from its spider; push them to the key "
                 "that a RedisSpider reads, or begin a crawl of another name.",
             )
             worker = wait_until(
@@ -70,7 +70,7 @@ async def test_a_crawl_that_no_scrapy_process_works_at_says_so(site: Site, tmp_p
             crawl = await anext(aiter(frontier.crawls.all()))
             assert (await describe(frontier, crawl)).waiting == ("waiting: no Scrapy process works at it",)
             before = await frontier.crawls.count(crawl.id)
-            with pytest.raises(InvalidInput, match="is one of Scrapy's"):
+            with pytest.raises(InvalidInput, match="is a Scrapy crawl"):
                 await begin(frontier, name=crawl.id, seeds=[tree.url(0)], spec=CrawlSpec())
             assert await frontier.crawls.count(crawl.id) == before
 

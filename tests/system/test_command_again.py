@@ -162,4 +162,4 @@ def test_what_cannot_be_visited_again_is_said_in_one_sentence(
 def test_again_needs_a_name(shell: Shell) -> None:
     ran = shell.run("crawl", "http://127.0.0.1:9/", "--again")
     assert ran.code == 2
-    assert "Say with --name which crawl" in ran.err
+    assert "--again needs --name" in ran.err

@@ -35,7 +35,7 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     assert len(shell.rows()) < 400
     ran = shell.crawl("--name", "far")
     assert ran.code == 1
-    assert "is stopped for good" in ran.err
+    assert "is stopped and cannot be resumed" in ran.err
 
 
 def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None:

@@ -78,4 +78,4 @@ def test_submitting_knows_extensions_and_the_names_of_outputs(shell: Shell) -> N
     assert told["policy"]["deny_extensions"] == ["zip", "tar.gz"]
     ran = shell.run("submit", URL, "--out", "mian")
     assert (ran.code, ran.out) == (2, "")
-    assert "There is no output 'mian'; there are main." in ran.err
+    assert "Unknown output 'mian'; the outputs are main." in ran.err

@@ -23,14 +23,14 @@ URL = "http://127.0.0.1:9/"
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        (["crawl"], "Give a URL, --seeds with a file of them, a --spider that says where to begin, or the --name"),
+        (["crawl"], "Give a URL, --seeds with a file of them, a --spider that has start URLs, or the --name"),
         (["crawl", "not a url"], "'not a url' is not a URL"),
         (["crawl", "mailto:ann@example.org"], "is not visited"),
         (["crawl", "file:///etc/passwd"], "is not visited: only http, https, ftp URLs are"),
         (["crawl", "http://"], "is not a URL"),
         (["crawl", "http//example.org"], "'http//example.org' is not a URL; did you mean http://?"),
         (["crawl", "https//ann:s3cret@example.org"], "'https//' is not a URL; did you mean https://?"),
-        (["submit", URL], "Say where the pages go, as with --out pages.db, or name an output `default` in [outputs]"),
+        (["submit", URL], "No output: pass e.g. --out pages.db, or name an output `default` in [outputs]"),
         (["crawl", URL, "--dely", "2"], "No such option '--dely'"),
         (["crawl", URL, "--delay", "-1"], "-1.0 is not in the range"),
         (["crawl", URL, "--delay", "nan"], "delay_seconds is nan"),
@@ -40,10 +40,10 @@ URL = "http://127.0.0.1:9/"
         (["crawl", URL, "--scope", "world"], "'world' is not one of"),
         (["crawl", URL, "--allow", "("], "allow pattern '(' does not compile"),
         (["crawl", URL, "--bandwidth", "fast"], "'fast' is not a size"),
-        (["crawl", URL, "--user-agent", "Mozilla/5.0 (x)\n"], "holds a line break"),
+        (["crawl", URL, "--user-agent", "Mozilla/5.0 (x)\n"], "contains a line break"),
         (["crawl", URL, "--user-agent", "bot2/1.0"], "The product token is 'bot2'"),
         (["crawl", URL, "--header", "X-Secret-s3cret"], "--header number 1 has no colon"),
-        (["crawl", URL, "--header", "Bad Name: x"], "A header is named 'Bad Name'"),
+        (["crawl", URL, "--header", "Bad Name: x"], "Invalid header name 'Bad Name'"),
         (["crawl", URL, "--allow-network", "10.0.0.0/99"], "10.0.0.0/99"),
         (["crawl", URL, "--proxy", "ftp://x"], "fetch.proxy is 'ftp://x'"),
         (["crawl", URL, "--proxy", "http://u:s3cret@[bad"], "fetch.proxy is"),
@@ -52,8 +52,8 @@ URL = "http://127.0.0.1:9/"
         (["crawl", URL, "--auth", "s3cret"], "auth has no colon between user and password"),
         (["crawl", URL, "--max-bytes", "0"], "must be greater than 0; leave the flag out"),
         (["crawl", URL, "--bandwidth", "0"], "must be greater than 0; leave the flag out"),
-        (["crawl", URL, "--files", "f", "--file-types", "pdf"], "no content type: write image/ or application/pdf"),
-        (["crawl", URL, "--file-types", "image/"], "file_types says which bodies are kept"),
+        (["crawl", URL, "--files", "f", "--file-types", "pdf"], "is not a content type: write e.g. image/."),
+        (["crawl", URL, "--file-types", "image/"], "file_types needs files"),
         (["crawl", URL, "--out", "pages.xyz"], "No output takes"),
         (["crawl", URL, "--out", "missing/pages.db"], "does not exist"),
         (["crawl", URL, "--out", "mysql://u:s3cret@h:notaport/db"], "The output"),
@@ -61,7 +61,7 @@ URL = "http://127.0.0.1:9/"
         (["plan", "--pages", "1M", "--hosts", "1", "--page-size", "99999999999tb"], "is no size of a page"),
         (["crawl", URL, "--name", "a b"], "A crawl's id is 'a b'"),
         (["crawl", "--seeds", "missing.txt"], "Cannot read the seeds in missing.txt"),
-        (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to go on with"),
+        (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to resume"),
         (["crwal", URL], "No such command 'crwal'; `shoal crawl` is there"),
         (["fly"], "No such command 'fly'"),
         (["completion"], "Say for which shell: `shoal completion bash`"),
@@ -175,7 +175,7 @@ def test_a_flag_of_the_command_is_named_as_python_has_it() -> None:
 
 def test_a_coordinator_does_not_take_a_crawl_whose_pages_go_nowhere(shell: Shell) -> None:
     coordinator = shoal.Coordinator(folder=str(shell.folder / ".shoal"))
-    with pytest.raises(InvalidInput, match="Say where the pages go, as with outputs="):
+    with pytest.raises(InvalidInput, match=r"No output: pass e\.g\. outputs="):
         coordinator.submit([URL])
 
 

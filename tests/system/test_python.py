@@ -229,7 +229,7 @@ def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Si
         ({"spider": "books.py:Books"}, "pass the class itself"),
         ({"folder": "here"}, "needs a name"),
         ({"outputs": ["pages.xyz"]}, "No output takes"),
-        ({"files": "kept", "file_types": ["pdf"]}, "file_types has 'pdf', no content type"),
+        ({"files": "kept", "file_types": ["pdf"]}, "'pdf' in file_types is not a content type"),
         ({"file_types": ["image/"]}, "say by files where"),
         ({"files": "gopher://a/"}, "No files can be kept"),
         ({"spiders": [Titles]}, "give spider too"),

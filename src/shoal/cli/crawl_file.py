@@ -1,6 +1,6 @@
-"""`-f crawl.toml`: the flags of a command as keys of a file. What is typed goes before what is written there.
+"""`-f crawl.toml`: the flags of a command as keys of a file. Command-line flags take precedence.
 
-Paths in it are relative to the current folder, as those that are typed. No message shows a value: it may be a secret.
+Paths are relative to the current folder, as on the command line. No message shows a value: it may be a secret.
 """
 
 from __future__ import annotations
@@ -14,54 +14,54 @@ from shoal.errors import InvalidInput
 
 
 def from_file(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
-    """A callback of an eager option: whatever the file says is a default of the other options."""
+    """Callback of an eager option: the values of the file become defaults of the other options."""
     if name is not None:
         ctx.default_map = {**(ctx.default_map or {}), **_checked(ctx, name, _read(name))}
 
 
 def _read(name: str) -> dict[str, Any]:
-    # Loaded for those who have such a file.
+    # Loaded only if there is such a file.
     import tomllib
 
     try:
         return tomllib.loads(Path(name).read_bytes().decode())
     except OSError as error:
-        raise InvalidInput(f"The file {name} cannot be read: {error.strerror}.") from None
+        raise InvalidInput(f"Cannot read {name}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"The file {name} is not UTF-8 text: {error.reason}.") from None
+        raise InvalidInput(f"{name} is not UTF-8 text: {error.reason}.") from None
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"The file {name} is no TOML: {str(error).rstrip('.')}.") from None
+        raise InvalidInput(f"Invalid TOML in {name}: {str(error).rstrip('.')}.") from None
 
 
-def _checked(ctx: click.Context, name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """The values by the names of their parameters, each of a kind that its flag takes."""
+def _checked(ctx: click.Context, name: str, entries: dict[str, Any]) -> dict[str, Any]:
+    """The values by the names of their parameters, each of the type of its flag."""
     params = {str(param.name): param for param in ctx.command.params if param.expose_value}
     values: dict[str, Any] = {}
-    for key, value in found.items():
-        wanted = key.replace("-", "_")
-        param = params.get(wanted)
+    for key, value in entries.items():
+        parameter = key.replace("-", "_")
+        param = params.get(parameter)
         if param is None:
             import difflib
 
             known = [other.replace("_", "-") for other in params]
             near = difflib.get_close_matches(key.replace("_", "-"), known, 1, 0.6)
-            hint = f"is {near[0]} meant?" if near else f"the keys are {', '.join(known)}."
-            raise InvalidInput(f"The file {name} has a key {key!r:.80} that is no flag of `shoal crawl`; {hint}")
-        if wanted in values:
-            raise InvalidInput(f"The file {name} has {wanted.replace('_', '-')} twice, with a dash and with an _.")
+            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}."
+            raise InvalidInput(f"{name}: unknown key {key!r:.80}; {hint}")
+        if parameter in values:
+            raise InvalidInput(f"{name}: {parameter.replace('_', '-')} is given twice, with - and with _.")
         try:
-            values[wanted] = _value(ctx, param, value)
+            values[parameter] = _value(ctx, param, value)
         except (click.BadParameter, TypeError):
-            raise InvalidInput(f"{key} in the file {name} must be {_expected(param)}.") from None
+            raise InvalidInput(f"{key} in {name} must be {_expected(param)}.") from None
     return values
 
 
 def _value(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """TypeError for another kind than the flag's: click takes True for a number, and a number for a text."""
+    """The value; TypeError if its type is not the flag's: click accepts True as a number, and a number as text."""
     if param.multiple or param.nargs == -1:
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise TypeError
-        return tuple(param.type.convert(one, param, ctx) for one in value)
+        return tuple(param.type.convert(text, param, ctx) for text in value)
     if isinstance(param.type, click.types.BoolParamType):
         kinds: tuple[type, ...] = (bool,)
     elif isinstance(param.type, click.IntRange):
@@ -80,7 +80,7 @@ def _value(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 def _expected(param: click.Parameter) -> str:
     kind = param.type
     if param.multiple or param.nargs == -1:
-        return "a list of texts"
+        return "a list of strings"
     if isinstance(kind, click.types.BoolParamType):
         return "true or false"
     if isinstance(kind, click.Choice):
@@ -88,4 +88,4 @@ def _expected(param: click.Parameter) -> str:
     if isinstance(kind, click.IntRange | click.FloatRange):
         what = "a whole number" if isinstance(kind, click.IntRange) else "a number"
         return f"{what} from {kind.min:g}" + (f" to {kind.max:g}" if kind.max is not None else "")
-    return "a size, such as 500000 or 1.5mb" if isinstance(kind, click.types.FuncParamType) else "text"
+    return "a size, such as 500000 or 1.5mb" if isinstance(kind, click.types.FuncParamType) else "a string"

@@ -264,12 +264,12 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         whole("The number of seeds", len(self.seeds), 0, STORED_SEEDS)
         for kind in self.links:
             if kind not in LINK_KINDS:
-                raise InvalidLimit(f"links has {kind!r}: it may have {', '.join(LINK_KINDS)}.")
+                raise InvalidLimit(f"{kind!r} in links is unknown: use {', '.join(LINK_KINDS)}.")
         for kind in self.file_types:
             if "/" not in kind:
-                raise InvalidLimit(f"file_types has {kind!r:.80}, no content type: write image/ or application/pdf.")
+                raise InvalidLimit(f"{kind!r:.80} in file_types is not a content type: write e.g. image/.")
         if self.file_types and not self.files:
-            raise InvalidLimit("file_types says which bodies are kept: say by files where that is, too.")
+            raise InvalidLimit("file_types needs files: where to store the bodies.")
         if self.auth and ":" not in self.auth:
             raise InvalidLimit("auth has no colon between user and password.")
         for name, value in (("user_agent", self.user_agent), ("cookie", self.cookie), ("auth", self.auth)):
@@ -278,7 +278,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             _check_header(f"The header {name!r}", name)
             _check_header(f"The header {name!r}", value)
             if not name or not name.isascii() or not name.isprintable() or not _NOT_IN_A_TOKEN.isdisjoint(name):
-                raise InvalidLimit(f"A header is named {name!r}: use letters, digits and -.")
+                raise InvalidLimit(f"Invalid header name {name!r}: use letters, digits and -.")
 
     def limits(self) -> Limits:
         """The part that the frontier enforces."""
@@ -300,7 +300,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         try:
             stored = msgspec.convert({names.get(name, name): crawl.spec[name] for name in crawl.spec}, _stored_type())
         except msgspec.ValidationError as error:
-            raise InvalidLimit(f"The specification of a crawl is not this version's: {error}.") from None
+            raise InvalidLimit(f"The options of crawl {crawl.id!r} are not those of this version: {error}.") from None
         spec = cls(**msgspec.structs.asdict(crawl.limits), **msgspec.structs.asdict(stored))
         spec.check()
         return spec
@@ -443,7 +443,7 @@ def _stored_type() -> Any:
 def _check_header(what: str, value: str) -> None:
     # A line break would start a header of somebody else's choice.
     if any(character in value for character in "\r\n\0"):
-        raise InvalidLimit(f"{what} holds a line break or NUL: a header is one line.")
+        raise InvalidLimit(f"{what} contains a line break or NUL; a header is one line.")
 
 
 INTERNAL = frozenset(option.name for option in options() if option.internal)

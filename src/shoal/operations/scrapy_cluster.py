@@ -22,15 +22,14 @@ from shoal.model.crawl import Crawl, CrawlKind, State
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT, CrawlRequest
 from shoal.urls.scope import domain_of
 
-# An answer is for people and programs that read it whole.
-MOST_DOMAINS = 1000
+# A reply is one message, so it lists at most this many domains.
+MAX_DOMAINS = 1000
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.@-]")
-# Digits of the hash.
-_APART = 16
+_HASH_DIGITS = 16
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As Scrapy Cluster's schema has it, with `expire` beside its info and stop."""
+    """An action in Scrapy Cluster's schema; `expire` is Shoal's addition to info and stop."""
 
     action: Literal["info", "stop", "expire"]
     appid: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -60,21 +59,21 @@ class ClusterRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def cluster_name(appid: str, crawlid: str) -> str:
-    """The id here of a crawl there; what does not fit into one is told apart by its hash."""
+    """The id of a crawl that has these ids in Scrapy Cluster. A hash distinguishes ids that had to be shortened."""
     name = f"{_FOREIGN.sub('-', appid)}:{_FOREIGN.sub('-', crawlid)}"
     if name == f"{appid}:{crawlid}" and len(name) <= 128:
         return name
-    told_apart = hashlib.sha256(f"{appid}\0{crawlid}".encode(errors="surrogatepass")).hexdigest()
-    return f"{name[:100]}-{told_apart[:_APART]}"
+    digest = hashlib.sha256(f"{appid}\0{crawlid}".encode(errors="surrogatepass")).hexdigest()
+    return f"{name[:100]}-{digest[:_HASH_DIGITS]}"
 
 
 def app_of(appid: str) -> str:
-    """The application here of one there."""
+    """The `app` of a crawl, by its application in Scrapy Cluster."""
     return _FOREIGN.sub("-", appid)[:64]
 
 
 def spider_of(spiderid: str | None) -> str:
-    """Its usual spider, `link`, is what Shoal does without one."""
+    """The spider of a crawl. Scrapy Cluster's default, `link`, means no spider."""
     return "" if spiderid in (None, "", "link") else str(spiderid)
 
 
@@ -88,7 +87,7 @@ def translate(request: ClusterRequest) -> CrawlRequest:
         scope="domain" if domains else "any", domains=tuple(domains),
         allow=_allow_patterns(domains, request.allow_regex or []),
         deny=tuple(request.deny_regex or ()), deny_extensions=tuple(request.deny_extensions or ()),
-        # Its 1 to 100 in our 0 to 10: what has the usual 1 comes in the usual order.
+        # Scrapy Cluster's 1 to 100 becomes 0 to 10; its default, 1, becomes the default, 0.
         max_depth=request.maxdepth or 0, priority=max(0, min(10, round(priority / 10))),
         max_pages_per_host=request.domain_max_pages or 0, expires_at=request.expires or 0.0,
         user_agent=request.useragent or DEFAULT_USER_AGENT, cookie=request.cookie or "",
@@ -97,41 +96,41 @@ def translate(request: ClusterRequest) -> CrawlRequest:
 
 
 def _allow_patterns(domains: list[str], patterns: list[str]) -> tuple[str, ...]:
-    """Scope knows registrable domains; narrower ones, such as docs.example.org, are seen to by patterns."""
+    """Patterns for domains that are narrower than a registrable domain, e.g. docs.example.org: the scope has none."""
     if all(domain_of(domain) == domain for domain in domains):
         return tuple(patterns)
     names = "|".join(re.escape(domain) for domain in domains)
-    place = rf"^[a-z]+://(?:[^/?#@]*[.@])?(?:{names})(?::[0-9]+)?(?:[/?#]|$)"
-    return tuple(f"{place}.*(?:{pattern.removeprefix('^')})" for pattern in patterns) or (place,)
+    prefix = rf"^[a-z]+://(?:[^/?#@]*[.@])?(?:{names})(?::[0-9]+)?(?:[/?#]|$)"
+    return tuple(f"{prefix}.*(?:{pattern.removeprefix('^')})" for pattern in patterns) or (prefix,)
 
 
 async def act(frontier: Frontier, action: Action) -> dict[str, Any]:
-    """Do it, and say what came of it as Scrapy Cluster would."""
+    """Perform an action, and return the reply in Scrapy Cluster's shape."""
     if not action.crawlid:
         return await _act_on_app(frontier, action)
     crawl = await _named(frontier, action)
     if action.action == "info":
         return await _about_crawl(frontier, action, crawl)
-    counted = await _end(frontier, crawl, action.action)
-    done = {"action": "stop", "total_purged": counted} if action.action == "stop" else {
-        "action": "expired", "total_expired": counted
+    purged = await _end(frontier, crawl, action.action)
+    done = {"action": "stop", "total_purged": purged} if action.action == "stop" else {
+        "action": "expired", "total_expired": purged
     }  # fmt: skip
     return {**await _head(frontier, action, crawl.limits.spider), "crawlid": action.crawlid, **done}
 
 
 async def _act_on_app(frontier: Frontier, action: Action) -> dict[str, Any]:
-    """Without a crawl, all open ones of an application and a spider are meant."""
+    """Without a crawlid, an action applies to all open crawls of an application and a spider."""
     if action.action == "info":
         return await _about_app(frontier, action)
     if action.action == "expire":
-        raise InvalidInput("The action expire has no crawlid: say which crawl is meant.")
+        raise InvalidInput("The action expire needs a crawlid.")
     ended = [await _end(frontier, crawl, "stop") async for crawl in _of_app(frontier, action)]
     head = await _head(frontier, action, spider_of(action.spiderid))
     return {**head, "action": "stop", "total_purged": sum(ended)}
 
 
 async def _end(frontier: Frontier, crawl: Crawl, how: str) -> int:
-    """End a crawl that is open; returns how many URLs waited."""
+    """Stop or expire an open crawl; returns how many URLs were waiting."""
     if not crawl.state.open:
         return 0
     left = await frontier.crawls.count(crawl.id)
@@ -142,32 +141,32 @@ async def _end(frontier: Frontier, crawl: Crawl, how: str) -> int:
 
 
 async def expire_now(frontier: Frontier, crawl_id: str) -> Crawl:
-    """End a crawl as if its time had come."""
+    """Expire a crawl now."""
     now = await store_seconds(frontier)
     await frontier.crawls.expire(crawl_id, now)
-    # The first call set the end, this one writes it down: a crawl whose time has come is expired to whoever looks.
+    # The first call sets the time, the second records the state, which the first could not yet have.
     return await frontier.crawls.expire(crawl_id, now)
 
 
 async def _named(frontier: Frontier, action: Action) -> Crawl:
-    """The crawl that is meant: one that came from there, or one of ours that belongs to the application."""
-    wanted = action.crawlid or ""
-    for name in (cluster_name(action.appid, wanted), wanted):
+    """The crawl of an action: one in Scrapy Cluster's schema, or another one of the same application."""
+    crawlid = action.crawlid or ""
+    for name in (cluster_name(action.appid, crawlid), crawlid):
         with contextlib.suppress(UnknownCrawl, InvalidInput):
             crawl = await frontier.crawls.get(name)
-            # Whoever asks for a crawl chooses its name: that it begins with the application's proves nothing.
+            # Clients choose the names of crawls, so a name does not prove which application it belongs to.
             mine = crawl.spec.get("app") == app_of(action.appid) and crawl.state is not State.DELETED
             if mine and action.spiderid in (None, "", crawl.limits.spider or "link"):
                 return crawl
     of = f" of spider {action.spiderid!r}" if action.spiderid else ""
-    raise UnknownCrawl(f"Application {action.appid!r} has no crawl {wanted!r}{of} in this store.")
+    raise UnknownCrawl(f"Application {action.appid!r} has no crawl {crawlid!r}{of} in this store.")
 
 
 async def _of_app(frontier: Frontier, action: Action) -> AsyncIterator[Crawl]:
     """The open crawls of an application and a spider."""
     async for crawl in frontier.crawls.all():
-        wanted = crawl.spec.get("app") == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
-        if wanted and crawl.state.open and crawl.kind is not CrawlKind.BRANCH:
+        matches = crawl.spec.get("app") == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
+        if matches and crawl.state.open and crawl.kind is not CrawlKind.BRANCH:
             yield crawl
 
 
@@ -179,40 +178,40 @@ async def _head(frontier: Frontier, action: Action, spider: str) -> dict[str, An
 
 
 async def _about_crawl(frontier: Frontier, action: Action, crawl: Crawl) -> dict[str, Any]:
-    head, told = await _head(frontier, action, crawl.limits.spider), await _told(frontier, crawl)
-    expires = {"expires": told["expires"]} if "expires" in told else {}
+    head, pending = await _head(frontier, action, crawl.limits.spider), await _pending(frontier, crawl)
+    expires = {"expires": pending["expires"]} if "expires" in pending else {}
     return {
-        **head, "crawlid": action.crawlid, "total_pending": told["total"],
-        "total_domains": told["distinct_domains"], "domains": told["domains"], **expires,
+        **head, "crawlid": action.crawlid, "total_pending": pending["total"],
+        "total_domains": pending["distinct_domains"], "domains": pending["domains"], **expires,
     }  # fmt: skip
 
 
 async def _about_app(frontier: Frontier, action: Action) -> dict[str, Any]:
-    told = {
-        _crawlid(action.appid, crawl.id): await _told(frontier, crawl) async for crawl in _of_app(frontier, action)
+    crawls = {
+        _crawlid(action.appid, crawl.id): await _pending(frontier, crawl) async for crawl in _of_app(frontier, action)
     }  # fmt: skip
-    names = {domain for one in told.values() for domain in one["domains"]}
+    domains = {domain for pending in crawls.values() for domain in pending["domains"]}
     return {
         **await _head(frontier, action, spider_of(action.spiderid)),
-        "total_pending": sum(one["total"] for one in told.values()),
-        "total_domains": len(names), "total_crawlids": len(told), "crawlids": told,
+        "total_pending": sum(pending["total"] for pending in crawls.values()),
+        "total_domains": len(domains), "total_crawlids": len(crawls), "crawlids": crawls,
     }  # fmt: skip
 
 
 def _crawlid(appid: str, crawl_id: str) -> str:
-    """What a crawl is called there; by its id here where that is not known. Actions take either."""
+    """The id of a crawl in Scrapy Cluster, or its own id if that is unknown. Actions accept both."""
     name = crawl_id.partition(":")[2]
-    return next((one for one in (name, name[: -_APART - 1]) if cluster_name(appid, one) == crawl_id), crawl_id)
+    return next((part for part in (name, name[: -_HASH_DIGITS - 1]) if cluster_name(appid, part) == crawl_id), crawl_id)
 
 
-async def _told(frontier: Frontier, crawl: Crawl) -> dict[str, Any]:
+async def _pending(frontier: Frontier, crawl: Crawl) -> dict[str, Any]:
     counts = await frontier.crawls.count(crawl.id)
     domains = {}
     if crawl.state.open:
-        async for host, lengths in hosts_of(frontier, crawl.key, crawl.limits.spider, MOST_DOMAINS):
+        async for host, lengths in hosts_of(frontier, crawl.key, crawl.limits.spider, MAX_DOMAINS):
             domains[host] = {
                 "low_priority": min(lengths), "high_priority": max(lengths), "total": sum(lengths.values())
             }  # fmt: skip
-    told = {"total": counts.waiting + counts.later, "distinct_domains": len(domains), "domains": domains}
-    # Text, as there.
-    return told | ({"expires": str(int(crawl.limits.expires_at))} if crawl.limits.expires_at else {})
+    pending = {"total": counts.waiting + counts.later, "distinct_domains": len(domains), "domains": domains}
+    # Scrapy Cluster sends the time as text.
+    return pending | ({"expires": str(int(crawl.limits.expires_at))} if crawl.limits.expires_at else {})

@@ -1,7 +1,7 @@
-"""Beginning a crawl, or going on with one: the same name is the same crawl.
+"""Start a crawl, or resume the crawl that has the same name.
 
-Everything is checked before the first write. A crawl keeps the limits and the policy of its first start, because its
-frontier was filled by them; what somebody asks for differently later is named, not taken over.
+Everything is checked before the first write. A crawl keeps the options of its first start, because its frontier was
+filled under them. Options that differ at a later start are reported and ignored.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ class StartMode(StrEnum):
 
 
 class StartedCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """`differs` names limits and rules that were asked for and are not those of the crawl."""
+    """A crawl that was created, resumed or found finished."""
 
     crawl: Crawl
+    # The options that apply to the crawl.
     spec: CrawlSpec
     how: StartMode
+    # Options that the caller has set and that differ from those of the crawl.
     differs: tuple[str, ...] = ()
 
 
@@ -67,7 +69,7 @@ async def begin(
         crawl = await frontier.crawls.get(name)
     except UnknownCrawl:
         if not urls:
-            raise InvalidInput(f"There is no crawl {name!r} to go on with; give a URL to begin one.") from None
+            raise InvalidInput(f"There is no crawl {name!r} to resume; pass a URL to start one.") from None
         try:
             crawl = await frontier.crawls.create(name, spec.limits(), spec.stored())
         except CrawlExists:
@@ -81,13 +83,13 @@ async def begin(
     if crawl.state is State.FINISHED and not again:
         return StartedCrawl(crawl=crawl, spec=stored, how=StartMode.FINISHED, differs=differs)
     if not crawl.state.open and crawl.state is not State.FINISHED:
-        raise CrawlEnded(f"Crawl {name!r} is {crawl.state.value} for good; choose another name.")
+        raise CrawlEnded(f"Crawl {name!r} is {crawl.state.value} and cannot be resumed; choose another name.")
     check_machine(name, stored, spec.machine)
     if crawl.state is State.FINISHED:
         crawl, how = await reopen(frontier, crawl, stored, named=named or {}), StartMode.AGAIN
-    # Those of the first start too: whoever began it may have been killed before they were added.
-    special = {visit.url for visit in visits}
-    plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*stored.seeds, *urls]) if url not in special]
+    # The stored seeds too: the process that created the crawl may have been killed before it added them.
+    visited = {visit.url for visit in visits}
+    plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*stored.seeds, *urls]) if url not in visited]
     await frontier.add(name, [*visits, *plain])
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)
@@ -95,11 +97,11 @@ async def begin(
 
 
 def check_takes_seeds(crawl: Crawl) -> None:
-    """Refuse URLs for a crawl of Scrapy's: its processes could not tell which callback they are for."""
+    """Refuse URLs for a Scrapy crawl: its processes could not tell which callback they are for."""
     if crawl.kind is CrawlKind.SCRAPY:
         raise InvalidInput(
-            f"Crawl {crawl.id!r} is one of Scrapy's, whose URLs come from its spider alone; push them to the key that "
-            "a RedisSpider reads, or begin a crawl of another name."
+            f"Crawl {crawl.id!r} is a Scrapy crawl, whose URLs come only from its spider; push them to the key that a "
+            "RedisSpider reads, or start a crawl with another name."
         )
 
 

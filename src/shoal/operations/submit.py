@@ -92,23 +92,21 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "") ->
     spec = CrawlSpec(**fields)
     check_spec(spec)
     if not _APP.match(spec.app):
-        raise InvalidLimit("app has other characters than letters, digits and . _ @ -, or more than 64 of them.")
+        raise InvalidLimit("Invalid app: use up to 64 letters, digits and . _ @ -.")
     return spec
 
 
 def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) -> CrawlRequest:
-    """The request with its own outputs, or with the one that is named `default`: pages must not go nowhere unasked.
+    """Return the request with its own outputs, or with the output named `default`. InvalidInput if there is none.
 
-    `named` are those of the settings here. Without any, names are left to the workers, who may know more.
+    `named` are the outputs of the settings here. If there are none, the workers check the names.
     """
     for output in request.outputs:
         if named and is_name(output) and output not in named:
-            raise InvalidInput(f"There is no output {output!r}; there are {', '.join(sorted(named))}.")
+            raise InvalidInput(f"Unknown output {output!r}; the outputs are {', '.join(sorted(named))}.")
     if not request.outputs:
         if "default" not in named:
-            raise InvalidInput(
-                f"Say where the pages go, as with {as_in}, or name an output `default` in [outputs] of shoal.toml."
-            )
+            raise InvalidInput(f"No output: pass e.g. {as_in}, or name an output `default` in [outputs] of shoal.toml.")
         request = msgspec.structs.replace(request, outputs=("default",))
     return request
 
@@ -130,20 +128,20 @@ async def submit(frontier: Frontier, submission: Submission) -> Submitted:
             return Submitted(id=submission.name, created=False)
         created = False
     if created:
-        # It belongs to no command that could be interrupted.
+        # No command owns it, so none pauses it when it is interrupted.
         await frontier.crawls.facts.mark_submitted(submission.name)
-    # Also when it was there: whoever created it may have died before this.
+    # Also if the crawl existed: the process that created it may have died before this.
     await _add(frontier, submission)
     return Submitted(id=submission.name, created=created)
 
 
 async def _create(frontier: Frontier, submission: Submission) -> None:
     if 0 < submission.spec.expires_at <= await store_seconds(frontier):
-        # It would ask for nothing, and its id would be used up. What came before may come again.
+        # The crawl would make no request, and its id could not be used again. A repeated submission is accepted.
         try:
             await frontier.crawls.get(submission.name)
         except UnknownCrawl:
-            raise InvalidInput("The time at which the crawl is to end is past: send a later one, or none.") from None
+            raise InvalidInput("expires_at is in the past: pass a later time, or none.") from None
     await frontier.crawls.create(submission.name, submission.spec.limits(), submission.spec.stored())
 
 
@@ -157,8 +155,8 @@ async def _add(frontier: Frontier, submission: Submission) -> None:
             crawl = await frontier.crawls.get(submission.name)
             if not submission.joins or not (crawl.state is State.RUNNING or _was_done(crawl)):
                 raise
-        # Whoever tends crawls may find that nothing is left before the URLs are there: then it is opened once more.
-        # One that runs at home and not yet in every shard is brought there.
+        # Maintenance may finish the crawl before the URLs are added: then it is reopened. resume() also completes a
+        # state change that has not reached every shard.
         await frontier.crawls.resume(submission.name)
     await frontier.add(submission.name, visits)
 
@@ -172,21 +170,21 @@ def _same(crawl: Crawl, submission: Submission) -> bool:
 
 
 def _may_join(crawl: Crawl, submission: Submission) -> bool:
-    """Of one that was ended, only what it had already: a message that came twice."""
+    """Whether the seeds may join the crawl. A crawl that was stopped accepts only its own seeds: a repeated message."""
     if crawl.spec.get("app", "") != submission.spec.app:
         return False
     return crawl.state.open or _was_done(crawl) or set(submission.urls) <= set(crawl.spec.get("seeds", ()))
 
 
 def _was_done(crawl: Crawl) -> bool:
-    """Whether it ended because nothing was left, and not by a person or a limit."""
+    """Whether the crawl finished because no URL was left, not by a command or a limit."""
     return crawl.state is State.FINISHED and crawl.why == "finished"
 
 
 def _domain_urls(request: CrawlRequest) -> list[str]:
     """URLs that stand for `domains` among the seeds. They extend the scope and are not visited."""
     if request.domains and request.scope != "domain":
-        raise InvalidInput(f"domains are given with scope {request.scope!r}: they belong to scope 'domain'.")
+        raise InvalidInput(f"domains need scope 'domain', but the scope is {request.scope!r}.")
     return [canonical(f"http://{domain}/").url for domain in request.domains]
 
 
@@ -195,7 +193,7 @@ def _notify_url(url: str) -> str:
         return ""
     target = canonical(url)
     if target.scheme not in ("http", "https"):
-        raise InvalidInput("notify is not a URL that begins with http:// or https://.")
+        raise InvalidInput("notify must be a URL that starts with http:// or https://.")
     return target.url
 
 

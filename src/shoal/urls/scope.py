@@ -1,4 +1,4 @@
-"""Which URLs belong to a crawl: its reach from the seeds, patterns of the user, endings that are not wanted.
+"""Which URLs belong to a crawl: its scope around the seeds, allow and deny patterns, denied extensions.
 
 Owns the verdict on one URL. Everything is compiled when the scope is built; a verdict is a few look-ups. Patterns run
 on RE2, in time linear in the URL whatever a user writes. Must not know depth and counts: the frontier does.
@@ -11,14 +11,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InvalidLimit
+from shoal.model.crawl_spec import SCOPES
 from shoal.urls.canonical import Target
 
 if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
-REACHES = ("host", "domain", "prefix", "any")
 # Reasons are counted in the store by their text: short, and no more of them than there are rules.
-OUTSIDE = {reach: f"scope: other {reach}" for reach in REACHES}
+OUTSIDE = {kind: f"scope: other {kind}" for kind in SCOPES}
 NOT_ALLOWED = "scope: no allow pattern"
 _SHOWN = 60
 _REMEMBERED = 100_000
@@ -59,7 +59,7 @@ def domain_of(host: str) -> str:
 class Scope:
     """The rules of one crawl, built once and never changed.
 
-    `reach` says how far from the seeds: the same host; the same registrable domain with all its hosts and ports; below
+    `kind` says how far from the seeds: the same host; the same registrable domain with all its hosts and ports; below
     the seeds' paths; or anywhere. A URL is out if it matches a `deny` pattern or ends in one of `deny_extensions`,
     and, when there are `allow` patterns, if it matches none of them. Patterns are searched for in the whole URL.
     """
@@ -73,30 +73,30 @@ class Scope:
         "_outside",
         "_places",
         "_prefixes",
-        "reach",
+        "kind",
     )
 
     def __init__(
         self,
-        reach: str,
+        kind: str,
         seeds: Iterable[Target] = (),
         *,
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
         deny_extensions: Iterable[str] = (),
     ) -> None:
-        if reach not in REACHES:
-            raise InvalidLimit(f"scope is {reach!r}: it must be one of {', '.join(REACHES)}.")
-        self.reach = reach
-        self._outside = OUTSIDE[reach]
+        if kind not in SCOPES:
+            raise InvalidLimit(f"scope is {kind!r}: it must be one of {', '.join(SCOPES)}.")
+        self.kind = kind
+        self._outside = OUTSIDE[kind]
         self._places: frozenset[str] = frozenset()
         self._prefixes: dict[str, _Prefixes] = {}
         self._known: dict[str, bool] = {}
-        if reach == "host":
+        if kind == "host":
             self._places = frozenset(seed.host for seed in seeds)
-        elif reach == "domain":
+        elif kind == "domain":
             self._places = frozenset(domain_of(seed.host) for seed in seeds)
-        elif reach == "prefix":
+        elif kind == "prefix":
             self._prefixes = _prefixes(seeds)
         self._allow = _compiled("allow", allow)[0]
         self._deny, self._deny_patterns = _compiled("deny", deny)
@@ -109,14 +109,14 @@ class Scope:
         `page_host` is where the link was found: that page is in the crawl, perhaps since a seed led to it from another
         host, and so is the rest of its host or domain.
         """
-        reach = self.reach
-        if reach == "host":
+        kind = self.kind
+        if kind == "host":
             if target.host != page_host and target.host not in self._places:
                 return self._outside
-        elif reach == "domain":
+        elif kind == "domain":
             if not self._in_domain(target.host) and (not page_host or domain_of(target.host) != domain_of(page_host)):
                 return self._outside
-        elif reach == "prefix" and not self._below(target):
+        elif kind == "prefix" and not self._below(target):
             return self._outside
         if self._extensions:
             ending = _ending(target)

@@ -48,7 +48,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     Pages go to pages.db in the current folder unless --out is given. Ctrl-C pauses the crawl; the same --name resumes
     it. With --again, the pages of a finished crawl are visited again, and new pages too.
     """
-    # What loads the store comes late, so that `shoal crawl --help` does without it.
+    # Modules that load the store are imported late, so that `shoal crawl --help` is fast.
     from shoal.cli.crawl_runner import CrawlJob, run
     from shoal.cli.spider_choice import choose
     from shoal.operations import seed_url
@@ -66,21 +66,21 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     if name == "":
         raise click.UsageError("--name is empty; leave it out, or give the crawl a name.")
     if typed["again"] and name is None:
-        raise click.UsageError("Say with --name which crawl is to be visited --again.")
+        raise click.UsageError("--again needs --name: which crawl to revisit.")
     if not seeds and name is None and not typed["spider"]:
         raise click.UsageError(
-            "Give a URL, --seeds with a file of them, a --spider that says where to begin, or the --name of a crawl "
-            "to go on with."
+            "Give a URL, --seeds with a file of them, a --spider that has start URLs, or the --name of a crawl "
+            "to resume."
         )
     count = typed["workers"] or cores()
     setting_flags = store_flags(typed["store"], typed["folder"]) | {
         "fetch.allow_networks": ",".join(typed["allow_network"]) or None,
         "fetch.proxy": typed["proxy"],
-        # The setting is one process's share.
+        # The setting is the share of one process.
         "fetch.bandwidth": typed["bandwidth"] and max(1, typed["bandwidth"] // count),
     }
     settings = settings_of(setting_flags)
-    # One that this spider sends pages to may be registered.
+    # Spiders that this spider sends pages to may be registered.
     spiders = choose([typed["spider"]] if typed["spider"] else [], settings, alone=False)
     spider = next(iter(spiders.references)) if typed["spider"] else ""
     visits, startless = [], None
@@ -90,7 +90,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
         try:
             visits = asyncio.run(first_visits(spiders.classes[spider]))
         except InvalidInput as error:
-            # A crawl that is there goes on without: it began with URLs.
+            # An existing crawl needs no start URLs.
             if name is None:
                 raise
             startless = error
@@ -101,7 +101,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     except SinkRefused as error:
         # Nothing was opened yet: this is an error of the command line.
         raise InvalidInput(str(error)) from None
-    # What every worker would refuse is refused at once.
+    # Report at once what every worker would refuse.
     networks_of(settings.fetch.allow_networks)
     return run(
         CrawlJob(

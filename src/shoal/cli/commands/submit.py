@@ -33,18 +33,18 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
     """
     from shoal.cli.remote import client_of
 
-    asked = _read_request(request) if request else {}
-    asked |= _fields(typed)
-    if not asked.get("seeds") and "url" not in asked:
+    fields = _read_request(request) if request else {}
+    fields |= _fields(typed)
+    if not fields.get("seeds") and "url" not in fields:
         raise click.UsageError("Give a URL, --seeds with a file of them, or a --request.")
     if client := client_of(store):
-        done = client.submit(**asked)
+        done = client.submit(**fields)
         click.echo(done["id"])
         return _code(client.wait(done["id"])["state"]) if wait else 0
-    return asyncio.run(_submit(settings_of(store_flags(store, folder)), asked, wait))
+    return asyncio.run(_submit(settings_of(store_flags(store, folder)), fields, wait))
 
 
-async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
+async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     import msgspec
 
     from shoal.cli.ui.console import say, warn
@@ -54,11 +54,11 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
     from shoal.operations.run import finish_if_over
     from shoal.operations.submit import parse, submit, to_submission, with_output
 
-    # Requests of Scrapy Cluster have no field for it.
-    outputs = asked.pop("outputs", ()) if {"crawlid", "appid"} & asked.keys() else ()
-    request = parse(asked)
+    # A request of Scrapy Cluster has no field for outputs.
+    outputs = fields.pop("outputs", ()) if {"crawlid", "appid"} & fields.keys() else ()
+    request = parse(fields)
     if not isinstance(request, CrawlRequest):
-        raise InvalidInput("The request is an action of Scrapy Cluster; send it to /feed of an API.")
+        raise InvalidInput("The request is an action of Scrapy Cluster; send it to /feed of the HTTP API.")
     if outputs:
         request = msgspec.structs.replace(request, outputs=tuple(outputs))
     request = with_output(request, settings.outputs, as_in="--out pages.db")
@@ -69,9 +69,9 @@ async def _submit(settings: Any, asked: dict[str, Any], wait: bool) -> int:
         done = await submit(frontier, submission)
         click.echo(done.id)
         if not done.created:
-            say(f"Crawl {done.id} was there already.")
+            say(f"Crawl {done.id} already exists.")
         if not await frontier.workers.alive():
-            say("No worker is on the store; start some with `shoal worker`.")
+            say("No worker is connected to the store; start workers with `shoal worker`.")
         while wait:
             if await finish_if_over(frontier, done.id):
                 return _code((await frontier.crawls.get(done.id)).state.value)
@@ -96,12 +96,12 @@ def _read_request(source: str) -> dict[str, Any]:
 
     try:
         raw: bytes = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-        asked: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+        fields: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
     except OSError as error:
-        raise InvalidInput(f"The request {source} cannot be read: {error.strerror}.") from None
+        raise InvalidInput(f"Cannot read the request {source}: {error.strerror}.") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(f"The request {source} is not a JSON object: {error}.") from None
-    return asked
+    return fields
 
 
 def _read_seeds(source: str) -> list[str]:
@@ -109,18 +109,18 @@ def _read_seeds(source: str) -> list[str]:
     from shoal.operations.seeds import Seeds
 
     file = Seeds(source)
-    found = file.first()
+    urls = file.first()
 
     async def rest() -> None:
         async for batch in file.rest():
-            found.extend(batch)
-            if len(found) > MAX_SEEDS:
-                raise InvalidInput(f"{file.shown} has more than {MAX_SEEDS:,} URLs; hand them over in several crawls.")
+            urls.extend(batch)
+            if len(urls) > MAX_SEEDS:
+                raise InvalidInput(f"{file.shown} has more than {MAX_SEEDS:,} URLs; submit them as several crawls.")
 
     asyncio.run(rest())
     if file.skipped:
         raise InvalidInput(f"{file.faults[0]} (Lines of {file.shown} that are not URLs: {file.skipped}.)")
-    return found
+    return urls
 
 
 def _code(state: str) -> int:
