@@ -29,13 +29,13 @@ from functools import partial
 from pathlib import Path
 
 from shoal.frontier import Frontier
+from shoal.frontier.acknowledgement import replay
 from shoal.model import Counts, Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.worker_report import WorkerReport
 from shoal.settings import load
 from shoal.sinks import gather
 from shoal.worker import crash_marker
-from shoal.worker.receipt import replay
 from tests.servers import WAIT_SECONDS
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
@@ -184,7 +184,7 @@ class Crawling:
     async def dismiss(self) -> None:
         await asyncio.gather(*(self.stop(name) for name in list(self.workers)))
         for output in self.outputs:
-            await gather(str(output), live=set(), replay=partial(replay, self.frontier))
+            await gather(str(output), live=set(), replay=partial(replay, self.frontier.void_batch))
 
     async def counts(self) -> Counts:
         return await self.frontier.crawls.count(CRAWL)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.worker.receipt import refused
+from shoal.frontier.acknowledgement import rejected_keys
 from tests.chaos.crawl import LONG, crawling
 from tests.chaos.small_disk import filled, small_disk
 from tests.proxy import proxy
@@ -108,7 +108,7 @@ async def test_a_store_frozen_for_longer_than_leases_last_costs_requests_but_no_
 @pytest.mark.smoke
 def test_a_page_that_is_in_a_batch_under_a_lost_and_under_a_good_lease_stands() -> None:
     first, second = ("c", "http://a/1"), ("c", "http://a/2")
-    assert refused(["old"], {"old": [first, second], "new": [first]}) == [second]
+    assert rejected_keys(["old"], {"old": [first, second], "new": [first]}) == [second]
 
 
 async def test_a_worker_told_to_stop_while_the_store_is_away_stops_in_time(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -80,6 +80,45 @@ class AckBatch(msgspec.Struct, frozen=True, array_like=True):
             return msgspec.msgpack.decode(packed, type=cls)
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"Invalid acknowledgement batch; another version of Shoal wrote it: {error}.") from None
+
+
+# The key of a record in an output: (crawl, URL).
+RecordKey = tuple[str, str]
+
+
+class WrittenBatch(msgspec.Struct, frozen=True, array_like=True):
+    """What an output keeps beside the records of a batch until it is committed: the packed batch, and their keys."""
+
+    acks: bytes
+    keys: dict[str, list[RecordKey]]
+
+
+def pack_written(batch: AckBatch, keys: dict[str, list[RecordKey]]) -> bytes:
+    """`keys` are those of the records of each lease, by its token."""
+    return msgspec.msgpack.encode(WrittenBatch(batch.pack(), keys))
+
+
+def rejected_keys(lost: Iterable[str], keys: dict[str, list[RecordKey]]) -> list[RecordKey]:
+    """The keys of records whose leases are lost: another worker makes those visits again.
+
+    It may be the same worker: a batch can have a page under the lease that it lost and under the next lease. The output
+    has one record of it, which stays valid.
+    """
+    tokens = set(lost)
+    valid = {key for token, lease_keys in keys.items() if token not in tokens for key in lease_keys}
+    return [key for token in tokens for key in keys.get(token, ()) if key not in valid]
+
+
+async def replay(void_batch: Callable[[AckBatch], Awaitable[list[str]]], packed: bytes) -> list[RecordKey]:
+    """Settle the last batch of a dead worker. Returns the keys of records that must not become visible.
+
+    A batch that was not committed is voided: it can never be committed later, and its visits are made again.
+    """
+    try:
+        written = msgspec.msgpack.decode(packed, type=WrittenBatch)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"Invalid batch beside an output; another version of Shoal wrote it: {error}.") from None
+    return rejected_keys(await void_batch(AckBatch.unpack(written.acks)), written.keys)
 
 
 class Acknowledgement:

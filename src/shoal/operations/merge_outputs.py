@@ -7,10 +7,10 @@ from functools import partial
 
 from shoal.errors import InvalidInput, SinkError
 from shoal.frontier import Frontier
+from shoal.frontier.acknowledgement import replay
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.sinks import gather, has_parts, is_name
-from shoal.worker import receipt
 
 
 async def gather_outputs(
@@ -24,8 +24,8 @@ async def gather_outputs(
     for output in _outputs(crawl, named):
         try:
             if has_parts(output):
-                replay = partial(receipt.replay, frontier)
-                await gather(output, live=live, replay=replay, spider=bool(crawl.limits.spider))
+                settle = partial(replay, frontier.void_batch)
+                await gather(output, live=live, replay=settle, spider=bool(crawl.limits.spider))
         except (SinkError, InvalidInput) as error:
             troubles.append(str(error))
     return troubles

@@ -17,12 +17,12 @@ from typing import TypeVar
 
 from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
 from shoal.frontier import Done, Frontier, mono
+from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
 from shoal.model.visit import Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
-from shoal.worker import receipt as receipts
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
 from shoal.worker.outcome import VisitResult
 from shoal.worker.outputs import Output, OutputHealth, OutputRefused, Outputs, OutputUnavailable
@@ -196,7 +196,7 @@ class Delivery:
                 validator = "" if record.error else record.etag or record.last_modified
                 if validator or result.visit.found == "revisit":
                     validators.setdefault(result.visit.crawl, []).append((record.url, validator))
-        written = await self._write(outputs, receipts.pack(acks, keys) if outputs else b"", by_lease)
+        written = await self._write(outputs, pack_written(acks, keys) if outputs else b"", by_lease)
         for crawl, pairs in validators.items():
             # Validators only save a transfer at the next visit of a page: never a reason to fail.
             with contextlib.suppress(StoreError, UnknownCrawl):
@@ -205,7 +205,7 @@ class Delivery:
         lost = await self._persist(lambda: self._frontier.commit(acks))
         if (waited := mono() - started_mono) > _SLOW_SECONDS:
             self._report.store_seconds += waited
-        rejected = receipts.refused(lost, keys)
+        rejected = rejected_keys(lost, keys)
         for sink in written:
             await sink.settle(rejected)
         self._trouble("")
