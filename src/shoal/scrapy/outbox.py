@@ -15,7 +15,7 @@ from scrapy import Request
 
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError
 from shoal.frontier import Done, Frontier
-from shoal.model.visit import Outcome, Visit
+from shoal.model.visit import AddResult, Outcome, Visit
 from shoal.scrapy.leased_slot import LeasedSlot
 
 log = logging.getLogger("shoal.scrapy")
@@ -108,8 +108,8 @@ class Outbox:
                     for entry in entries:
                         await self._add([entry])
                 continue
-            for entry, letter in zip(entries, added.letters, strict=True):
-                self._on_added(entry.request, entry.visit, letter == "n")
+            for entry, result in zip(entries, added.results, strict=True):
+                self._on_added(entry.request, entry.visit, result is AddResult.NEW)
 
     async def _acknowledge(self, ended: list[tuple[LeasedSlot, Outcome]]) -> None:
         by_token: dict[str, tuple[LeasedSlot, list[Outcome]]] = {}

@@ -19,7 +19,7 @@ from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnav
 from shoal.frontier import Done, Frontier, mono
 from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
-from shoal.model.visit import Visit
+from shoal.model.visit import OutcomeCode, Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
@@ -231,11 +231,11 @@ class Delivery:
         if result.record is not None:
             crawl = result.visit.crawl
             self._received[crawl] = self._received.get(crawl, 0) + result.record.bytes_received
-        if outcome.code == "s":
+        if outcome.code is OutcomeCode.STORED:
             report.pages += 1
-        elif outcome.code == "f":
+        elif outcome.code is OutcomeCode.FAILED:
             report.failed[outcome.reason] = report.failed.get(outcome.reason, 0) + 1
-        elif outcome.code == "x":
+        elif outcome.code is OutcomeCode.EXCLUDED:
             report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
 
     async def _add(self, batch: list[VisitResult]) -> set[str]:
@@ -273,8 +273,8 @@ class Delivery:
                 self._report.trouble = str(error)
                 await asyncio.sleep(0.5 * 2**attempt)
                 continue
-            for visit, letter in zip(visits, added.letters, strict=True):
-                if letter in "ns":
+            for visit, result in zip(visits, added.results, strict=True):
+                if result.in_crawl:
                     context.recent.add(visit.url)
             return True
         return False

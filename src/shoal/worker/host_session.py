@@ -25,7 +25,7 @@ from shoal.leases.robots_gate import REDIRECTED, RobotsGate, RobotsRequest, Wait
 from shoal.model.lease import Lease
 from shoal.model.record import Capture
 from shoal.model.response import Response
-from shoal.model.visit import Visit
+from shoal.model.visit import OutcomeCode, Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.politeness.backoff import Fault, failure_of, is_success
 from shoal.politeness.delay import delay_seconds
@@ -181,7 +181,7 @@ class HostSession:
             raise _Release
         if target.scheme == "ftp" and not context.ftp:
             return self._processor.failed(lease, visit, context, f"scheme {target.scheme}", None, time.time())
-        if context.policy.by_address and "address" not in visit.meta:
+        if context.policy.by_address and not visit.notes.address:
             requeued = await self._requeue_by_address(visit, target, context)
             if requeued is not None:
                 return requeued
@@ -215,7 +215,7 @@ class HostSession:
             raise _Release
         fetched = await self._fetch(visit, target, context)
         result = await self._process(visit, target, context, fetched)
-        if context.keeps_responses and fetched.response is not None and result.outcome.code != "r":
+        if context.keeps_responses and fetched.response is not None and result.outcome.code is not OutcomeCode.RETRY:
             capture = Capture(
                 crawl=context.name, page=fetched.response, method=visit.method,
                 request_headers=fetched.request_headers, request_body=visit.body,
@@ -339,7 +339,7 @@ class HostSession:
                 )
                 if hop.visit is not None:
                     gone = None
-                    if visit.found == "revisit" and not visit.meta.get("seed"):
+                    if visit.found == "revisit" and not visit.notes.seed:
                         # The row in the output describes a page that is gone.
                         gone = page_processor.failed(
                             visit, context, self._frontier.worker, "redirect", response, fetched.started_at

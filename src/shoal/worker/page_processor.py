@@ -19,7 +19,7 @@ from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.leases.held_lease import HeldLease
 from shoal.model.record import Record
 from shoal.model.response import Response
-from shoal.model.visit import Visit
+from shoal.model.visit import Visit, VisitMeta
 from shoal.parse import ftp_listing, sitemap
 from shoal.parse.html import Link, Parsed, parse
 from shoal.parse.robots_meta import Directives, from_headers
@@ -36,7 +36,6 @@ _HTML = ("text/html", "application/xhtml+xml")
 # A page that redirects its reader later than this is a page of its own.
 _REFRESH_SECONDS = 10
 # The metadata that a redirect hands on to the next visit.
-_CARRIED = ("callback", "data", "sitemap", "guess")
 # Room for the rest of a visit's extension: its method, and that it was requeued under an address.
 _BESIDE_META = 64
 _NOTHING = Parsed()
@@ -73,7 +72,7 @@ class PageProcessor:
         """Process a response with status 2xx. A page that breaks the parser or the spider fails alone."""
         try:
             # Shoal itself reads sitemaps, also for a crawl with a spider.
-            if context.spider and "sitemap" not in visit.meta:
+            if context.spider and visit.notes.sitemap is None:
                 return await self._run_spider(lease, visit, target, context, response)
             self._crash_marker.set(lease.lease.token, visit.number)
             try:
@@ -132,7 +131,7 @@ class PageProcessor:
         self, lease: HeldLease, visit: Visit, context: CrawlContext, reason: str, response: Response | None, at: float
     ) -> VisitResult:
         """Fail a visit and notify its spider."""
-        if visit.meta.get("guess"):
+        if visit.notes.guess:
             # Nothing has named this sitemap.
             return VisitResult(lease, visit, visit.excluded(sitemaps.NONE))
         result = self.failed(lease, visit, context, reason, response, at)
@@ -160,7 +159,7 @@ def read_page(
     """The record of a response with status 2xx, and the visits that its links lead to."""
     sitemaps = context.sitemaps
     if sitemaps is not None and (
-        "sitemap" in visit.meta or (not _is_html(response) and sitemap.is_sitemap(response.body))
+        visit.notes.sitemap is not None or (not _is_html(response) and sitemap.is_sitemap(response.body))
     ):
         return _sitemap(response, visit, target, context, sitemaps, worker)
     parsed, directives = _parsed(response, target, context)
@@ -196,7 +195,7 @@ def follow(visit: Visit, target: Target, location: str, status: int, context: Cr
 
     `status` is 0 for a redirect in the page itself. No query parameter is removed: the site would redirect again.
     """
-    chain = chain_of(visit)
+    chain = visit.notes.chain
     if len(chain) >= MAX_HOPS:
         return Hop(None, "too many redirects", failed=True)
     there = resolve_header(target.url, location) if status else resolve(target.url, location)
@@ -205,30 +204,22 @@ def follow(visit: Visit, target: Target, location: str, status: int, context: Cr
     if there.url == target.url or any(there.url == url for url, _ in chain):
         return Hop(None, "redirect loop", failed=True)
     # The target of a seed's redirect is in scope: users write example.org and mean www.example.org.
-    seed = visit.found == "seed" or bool(visit.meta.get("seed"))
-    if context.sitemaps is not None and "sitemap" in visit.meta:
+    notes = visit.notes
+    seed = visit.found == "seed" or notes.seed
+    if context.sitemaps is not None and notes.sitemap is not None:
         reason = context.sitemaps.refuses(there, target.host)
     else:
         reason = "" if seed else context.scope.verdict(there, page_host=target.host) or context.trap(there, now)
     if reason:
         return Hop(None, reason)
-    meta = {name: visit.meta[name] for name in _CARRIED if name in visit.meta}
-    meta["chain"] = [*chain, (target.url, status)]
-    if seed:
-        meta["seed"] = True
+    meta = VisitMeta(
+        seed=seed, sitemap=notes.sitemap, guess=notes.guess, chain=(*chain, (target.url, status)),
+        callback=notes.callback, data=notes.data,
+    ).pack()  # fmt: skip
     if len(_pack(meta)) > MAX_EXTENSION_BYTES - _BESIDE_META:
         return Hop(None, "redirects too long", failed=True)
     hop = Visit(url=there.url, depth=visit.depth, priority=visit.priority, found="redirect", meta=meta)
     return Hop(hop)
-
-
-def chain_of(visit: Visit) -> Chain:
-    """The redirects that led to a visit. It comes from the store: data in any other form is ignored."""
-    stored = visit.meta.get("chain") if visit.meta else None
-    if not isinstance(stored, list | tuple):
-        return ()
-    pairs = (pair for pair in stored if isinstance(pair, list | tuple) and len(pair) == 2)
-    return tuple((url, status) for url, status in pairs if isinstance(url, str) and isinstance(status, int))
 
 
 def _header_directives(response: Response, context: CrawlContext) -> Directives:
@@ -351,7 +342,7 @@ def _record(
         crawl=context.name, url=visit.url, status=response.status, error=error, title=parsed.title,
         description=parsed.description, text=parsed.text, language=parsed.language, canonical=parsed.canonical,
         content_type=response.header("content-type")[:255], charset=parsed.charset, bytes=len(response.body),
-        depth=visit.depth, found=visit.found, links=len(parsed.links), robots=robots, redirects=chain_of(visit),
+        depth=visit.depth, found=visit.found, links=len(parsed.links), robots=robots, redirects=visit.notes.chain,
         etag=response.header("etag")[:1024], last_modified=response.header("last-modified")[:1024],
         fetched_at=response.started_at, response_seconds=response.timings.total,
         bytes_received=response.bytes_received, address=response.address,

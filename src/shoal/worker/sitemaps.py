@@ -9,12 +9,11 @@ so have the sitemaps it names; its pages are one deeper.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import ada_url
 
 from shoal.errors import InvalidUrl
-from shoal.model.visit import Visit
+from shoal.model.visit import Visit, VisitMeta
 from shoal.parse.sitemap import MAX_BYTES, Sitemap
 from shoal.politeness.robots_parser import Rules
 from shoal.urls.canonical import Target, canonical, parts_of
@@ -45,8 +44,8 @@ class Sitemaps:
         named = [there for text in (rules.sitemaps if rules is not None else ()) if (there := _resolved(site, text))]
         if named:
             return self.files((there.url for there in named), visit, target, nesting=0)
-        if target.host in self._seeds or visit.found == "seed" or visit.meta.get("seed"):
-            guess = {"sitemap": 0, "guess": True}
+        if target.host in self._seeds or visit.found == "seed" or visit.notes.seed:
+            guess = VisitMeta(sitemap=0, guess=True).pack()
             return [
                 Visit(url=site + _DEFAULT_PATH, depth=visit.depth, priority=visit.priority, found="sitemap", meta=guess)
             ]
@@ -72,13 +71,13 @@ class Sitemaps:
             if len(self._files) >= _REMEMBERED:
                 self._files.clear()
             self._files[there.host] = count + 1
-            meta = {"sitemap": nesting}
+            meta = VisitMeta(sitemap=nesting).pack()
             visits.append(Visit(url=url, depth=visit.depth, priority=visit.priority, found="sitemap", meta=meta))
         return visits
 
     def nested(self, read: Sitemap, visit: Visit, target: Target) -> list[Visit]:
         """The sitemaps that an index names."""
-        return self.files(read.sitemaps, visit, target, nesting=nesting_of(visit.meta) + 1)
+        return self.files(read.sitemaps, visit, target, nesting=(visit.notes.sitemap or 0) + 1)
 
     def refuses(self, there: Target, host: str) -> str:
         """Why a sitemap named on `host` may not be requested; '' if it may."""
@@ -88,15 +87,9 @@ class Sitemaps:
         return self._max_depth is not None and visit.depth >= self._max_depth
 
 
-def nesting_of(meta: dict[str, Any]) -> int:
-    """How many indexes led to this one. It comes from the store: an invalid value counts as the limit."""
-    nesting = meta.get("sitemap", 0)
-    return nesting if isinstance(nesting, int) else MAX_NESTING
-
-
 def body_bytes(visit: Visit, most: int) -> int:
     """The size limit of a response; the sitemap protocol has its own."""
-    return max(most, MAX_BYTES) if "sitemap" in visit.meta else most
+    return max(most, MAX_BYTES) if visit.notes.sitemap is not None else most
 
 
 def _resolved(site: str, text: str) -> Target | None:

@@ -77,13 +77,12 @@ class SpiderRunner:
 
     async def read(self, name: str, crawl: str, answer: Answer, parsed: Parsed, visit: Visit, run: Run) -> Yielded:
         """Call the method that the visit names with its page."""
-        meta = visit.meta
-        data, callback = meta.get("data"), meta.get("callback") or "parse"
+        notes = visit.notes
         page = Page(
             answer, parsed=parsed, markup=lambda: markup_of(answer.body, answer.header("content-type")), tree=tree_of,
-            depth=visit.depth, priority=visit.priority, data=data if isinstance(data, dict) else {}, spider=name,
+            depth=visit.depth, priority=visit.priority, data=notes.data, spider=name,
         )  # fmt: skip
-        return await self._call(name, crawl, str(callback), (page,), answer.url, answer.started_at, run)
+        return await self._call(name, crawl, notes.callback or "parse", (page,), answer.url, answer.started_at, run)
 
     async def failed(self, name: str, crawl: str, url: str, error: str, at: float, run: Run) -> Yielded:
         """Notify a spider that a URL has failed."""
