@@ -193,7 +193,7 @@ def test_a_killed_crawl_with_a_spider_goes_on_and_loses_and_repeats_nothing(site
     assert "uses the spider Books; pass --spider FILE.py:Books" in ran.err
     ran = shell.run(*typed, *outputs, seconds=120)
     assert ran.code == 0, ran.err
-    assert "goes on" in ran.err
+    assert "Resuming crawl" in ran.err
     _same(_items(shell.folder / "b.db"), _expected(root, 40))
     _same(_items(shell.folder / "b.jsonl"), _expected(root, 40))
     assert not site.judge(host).impolite(0.03)
@@ -218,7 +218,7 @@ def test_what_a_spider_asks_for_keeps_to_the_scope_and_the_wishes_of_the_site(si
     [
         ("books.py:Bokks", "No spider Bokks in books.py; it has Books, Authors."),
         ("none.py:Books", "Spider file not found"),
-        ("books.py", "write FILE.py:Class"),
+        ("books.py", "use FILE.py:Class"),
     ],
 )
 def test_a_spider_that_is_not_there_is_one_sentence(shell: Shell, spider: str, told: str) -> None:
@@ -363,7 +363,7 @@ def test_a_killed_crawl_goes_on_with_its_branches(site: Site, shell: Shell) -> N
     crawl.process.wait()
     # On a store of one's own what was interrupted is paused, but not what is gone on with.
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("goes on")
+    crawl.until_said("Resuming crawl")
     shell.start("worker", "--spider", "books.py:Authors", "--workers", "1", *LOCAL)
     ran = crawl.end()
     assert ran.code == 0, ran.err
