@@ -13,7 +13,7 @@ CONNECT_SECONDS = 10.0
 class ConnectionFault(NamedTuple):
     """An error in words. `sentence` continues after the name of the output or source: "cannot be reached".
 
-    `transient` is true if the error goes away by itself or by somebody's repair, so that a retry makes sense.
+    `transient` is true if the error can go away, by itself or by a repair, so that a retry makes sense.
     """
 
     sentence: str

@@ -1,4 +1,4 @@
-"""Which addresses and ports may be asked: everything public, nothing else unless a network is allowed by name.
+"""Which addresses and ports may be contacted: all public ones, and others only if their network is allowed.
 
 Owns the rule alone: it opens nothing and resolves nothing. Who dials an address asks here first, with the address it is
 about to dial and not with the name it came from. Python's `is_global` is one of the rules, not the rule: it lets
@@ -81,7 +81,7 @@ class AddressGuard:
 
     def __init__(self, allow_networks: str = "") -> None:
         self._allowed = networks_of(allow_networks)
-        # Hosts are asked again and again; looking into all networks takes 20 us.
+        # Hosts are requested repeatedly; checking all networks takes 20 us.
         self._judge = functools.lru_cache(maxsize=10_000)(self._judge_address)
 
     def refuses(self, address: str, port: int, *, ftp: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""How many bytes a second the process receives, on average.
+"""Limit the bytes per second that the process receives, on average.
 
 A bucket that may go into debt: what came is paid for afterwards, since nobody knows the size of an answer before, and a
 request does not start while there is debt. libcurl holds a single transfer to the same rate, so the debt is bounded by

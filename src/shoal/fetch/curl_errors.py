@@ -77,7 +77,7 @@ def fetch_error(url: str, code: int, text: str, curl: pycurl.Curl, *, proxied: b
     """The error of a transfer that ended with this code."""
     fault, reason = _FAULTS.get(code, (Fault.MALFORMED, "malformed"))
     if proxied and code == pycurl.E_COULDNT_CONNECT:
-        # Nobody else is connected to. What it could not reach itself it says in an answer, whose text is told below.
+        # Only the proxy is connected to. It reports what it could not reach in a response, whose text is matched below.
         fault, reason = Fault.PROXY, "proxy refused"
     for only, part, other, name in _TEXTS:
         if code == only and part in text:

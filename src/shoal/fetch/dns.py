@@ -25,8 +25,8 @@ from shoal.settings import masked
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
 """A name to its addresses; raises OSError when it has none."""
 
-# getaddrinfo tells no lifetime. A failed connection forgets the answer at once, so this bounds only how long a site
-# that moved and left its old server running is asked at the old place.
+# getaddrinfo returns no lifetime. A failed connection discards the addresses immediately, so this limits only how long
+# a site that moved and left its old server running is requested at its old address.
 KEEP_SECONDS = 300.0
 KEEP_ORIGINS = 20_000
 LOOKUPS_AT_ONCE = 128
@@ -65,7 +65,7 @@ class Origin:
         self.literal = _is_literal(self.host)
         self.addresses: tuple[str, ...] = (self.host.strip("[]"),) if self.literal else ()
         self.expires_mono = float("inf") if self.literal else 0.0
-        # What CURLOPT_RESOLVE takes. The plus lets libcurl forget the entry after a minute; every request sets it anew.
+        # What CURLOPT_RESOLVE takes. The plus lets libcurl drop the entry after a minute; every request sets it again.
         self.resolve: list[str] = []
         # The connection last opened, and when one was found dead.
         self.socket = -1
@@ -106,7 +106,7 @@ class OriginCache:
             reason, trouble = "lookup timed out", f"its name was not looked up within {seconds:.3g} s"
         if trouble:
             raise FetchError(
-                f"{masked(origin.prefix)} was not asked: {trouble}.", fault=Fault.UNRESOLVED, reason=reason
+                f"{masked(origin.prefix)} was not requested: {trouble}.", fault=Fault.UNRESOLVED, reason=reason
             )
 
     def check(self, origin: Origin) -> None:
@@ -145,7 +145,7 @@ class OriginCache:
 def forbidden(prefix: str, address: str, port: int, reason: str) -> FetchError:
     what = f"port {port} is not one of the web" if reason == "port" else f"the address {address} is {reason}"
     return FetchError(
-        f"{masked(prefix)} was not asked: {what}; a private network is allowed with fetch.allow_networks.",
+        f"{masked(prefix)} was not requested: {what}; a private network is allowed with fetch.allow_networks.",
         fault=Fault.FORBIDDEN_ADDRESS,
         reason=f"forbidden address: {reason}",
     )

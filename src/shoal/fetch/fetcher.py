@@ -1,7 +1,7 @@
 """Fetching: one request in, one page or one FetchError out.
 
-Owns the pool of libcurl handles and the one multi handle with its connections. Redirects are answers like others here:
-following them is the frontier's business, so that every hop is polite, in scope and judged anew. Nothing is shared
+Owns the pool of libcurl handles and the one multi handle with its connections. Redirects are ordinary responses here:
+the frontier follows them, so that every hop is polite, in scope and checked again. Nothing is shared
 between requests but open connections, TLS sessions of the same origin and looked-up names: there are no cookies, and
 headers are those of the request alone.
 """

@@ -23,7 +23,7 @@ CONNECT_SECONDS = 10.0
 SLOW_BYTES = 100
 SLOW_SECONDS = 20
 # What a body may be longer on the wire than decoded: the frame of a coding. Without this a stream of empty blocks,
-# which decodes to nothing, would go on to the deadline.
+# which decodes to nothing, would continue until the deadline.
 CODING_BYTES = 64 * 1024
 _CODING = b"content-encoding:"
 # Why a transfer was stopped from here.
@@ -177,7 +177,7 @@ class Transfer:
             address = origin.addresses[0]
             curl.setopt(pycurl.CONNECT_TO, [f"::{f'[{address}]' if ':' in address else address}:{origin.port}"])
         else:
-            # A proxy that is asked for http:// looks the name up itself.
+            # For http:// URLs, a proxy resolves the name itself.
             curl.unsetopt(pycurl.CONNECT_TO)
 
     def clear(self) -> None:
@@ -271,7 +271,7 @@ class Transfer:
         found: list[tuple[str, str]] = []
         for line in self.head.decode("latin-1").split("\n")[1:]:
             if line[:1] in (" ", "\t"):
-                # Obsolete folding: the line goes on (RFC 9112 5.2).
+                # Obsolete folding: the line continues (RFC 9112 5.2).
                 if found and (more := line.strip(" \t\r")):
                     name, value = found[-1]
                     found[-1] = (name, f"{value} {more}" if value else more)

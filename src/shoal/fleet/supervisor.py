@@ -121,7 +121,7 @@ class Supervisor:
 
     async def wait(self) -> None:
         """Wait until no worker runs or is restarted: each has reported the reason, or `stop` was called."""
-        # Not gather, which would cancel the workers with the caller.
+        # Not asyncio.gather(), which would cancel the workers with the caller.
         await asyncio.wait(self._tasks)
         for task in self._tasks:
             task.result()

@@ -111,7 +111,7 @@ class WorkerProcess:
     async def wait(self) -> int:
         """Return the exit code, negative for a signal, after all output was read."""
         code = await self._child.wait()
-        # A child process of the worker could hold the pipes open for ever.
+        # A child process of the worker could hold the pipes open without end.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reading, 1.0)
         if self._child.stdin is not None:

@@ -84,7 +84,7 @@ class HeldLease:
 
     @property
     def gap_seconds(self) -> float:
-        """How long the host must still be left alone."""
+        """How long until the next request to the host is allowed."""
         if self.finished_mono is None or self.delay_seconds <= 0:
             return 0.0
         return max(0.0, self.finished_mono + self.delay_seconds * _SLACK - mono())

@@ -2,7 +2,7 @@
 
 The fleet fetches each robots.txt once and shares the copy through the store (`frontier/robots_cache.py`). The lease is
 the mutex: the lease holder of a host that has no copy fetches robots.txt before any page. A redirect to another host is
-not followed under this lease. It becomes a visit of that host, made by whoever leases that host and with that host's
+not followed under this lease. It becomes a visit of that host, made by the process that leases that host, with its
 delay, while the visits here wait. `fetch` sends the request; the gate decides when and what the response means.
 """
 

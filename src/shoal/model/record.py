@@ -1,6 +1,6 @@
 """A record: what goes to a sink. The row of a page, an item that a spider found on it, or the answer itself.
 
-Each has a key that is the same whoever made it and however often: sinks keep one of a key.
+Each has a key that does not depend on the worker or on repetitions: sinks keep one record per key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker tells of itself: counts since it started, as one line of JSON now and then."""
+"""A worker's report: counts since it started, as one line of JSON at intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class WorkerReport(msgspec.Struct, kw_only=True):
     store that took longer than a second.
     `network_seconds`: hosts were leased and all of them were waiting for servers. `cpu_seconds`: the process's own.
     `ahead`: by crawl, how long what waits for one host takes, of the host that takes longest. `backing_off`: hosts that
-    are left alone because of how they answered. `trapped`: links that were not followed, by the kind of trap.
+    are paused after errors. `trapped`: links that were not followed, by the kind of trap.
     """
 
     worker: str = ""

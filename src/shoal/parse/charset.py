@@ -64,7 +64,7 @@ def charset(body: bytes, content_type: str = "") -> str:
 
 
 def decode(body: bytes, name: str) -> str:
-    """The text in one encoding. What is no character becomes U+FFFD; a byte order mark is not part of the text."""
+    """The text in one encoding. Invalid bytes become U+FFFD; a byte order mark is not part of the text."""
     for mark, marked in _MARKS:
         if name == marked and body.startswith(mark):
             body = body[len(mark) :]

@@ -72,7 +72,7 @@ def _unix(line: bytes) -> tuple[bytes, str] | None:
         rest = line.split(None, at + size)
         if len(rest) <= at + size:
             return None
-        # An owner may have spaces in the name; one may not in front of a file's. What a link points to is not said.
+        # An owner may have spaces in the name; one may not in front of a file's. The target of a link is removed.
         name = rest[-1].partition(b" -> ")[0] if line[:1] == b"l" else rest[-1]
         return name, "/" if line[:1] == b"d" else ""
     return None

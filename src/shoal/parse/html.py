@@ -1,8 +1,8 @@
 """An HTML page as Shoal sees it: title, description, text, links and what it asks of robots.
 
-Owns what is asked of the tree that lexbor builds, and the resolving of links. Links are told apart by their text before
-they are resolved, since three in four are repeats. Nothing here raises on what the web sends, and the work is bounded:
-`hostile.py` makes costly markup flat, and a page gives at most MAX_LINKS links; what is left out is counted.
+Owns the queries on the tree that lexbor builds, and the resolving of links. Links are compared by their text before
+they are resolved, because three in four are repeats. No input from the web raises, and the work is limited:
+`html_limits.py` makes costly markup flat, and a page gives at most MAX_LINKS links; what is left out is counted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_EVENTS = 1  # Nobody listens to changes of the tree.
 _SCHEMES = ("http://", "https://", "ftp://")
 # Told without asking the URL parser: most links that are not visited begin with one of these.
 _NOT_VISITED = ("javascript:", "mailto:", "tel:", "data:")
-# Letters that the URL parser leaves as they are, in segments that are no dots, behind a slash or steps up: to join them
+# Letters that the URL parser leaves as they are, in segments other than dots, behind a slash or steps up: to join them
 # is to put one behind the other. It takes a fifth of the time, and nearly all links in Debian's documentation are such.
 _PLAIN = re.compile(
     r"(/|(?:\.\./){0,7}+)[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+)*+/?(?:\?[A-Za-z0-9_.~=&+-]+)?"
@@ -151,7 +151,7 @@ class _Reader:
         silent: list[LexborNode] = []
         within: list[LexborNode] = []
         # What another link to the same place cannot change. Most links are repeats, letter by letter or but for the
-        # fragment: nothing else is asked of them.
+        # fragment: nothing else is read from them.
         settled: set[str | None] = {None}
         for node in _FIND(_ASKED, root):
             if node.tag_id == _A:

@@ -116,7 +116,7 @@ def _suspect(body: bytes, tags: int) -> bool:
 def _costly(body: bytes) -> bool:
     """Follow the tags as the tree would: how deep, and how many copies? End tags that may be none close nothing."""
     stack: list[bytes] = []
-    active: list[tuple[bytes, int]] = []  # Formatting that goes on in later blocks, and the walls around it.
+    active: list[tuple[bytes, int]] = []  # Formatting that continues in later blocks, and the walls around it.
     copies = steps = walls = after = comment_end = 0
     raw = b""  # The element whose content is text: what has to end before other end tags count again.
     for token in _TOKEN.finditer(body):

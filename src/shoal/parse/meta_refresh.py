@@ -12,7 +12,7 @@ _MOST_DIGITS = 9
 
 
 def refresh_of(content: str) -> tuple[int, str] | None:
-    """What a refresh asks for: (seconds, target), '' for the page itself; None when it asks for nothing.
+    """The content of a refresh: (seconds, target), '' for the page itself; None if it is invalid.
 
     >>> refresh_of("1; url='a' b")
     (1, 'a')

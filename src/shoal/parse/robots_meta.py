@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-# A page has a few dozen characters of this; more is somebody testing us.
+# A page has a few dozen characters of this; more is an attack.
 MAX_CHARACTERS = 4096
 _AGENT = re.compile(r"\s*([A-Za-z_*-]+)\s*:(.*)", re.DOTALL)
 _BREAK = re.compile(r"[,;\s]+")

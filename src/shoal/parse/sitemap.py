@@ -54,7 +54,7 @@ _CONTROLS = bytes(set(range(32)) - {9, 10, 13})
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     """`urls` are pages, `sitemaps` further files of this kind, each once and canonical, in their order.
 
-    `dropped` counts entries that are no URL that can be visited, and those beyond the limit. `kind` is the root of the
+    `dropped` counts entries that are not valid URLs, and those beyond the limit. `kind` is the root of the
     XML, "text", or '' for what is none of them; `trouble` is why the file was not read as a whole, '' if it was.
     """
 

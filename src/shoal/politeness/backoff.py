@@ -1,4 +1,4 @@
-"""How long a host is left alone after it failed, and what counts as its failure.
+"""How long a host is paused after a failure, and what counts as a failure.
 
 Owns the kinds of failure and their times. The count of failures in a row lives in the store, for the whole fleet; the
 random number that spreads workers and hosts is an argument.
@@ -100,8 +100,7 @@ def pause_seconds(failure: Failure, failures: int, *, jitter: float, asked_secon
     """How long nobody asks the host, after `failures` in a row of which the last was this one.
 
     `jitter`, from 0 to 1, chooses between half of the pause and all of it, so that hosts that failed together do not
-    come back together. A time the server asked for (Retry-After) is kept as it is; 0, or a date that has passed, asks
-    for nothing.
+    come back together. A Retry-After time is used as it is; 0, or a date in the past, has no effect.
     """
     whole("failures", failures, 1, WIDEST)
     number("jitter", jitter, 0, 1)

@@ -1,4 +1,4 @@
-"""How long to stay away from a host between two requests, and what a Retry-After header asks for.
+"""The delay between two requests to a host, and the meaning of a Retry-After header.
 
 Owns the numbers, not the waiting: the gap counts from the end of a request, and the frontier keeps it for all machines.
 """
@@ -31,7 +31,7 @@ def delay_seconds(
 
 
 def retry_after_seconds(value: str | None, *, now: float) -> float | None:
-    """What a Retry-After header asks for: seconds or an HTTP date (RFC 9110 10.2.3), from 0 to a day.
+    """The seconds of a Retry-After header: a number or an HTTP date (RFC 9110 10.2.3), from 0 to a day.
 
     A date in the past is 0. None where the header is absent or says nothing that can be understood.
     `now` is seconds since 1970.

@@ -16,7 +16,7 @@ from shoal.errors import SettingsError, StoreCorrupt
 from shoal.politeness.robots_pattern import Pattern, spell
 from shoal.urls.canonical import MAX_URL_BYTES
 
-# 2.5 asks for at least this; what follows is not read.
+# 2.5 requires at least this; the rest is not read.
 MAX_BYTES = 500 * 1024
 # A longer line is cut, as Google's parser does. A URL of Shoal has half of it, so no rule that can match is changed.
 MAX_LINE_BYTES = 2083 * 8 - 1
@@ -81,7 +81,7 @@ class Rules:
             rules.append((Pattern(path), True))
             folder, slash, name = path.rpartition(b"/")
             if slash and name in (b"index.html", b"index.htm"):
-                # Google's reading, and one of the public vectors: whoever opens /a/index.html means /a/ too.
+                # Google's reading, and one of the public vectors: a rule that allows /a/index.html also allows /a/.
                 rules.append((Pattern(folder + b"/$"), True))
         # Prefixes, nearly all rules of nearly all files, are looked up; the rest is tried, the most specific first.
         self._prefixes: dict[str, tuple[int, bool]] = {}
@@ -120,7 +120,7 @@ class Rules:
         return self._kept.notes
 
     def allows(self, path_and_query: str) -> bool:
-        """Whether the URL with this path and query may be asked; its scheme, host and port are those of the rules."""
+        """Whether the URL with this path and query may be requested, on the scheme, host and port of the rules."""
         if not self._prefixes and not self._wild:
             return True
         text = spell(path_and_query.partition("#")[0])
@@ -316,7 +316,7 @@ class _Reading:
         )
 
     def _delay(self, delays: list[float | None]) -> float:
-        """The largest of the merged group; Crawl-delay is no part of the RFC, so the politest reading holds."""
+        """The largest of the merged group; Crawl-delay is not in the RFC, so the longest one is used."""
         numbers = [delay for delay in delays if delay is not None]
         if len(numbers) < len(delays):
             self.note("a Crawl-delay is ignored: it is not a number of seconds")

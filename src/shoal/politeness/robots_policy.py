@@ -1,7 +1,7 @@
-"""What an answer to the request for robots.txt means, and how long what it said may be used (RFC 9309 2.3.1 and 2.4).
+"""What a response for robots.txt means, and how long a copy may be used (RFC 9309 2.3.1 and 2.4).
 
-Owns the meaning of statuses and the age limits. The worker asks, follows redirects (each hop under a lease of its own
-host) and keeps the `Copy`; the rules always belong to the authority that was asked first (2.3.1.2).
+Owns the meaning of statuses and the age limits. The worker sends the request, follows redirects (each hop under a lease
+of its own host) and stores the copy; the rules always belong to the authority that was requested first (2.3.1.2).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Mea
     """What an answer means.
 
     `status` is None where none came whole: no DNS, refused, reset, TLS, time-out, cut short, or an address that must
-    not be asked. `hops` counts the redirects followed so far, `has_copy` says that the request was conditional.
+    not be requested. `hops` counts the redirects followed so far, `has_copy` says that the request was conditional.
     """
     if status is None:
         return Meaning.UNREACHABLE
@@ -58,7 +58,7 @@ def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Mea
     if 400 <= status <= 499 and status != 429:
         return Meaning.UNAVAILABLE
     # 5xx closes the host (2.3.1.4). 429 is a server that has no time, not one without a robots.txt. What HTTP has no
-    # meaning for (999, a 304 nobody asked for) is no permission either.
+    # meaning for (999, an unexpected 304) does not allow anything either.
     return Meaning.UNREACHABLE
 
 
@@ -79,12 +79,12 @@ class RobotsCopy(msgspec.Struct, frozen=True):
 
     @classmethod
     def unpack(cls, data: bytes) -> RobotsCopy:
-        """The copy that `pack` made. What is not in that form is StoreCorrupt: ask for robots.txt again."""
+        """The copy that `pack` made. Another form raises StoreCorrupt: request robots.txt again."""
         try:
             kept = _decode(data)
             if kept.version != _VERSION or not 0 <= kept.confirmed_at < 2**53:
                 raise ValueError(f"form {kept.version}, confirmed at {kept.confirmed_at}")
-            # These become request headers: a line break in one would be a header of somebody else's choice.
+            # These become request headers: a line break in one would let a server add a header.
             if _validator(kept.etag) != kept.etag or _validator(kept.last_modified) != kept.last_modified:
                 raise ValueError("an ETag or date that no server sends")
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:

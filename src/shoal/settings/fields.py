@@ -21,7 +21,7 @@ def shown(value: object) -> str:
 
 
 class Field(NamedTuple):
-    """One setting: its name, its kind and its meaning, for whoever loads, checks or documents it."""
+    """One setting: its name, its kind and its meaning, for code that loads, checks or documents it."""
 
     section: str
     name: str

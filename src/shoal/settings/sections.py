@@ -12,7 +12,7 @@ from msgspec import Meta
 from shoal.errors import SettingsError
 from shoal.settings.fields import PREFIX, Field, Section, fields_of
 
-# What a client of the HTTP API shows; not a setting, since a file in a repository is no place for it.
+# What a client of the HTTP API shows; not a setting, because a token must not be in a file of a repository.
 TOKEN_VARIABLE = f"{PREFIX}TOKEN"
 
 
@@ -114,7 +114,7 @@ class FetchSettings(Section, frozen=True, kw_only=True):
     allow_networks: Annotated[
         str,
         Meta(
-            description="Private networks that may be asked, with commas; all others of them are refused.",
+            description="Private networks that may be requested, separated by commas; all others are refused.",
             extra={"expects": "empty or networks like 127.0.0.0/8,10.1.0.0/16"},
         ),
     ] = ""
@@ -127,7 +127,8 @@ class FetchSettings(Section, frozen=True, kw_only=True):
         ),
     ] = ""
     bandwidth: Annotated[
-        int, Meta(description="Bytes a second that one worker process may receive; 0 is no limit.", ge=0, le=10**12)
+        int,
+        Meta(description="Bytes per second that one worker process may receive; 0 means no limit.", ge=0, le=10**12),
     ] = 0
     connections: Annotated[
         int, Meta(description="Connections one worker process keeps open for reuse.", ge=1, le=10_000)
@@ -155,14 +156,14 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
 
     hosts: Annotated[int, Meta(description="How many hosts a worker process asks at once.", ge=1, le=10_000)] = 200
     grace_seconds: Annotated[
-        float, Meta(description="How long open requests may go on after a signal to stop.", ge=0, le=600)
+        float, Meta(description="How long open requests may continue after a signal to stop.", ge=0, le=600)
     ] = 10.0
     parse_seconds: Annotated[
         float,
         Meta(description="CPU seconds that reading one page may take before its process is ended.", ge=1, le=3600),
     ] = 30.0
     memory: Annotated[
-        int, Meta(description="Bytes of memory one worker process may use; 0 is no limit.", ge=0, le=2**50)
+        int, Meta(description="Bytes of memory one worker process may use; 0 means no limit.", ge=0, le=2**50)
     ] = 2_000_000_000
 
 
@@ -182,7 +183,7 @@ class ApiSettings(Section, frozen=True, kw_only=True):
     port: Annotated[int, Meta(description="Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8080
     rate: Annotated[
         float,
-        Meta(description="Requests a second that one token may make.", ge=1, le=10**6),
+        Meta(description="Requests per second that one token may make.", ge=1, le=10**6),
     ] = 100.0
 
 

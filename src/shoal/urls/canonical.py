@@ -69,7 +69,7 @@ def parts_of(href: str) -> Target:
     authority = after[:slash]
     host = _host(authority)
     if not 1 <= len(host) <= MAX_HOST_BYTES or host[0] == ":":
-        raise InvalidUrl(f"{_shown(href)} has no host that can be asked: a host has 1 to {MAX_HOST_BYTES} characters.")
+        raise InvalidUrl(f"{_shown(href)} has no valid host: a host has 1 to {MAX_HOST_BYTES} characters.")
     if host == authority:
         return Target(href, scheme, host, after[slash:], False)
     return Target(href, scheme, host, href, True)

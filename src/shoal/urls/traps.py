@@ -2,8 +2,8 @@
 
 Owns the rules that tell a trap by the spelling of its URLs, and what is remembered of a crawl to know the others:
 parameters in another order, subdomains without an end. Pure but for that memory, which is bounded; time is an argument.
-Rules are made to miss rather than to fire on a page that somebody wrote: what they let pass, the limits on depth and
-pages of a host end. An ordinary link costs about a microsecond.
+The rules prefer to miss a trap rather than a real page: limits on depth and on pages of a host end the crawl of what
+they miss. An ordinary link costs about a microsecond.
 """
 
 from __future__ import annotations

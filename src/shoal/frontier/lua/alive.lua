@@ -1,6 +1,6 @@
--- alive: the workers that live, and what they said of themselves. Writes nothing.
+-- alive: the live workers and their reports. Writes nothing.
 -- ARGV    1 now
--- Reply   OK, then per worker: name, ms since it was heard of, what it said
+-- Reply   OK, then per worker: name, ms since its last heartbeat, its report
 -- Cost    O(workers)
 --include shard beats
 

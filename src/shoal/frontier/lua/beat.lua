@@ -1,7 +1,7 @@
 -- beat: this worker lives now. Called on the store's own key, as alive and leave are.
 -- ARGV    1 now | 2 worker | 3 what it says of itself (opaque)
 -- Reply   OK, names of all live workers
--- Keeps   at most 10,000 workers: one more is not entered, and goes on without
+-- Keeps   at most 10,000 workers: one more is not entered, and works without an entry
 -- Cost    O(workers)
 --include shard beats
 

@@ -1,8 +1,8 @@
 -- change: a crawl's state, at its home shard. The other shards follow by sync.
 -- ARGV    1 now | 2 id | 3 state wanted (r p s e f, d = forgotten but for its id) | 4 why | 5 specification or '' (as it is)
---         why with p: only one that runs is paused, for that reason; with r: only one that is paused for it goes on
+--         why with p: only one that runs is paused, for that reason; with r: only one that is paused for it is resumed
 -- Reply   OK, key, version, state, specification, why  or  UNKNOWN  or  ENDED, state
--- Keeps   stopped and expired are for ever. A crawl that is finished because nothing was left can be reopened, to retry
+-- Keeps   stopped and expired are permanent. A crawl that is finished because nothing was left can be reopened, to retry
 --         what failed; one that has reached a limit has lists that nobody has unlinked yet, and stays as it is
 --include shard open
 

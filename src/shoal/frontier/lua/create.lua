@@ -1,7 +1,7 @@
 -- create: enter a crawl at its home shard.
 -- ARGV    1 now | 2 id | 3 nonce of the caller | 4 pages at most, 0 = no limit | 5 specification (opaque)
 -- Reply   OK, key, version  or  EXISTS, state
--- Keeps   an id is used once, for ever; the same nonce again gets the same answer
+-- Keeps   an id is used only once; the same nonce again gets the same reply
 --         a key is made of the time and the home shard's number, so that a store that lost its last writes never
 --         gives a key twice
 --include shard open

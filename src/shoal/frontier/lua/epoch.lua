@@ -3,7 +3,7 @@
 --         5 ms by which the server's clock was stepped, 0 = not | 6 the epoch the step was seen in: taken out once
 -- Reply   OK, now, epoch, ms until hosts may be leased again
 -- Keeps   unless nothing was lost, nothing is leased until every lease that may have been forgotten is over, and each
---         host then adds its own delay. A step is taken out of the shard's clock, which goes on as before
+--         host then adds its own delay. A step is removed from the shard's clock, which continues as before
 --include shard
 
 local safe = text(1) == '1'

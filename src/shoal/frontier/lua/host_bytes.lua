@@ -11,7 +11,7 @@ local bytes = number(0, BIG)
 if wrong then return {S.INVALID, wrong} end
 if call('EXISTS', P .. 'c:' .. key) == 0 then return {S.UNKNOWN} end
 
--- A field with a ! in front is no page count; a dump leaves it out.
+-- A field with a ! in front is not a page count; a dump leaves it out.
 local name, field = P .. 'hp:' .. key, '!#' .. host
 local total = tonumber(call('HGET', name, field)) or 0
 if bytes > 0 then

@@ -167,7 +167,7 @@ while given < hosts do
   if v then
     local place, moment = freePlace(v)
     if place and META[6] == '1' and v.h.e ~= META[3] then
-      -- The last moments of the epoch before are lost: the host may have been asked until the hold ended.
+      -- The last moments of the epoch before are lost: the host may have had requests until the hold ended.
       moment = math.max(moment, hold + v.delay)
       keep(host, 'e', META[3])
       for i = 1, math.max(v.h.mx or 1, v.places) do
@@ -241,7 +241,7 @@ if given > 0 then
   call('ZADD', P .. 'leases', unpack(deadlines))
   call('HSET', KEYS[1], 'tokens', counter, 'turns', (turns + given) % 8)
   if ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
-  -- Names of workers that never came back are not kept for ever; only a lost reply would miss them.
+  -- Names of workers that never came back are not kept without limit; only a lost reply would miss them.
   if call('HLEN', P .. 'workers') > 10000 then call('UNLINK', P .. 'workers') end
   call('HSET', P .. 'workers', worker, request .. ' ' .. table.concat(tokens, ' '))
 end

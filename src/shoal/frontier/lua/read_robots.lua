@@ -1,7 +1,7 @@
 -- read_robots: a kept copy of a robots.txt. Writes nothing.
 -- ARGV    1 now | 2 host | 3 name, '<scheme>://<authority> <token>'
 -- Reply   OK, now, the copy ('' = there is none)
--- Keeps   a key that is not one of Shoal's is no copy: the next write replaces it
+-- Keeps   a key that Shoal did not write does not count as a copy: the next write replaces it
 --include shard
 
 local host = text(260, HOST)

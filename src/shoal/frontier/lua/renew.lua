@@ -67,6 +67,6 @@ for _, one in ipairs(asked) do
 end
 if #asked > 0 and ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
 save()
--- A crawl whose allowance was used up here gets more only by a call of `lease`: somebody who sleeps makes one.
+-- A crawl whose allowance was used up here gets more only by a call of `lease`: wake a sleeping worker, which makes one.
 if call('EXISTS', P .. 'dry') == 1 then wake() end
 return reply

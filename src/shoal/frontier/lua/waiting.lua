@@ -1,6 +1,6 @@
--- waiting: how many hosts of this shard wait to be asked, by all crawls of a spider. Writes nothing.
+-- waiting: how many hosts of this shard have waiting visits, of all crawls of a spider. Writes nothing.
 -- ARGV    1 now | 2 spider
--- Reply   OK, now, hosts that may be asked, hosts that cool down or back off
+-- Reply   OK, now, hosts that may be requested now, hosts that cool down or back off
 -- Cost    O(log ready)
 --include shard
 

@@ -1,6 +1,6 @@
--- beats: which workers live. `beats` worker -> when it was last heard of, `infos` worker -> what it said of itself;
--- both at the store's own key, not in a shard. A worker that was not heard of for 30 s is gone; so is one that was
--- heard of in the future, because the server's clock was set back: it will be heard of again.
+-- beats: live workers. `beats` worker -> time of its last heartbeat, `infos` worker -> its report; both at the store's
+-- own key, not in a shard. A worker without a heartbeat for 30 s is gone; so is one with a heartbeat in the future,
+-- because the server's clock was set back: its next heartbeat adds it again.
 local SILENT = 30000
 local MOST_WORKERS = 10000
 

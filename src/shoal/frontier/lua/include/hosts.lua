@@ -1,4 +1,4 @@
--- hosts: when a host may be asked next, and by how many at once.
+-- hosts: when a host may be requested next, and by how many workers at once.
 -- Fields of `h:<host>`, all optional: per place i (1 has no suffix) k token of its holder, t last finish ms,
 -- g gate ms; d delay and n places set by an operator, cd robots crawl delay, rk 1 = robots.txt is known, ad delay
 -- from response times, m mean response ms, b back-off until ms, f failures in a row, x why blocked, mx highest

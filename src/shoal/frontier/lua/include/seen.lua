@@ -26,7 +26,7 @@ local function seenSet(key, generation, sets, m, fingerprint)
   return P .. 's:' .. key .. ':' .. generation .. ':' .. spread(sets, m, fingerprint)
 end
 
--- Split the next set in turn: its members are told apart by one more bit.
+-- Split the next set in turn: one more bit decides where each member goes.
 local function split(key, c)
   local m = level(c.gn)
   local from = P .. 's:' .. key .. ':' .. c.g .. ':' .. (c.gn - m)

@@ -1,6 +1,6 @@
 -- shard: what every script begins with.
 -- Reads the shard's `meta` once. A shard without it answers ABSENT and nothing is written: that is how a slot in
--- transit, which looks like an empty shard, is told from a new one.
+-- transit, which looks like an empty shard, differs from a new one.
 -- ARGV 1 is the time in ms; '' = the server's clock plus the shard's offset (see epoch.lua).
 
 local call = redis.call

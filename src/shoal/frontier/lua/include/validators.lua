@@ -1,4 +1,4 @@
--- validators: what a server named the version of a page by (ETag, Last-Modified), to ask for a newer one alone.
+-- validators: the version of a page as its server named it (ETag, Last-Modified), for conditional requests.
 -- Hashes `v:<crawl>:<n>`, fingerprint -> validator, kept small enough that Valkey and Redis hold them as listpacks: the
 -- number of hashes grows by one for every 100 fields (linear hashing, as in seen), and a validator is cut into pieces
 -- of 64 bytes, '<fingerprint>', '<fingerprint>.1', ...; a piece that is full may have a next one.
@@ -24,7 +24,7 @@ local function readValidator(hash, fingerprint)
   return fields, pieces
 end
 
--- Split the next hash in turn: its fields are told apart by one more bit.
+-- Split the next hash in turn: one more bit decides where each field goes.
 local function splitValidators(key, c)
   local m = level(c.vn)
   local from, to = P .. 'v:' .. key .. ':' .. (c.vn - m), P .. 'v:' .. key .. ':' .. c.vn
