@@ -44,7 +44,7 @@ class Importer:
         self._outbox = outbox
         self._push = push
         self._queue, self._filter = (
-            str(scrapy_redis_settings.value(settings, name)) % {"spider": spider.name, "name": spider.name}
+            scrapy_redis_settings.key_of(scrapy_redis_settings.value(settings, name), spider.name)
             for name in ("SCHEDULER_QUEUE_KEY", "SCHEDULER_DUPEFILTER_KEY")
         )
         self._seen: set[bytes] = set()

@@ -43,7 +43,7 @@ class RedisPipeline:
 
     def item_key(self, item: Any, spider: Any) -> str:
         """Override this to use another key for some items."""
-        return self.key % {"spider": spider.name, "name": spider.name}
+        return scrapy_redis_settings.key_of(self.key, spider.name)
 
     async def _closed(self) -> None:
         await Session.of(self._crawler).leave()

@@ -133,10 +133,15 @@ def _with_credentials(url: str, params: dict[str, Any]) -> str:
     return head + ("?" + "&".join(kept) if separator and kept else "")
 
 
+def key_of(template: object, spider_name: str) -> str:
+    """The key of a template with %(spider)s or %(name)s."""
+    return str(template) % {"spider": spider_name, "name": spider_name}
+
+
 def crawl_name(settings: BaseSettings, spider_name: str) -> str | None:
     """The name in SCHEDULER_QUEUE_KEY; None where it is not set."""
     key = settings.get("SCHEDULER_QUEUE_KEY")
-    return str(key) % {"spider": spider_name, "name": spider_name} if key else None
+    return key_of(key, spider_name) if key else None
 
 
 class Order(NamedTuple):

@@ -64,7 +64,7 @@ class RedisMixin:
         if self.redis_key is None:
             self.redis_key = str(scrapy_redis_settings.value(crawler.settings, "REDIS_START_URLS_KEY"))
         if isinstance(self.redis_key, str):
-            self.redis_key = self.redis_key % {"name": self.name, "spider": self.name}
+            self.redis_key = scrapy_redis_settings.key_of(self.redis_key, self.name)
         if not self.redis_key or (isinstance(self.redis_key, str) and not self.redis_key.strip()):
             raise ValueError("redis_key must not be empty")
         self.redis_batch_size = batch_size(self, crawler)

@@ -53,7 +53,7 @@ class StartUrls:
         self._has_ended = has_ended
         keys = spider.redis_key
         templates = [keys] if isinstance(keys, str | bytes) else list(keys)
-        self._keys = [str(key) % {"name": spider.name, "spider": spider.name} for key in templates]
+        self._keys = [scrapy_redis_settings.key_of(template, spider.name) for template in templates]
         self._batch = batch_size(spider, crawler)
         as_set, as_zset = (
             settings.getbool(name, bool(scrapy_redis_settings.NAMES[name].default))

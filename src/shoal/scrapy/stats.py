@@ -80,10 +80,8 @@ class RedisStatsCollector(StatsCollector):
         frontier = await session.join()
         try:
             spider: Any = self._crawler.spider or self._crawler.spidercls
-            key = str(scrapy_redis_settings.value(self._crawler.settings, "STATS_KEY")) % {
-                "spider": spider.name,
-                "name": spider.name,
-            }
+            template = scrapy_redis_settings.value(self._crawler.settings, "STATS_KEY")
+            key = scrapy_redis_settings.key_of(template, spider.name)
             changed = {name: value for name, value in self._stats.items() if self._sent.get(name) != value}
             server = ScrapyRedisKeys(frontier)
             await asyncio.gather(*(self._write(server, key, name, value) for name, value in changed.items()))
