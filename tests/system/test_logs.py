@@ -98,7 +98,7 @@ def tell(text, /, *, event, **facts):
     print(event, flush=True)
     if event == "serve.begin":
         os.kill(os.getpid(), signal.SIGTERM)
-asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, tell=tell))
+asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, emit=tell))
 """
 
 
