@@ -37,7 +37,7 @@ class CrawlKind(StrEnum):
     BARE = "bare"  # a program that uses the frontier directly
 
 
-# Why workers pause a crawl; it goes on by itself when the output that was away is back.
+# Why workers pause a crawl. It resumes when the output is available again.
 OUTPUT_AWAY, OUTPUT_REFUSED = "output away", "output refused"
 
 STATES = {state.code: state for state in State}

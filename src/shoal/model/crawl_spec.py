@@ -106,7 +106,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(ge=0, le=WIDEST / 1000, description="When the crawl expires, in seconds since 1970; 0 is never.")
     ] = 0.0
     dedup_seconds: Annotated[
-        float, Meta(ge=0, le=10**10, description="How long a URL is remembered; 0 is for ever."), _INTERNAL
+        float, Meta(ge=0, le=10**10, description="How long a URL is remembered; 0 means without limit."), _INTERNAL
     ] = 0.0
     spider: Annotated[str, Meta(description="Name of the spider that parses the pages; '' for none.")] = ""
 
@@ -441,7 +441,7 @@ def _stored_type() -> Any:
 
 
 def _check_header(what: str, value: str) -> None:
-    # A line break would start a header of somebody else's choice.
+    # A line break would let a value add another header.
     if any(character in value for character in "\r\n\0"):
         raise InvalidLimit(f"{what} contains a line break or NUL; a header is one line.")
 

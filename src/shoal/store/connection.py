@@ -38,7 +38,7 @@ class ConnectionLost(Exception):
 
 
 class ReplyError(Exception):
-    """An error reply, as the server worded it. It is a value in a list of replies until somebody raises it."""
+    """An error reply, as the server worded it. It is a value in a list of replies until a caller raises it."""
 
 
 class _Batch:

@@ -104,7 +104,7 @@ class Embedded:
             await self._be_missed()
 
     async def _be_missed(self) -> None:
-        """See that somebody notices that this client has gone: another client, or a keeper that waits for the lock.
+        """Ensure that another client, or a supervisor that waits for the lock, notices that this client is gone.
 
         A keeper that was just killed may hold keeper.lock for a moment longer than it lives.
         """
@@ -123,7 +123,7 @@ class Embedded:
                 await self._see_to_keeper()
 
     async def _see_to_keeper(self) -> None:
-        """Start a supervisor if there is none. Whoever holds keeper.lock may; the supervisor inherits it."""
+        """Start a supervisor if there is none. Only the holder of keeper.lock may; the supervisor inherits it."""
         lock = (self.folder / "keeper.lock").open("rb+")
         try:
             free = self._lock(lock, fcntl.LOCK_EX)
@@ -131,7 +131,7 @@ class Embedded:
             lock.close()
             raise
         if free:
-            # The thread closes the file: it must stay open even when whoever waits here is cancelled.
+            # The thread closes the file: it must stay open even if the caller is cancelled.
             await asyncio.to_thread(self._start_keeper, lock)
         else:
             lock.close()

@@ -3,7 +3,7 @@
 Run by path, as a process of its own: it imports the standard library alone and starts in
 milliseconds. Three locked files say who lives; the kernel releases a lock however its holder ends.
 
-    keeper.lock    held by the keeper. Whoever takes it may start one, and hands the locked file on.
+    keeper.lock    held by the keeper. Its holder may start one, and passes the locked file on.
     server.lock    held by the server, which inherits the locked file: two can never serve one folder,
                    and a keeper that was killed leaves a server its successor can wait for.
     clients.lock   held shared by every Shoal process. The keeper waits to hold it alone: then nobody
@@ -145,7 +145,7 @@ class EmbeddedSupervisor:
         if not self.adopted:
             # Nothing runs. The link of a copied folder names the socket of the original's server.
             return
-        # It is no child of ours, so ask it by its socket.
+        # It is not a child process, so use its socket.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(STOP_SECONDS / 2)
             asking.connect(str(self.linked_socket()))

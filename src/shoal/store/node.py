@@ -1,6 +1,6 @@
 """One server: its connection, and how a lost connection is replaced.
 
-State: at most one link, and at most one attempt to make one, whoever asks. Attempts of all nodes and
+State: at most one link, and at most one attempt to make one, for all callers. Attempts of all nodes and
 listeners of a Store pass one Pacer, so a store that is down sees fewer than five a second from it.
 """
 

@@ -142,7 +142,7 @@ class Pipeline:
             reached = (await link.send(pack(("WAIT", 1, link.wait_ms)), 1))[0]
 
     def _judge(self, index: int, message: str, node: Node, link: Connection) -> str:
-        """Note what an error reply means for its job; return the reason to wait, "" to go on at once."""
+        """Note what an error reply means for its job; return the reason to wait, "" to continue immediately."""
         fault = classify(message)
         if fault is ReplyFault.NOSCRIPT:
             self._whole.add(index)

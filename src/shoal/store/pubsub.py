@@ -1,6 +1,6 @@
 """Receives what scripts publish on one channel, on a connection of its own.
 
-Messages only wake somebody up: they may be lost with the connection, so a reconnect counts as a
+Messages only wake callers up: they may be lost with the connection, so a reconnect counts as a
 wake-up too, and a caller always looks at the store itself afterwards.
 """
 
@@ -46,7 +46,7 @@ class Subscriber:
     async def wait(self, timeout: float) -> list[bytes]:
         """Messages since the last call, or [] after `timeout` seconds; [b""] after a (re)connect.
 
-        A store that is away is not an error here: the time-out passes, and the caller's next call says so.
+        An unavailable store is not an error here: the time-out passes, and the caller's next call says so.
         """
         try:
             async with asyncio.timeout(timeout):

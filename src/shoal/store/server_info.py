@@ -1,6 +1,6 @@
 """Server information, read when a connection is opened: INFO and, where allowed, CONFIG GET.
 
-Is this server safe for a frontier? Judges the facts of one server; asks nothing itself.
+Is this server safe for a frontier? Judges the facts of one server; sends no commands itself.
 
 A server that could silently drop URLs is refused. One that may forget some on a restart is allowed
 with a warning that says what would be lost.

@@ -34,7 +34,7 @@ def _suffixes() -> PublicSuffixList:
 
 
 def registrable_domain(name: str) -> str:
-    """The part of a host name that somebody registered, '' when it has none: `www.a.co.uk` is of `a.co.uk`."""
+    """The registered part of a host name, '' when it has none: `www.a.co.uk` is of `a.co.uk`."""
     if not name or name.startswith("."):
         return ""
     try:
@@ -105,7 +105,7 @@ class Scope:
     def verdict(self, target: Target, *, seed: bool = False, page_host: str = "") -> str:
         """'' when the URL is in scope, else the reason why not.
 
-        A seed is asked for by name, so it needs no allow pattern: it may be only the way to what is allowed.
+        A seed is given explicitly, so it needs no allow pattern: it may be only the way to allowed pages.
         `page_host` is where the link was found: that page is in the crawl, perhaps since a seed led to it from another
         host, and so is the rest of its host or domain.
         """

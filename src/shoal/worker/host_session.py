@@ -40,7 +40,7 @@ from shoal.worker.outcome import Action, Decision, FetchResult, VisitResult, dec
 from shoal.worker.page_processor import PageProcessor
 from shoal.worker.sitemaps import body_bytes
 
-# A host that must be left alone for longer than this is released instead of being waited for.
+# If the next request to a host must wait for longer than this, the host is released.
 _LONGEST_WAIT_SECONDS = 5.0
 # How long to wait before the next request through an unavailable proxy.
 _PROXY_SECONDS = 2.0

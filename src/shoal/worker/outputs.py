@@ -117,7 +117,7 @@ class OutputHealth:
         """Raise OutputUnavailable if an output has reported trouble for long enough."""
         since_mono, message = self._troubled.get(uri, (mono(), ""))
         if mono() - since_mono > _UNAVAILABLE_SECONDS:
-            # The next write starts to count anew.
+            # The next write starts to count again.
             del self._troubled[uri]
             raise OutputUnavailable(uri, message)
 

@@ -95,7 +95,7 @@ class SpiderRunner:
         return yielded
 
     def check_has(self, name: str) -> None:
-        """Raise SpiderFailed for a spider that no worker has: its pages would wait for ever."""
+        """Raise SpiderFailed for a spider that no worker has: its pages would wait without end."""
         if name not in self._classes:
             text = f"A page was sent to the unknown spider {name}: pass spiders=[{name}] to shoal.crawl."
             self._print_once(name, text)

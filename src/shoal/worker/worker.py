@@ -255,7 +255,7 @@ class Worker:
         }  # fmt: skip
 
     async def _sample(self) -> None:
-        """Sample ten times a second what the time is spent on; publish a report every fifth time."""
+        """Sample every tenth of a second what the time is spent on; publish a report every fifth time."""
         last, cpu_last, turn = mono(), time.process_time(), 0
         while True:
             await asyncio.sleep(_SAMPLE_SECONDS)
