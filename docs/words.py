@@ -54,7 +54,7 @@ ALLOWED: dict[tuple[str, str], str] = {
 
 
 def sources() -> list[Path]:
-    """Every file that people read text in. The changelog of old versions stays as it was."""
+    """Every file whose text people read."""
     package = ROOT / "src/shoal"
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     return sorted([*package.rglob("*.py"), *package.rglob("*.lua"), *pages])
