@@ -25,7 +25,7 @@ from bench.plain import Run, batches
 from bench.size import Size
 from shoal.model.record import Capture, Item, Record
 from shoal.model.response import Response
-from shoal.sinks import gather, open_sink
+from shoal.sinks import merge, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks import databases
 
@@ -121,9 +121,9 @@ def through_sink(uri: str, *, spider: bool = False) -> Run:
         await sink.open()
         for batch in batches(records):
             await sink.write(batch, b"receipt")
-            await sink.settle(())
+            await sink.commit(())
         await sink.close()
-        await gather(uri, live=(), replay=_nobody, spider=spider)
+        await merge(uri, live=(), replay=_nobody, spider=spider)
 
     return run
 

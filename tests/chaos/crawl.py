@@ -34,7 +34,7 @@ from shoal.model import Counts, Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.worker_report import WorkerReport
 from shoal.settings import load
-from shoal.sinks import gather
+from shoal.sinks import merge
 from shoal.worker import crash_marker
 from tests.servers import WAIT_SECONDS
 from tests.site.judge import Judge
@@ -184,7 +184,7 @@ class Crawling:
     async def dismiss(self) -> None:
         await asyncio.gather(*(self.stop(name) for name in list(self.workers)))
         for output in self.outputs:
-            await gather(str(output), live=set(), replay=partial(replay, self.frontier.void_batch))
+            await merge(str(output), live=set(), replay=partial(replay, self.frontier.void_batch))
 
     async def counts(self) -> Counts:
         return await self.frontier.crawls.count(CRAWL)

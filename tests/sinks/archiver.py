@@ -45,7 +45,7 @@ async def main(uri: str, worker: str) -> None:
         receipt = json.dumps([f"{worker} {batch}", [capture.key for capture in captures]])
         await sink.write(captures, receipt.encode())
         refused = ask("acknowledge", receipt)
-        await sink.settle([(crawl, url) for crawl, url in refused])
+        await sink.commit([(crawl, url) for crawl, url in refused])
     await sink.close()
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Record
-from shoal.sinks import Sink, check_output, gather, open_sink
+from shoal.sinks import Sink, check_output, merge, open_sink
 from tests.sinks.outputs import OUTPUTS, Output, Store, mounted, page, receipt_of, urls
 
 
@@ -31,14 +31,14 @@ async def opened(output: Output, folder: Path, worker: str = "worker", **more: A
 
 
 async def seen(output: Output, folder: Path) -> list[dict[str, Any]]:
-    await gather(output.uri(folder), live=(), replay=Store().replay)
+    await merge(output.uri(folder), live=(), replay=Store().replay)
     return output.read(folder)
 
 
 async def write_all(output: Output, folder: Path, *records: Record) -> list[dict[str, Any]]:
     sink = await opened(output, folder)
     await sink.write(records, b"receipt")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
     return await seen(output, folder)
 
@@ -102,7 +102,7 @@ async def test_a_batch_keeps_the_last_record_of_a_key(output: Output, tmp_path: 
 async def test_an_empty_batch_and_a_second_close_do_nothing(output: Output, tmp_path: Path) -> None:
     sink = await opened(output, tmp_path)
     await sink.write([], b"receipt")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
     await sink.close()
     assert await seen(output, tmp_path) == []
@@ -112,7 +112,7 @@ async def test_refused_records_are_not_visible_where_rows_cannot_be_replaced(out
     sink = await opened(output, tmp_path)
     for start in (0, 10):
         await sink.write([page(number) for number in range(start, start + 10)], b"receipt")
-        await sink.settle(urls([start, start + 4, start + 5, start + 9]))
+        await sink.commit(urls([start, start + 4, start + 5, start + 9]))
     await sink.close()
     await seen(output, tmp_path)
     if not output.keeps_refused:
@@ -171,15 +171,15 @@ class Fleet:
         self.kills += code == -signal.SIGKILL
         assert code in (0, -signal.SIGKILL)
 
-    async def gather(self) -> None:
-        await gather(self.output.uri(self.folder), live=(), replay=self.store.replay, spider=bool(self.spider))
+    async def merge(self) -> None:
+        await merge(self.output.uri(self.folder), live=(), replay=self.store.replay, spider=bool(self.spider))
 
 
 @pytest.mark.full
 async def test_four_processes_write_ten_thousand_records_with_repeated_keys(output: Output, tmp_path: Path) -> None:
     fleet = Fleet(output, tmp_path, range(10_000), batch=200)
     await asyncio.gather(*(fleet.worker() for _ in range(4)))
-    await fleet.gather()
+    await fleet.merge()
     assert output.keys(tmp_path) == dict.fromkeys(urls(range(10_000)), 1)
     assert sum(len(refused) for refused in fleet.store.answers.values()) > 100, "keys were repeated"
 
@@ -196,7 +196,7 @@ async def test_killed_writers_leave_each_acknowledged_page_once(output: Output, 
     for _ in range(8):
         lives = [fleet.random.uniform(0.0, 0.06) for _ in range(2)]
         await asyncio.gather(*(fleet.worker(kill_after_seconds=life) for life in lives))
-        await fleet.gather()
+        await fleet.merge()
         keys = output.keys(tmp_path)
         assert set(keys.values()) <= {1}
         if output.keeps_refused:
@@ -206,7 +206,7 @@ async def test_killed_writers_leave_each_acknowledged_page_once(output: Output, 
     assert fleet.kills >= 8
     fleet.numbers = range(len(fleet.store.taken) + 500)
     await fleet.worker()
-    await fleet.gather()
+    await fleet.merge()
     if not output.keeps_refused:
         assert fleet.store.taken == output.keys(tmp_path)
     assert fleet.store.taken.keys() <= output.keys(tmp_path).keys()
@@ -260,7 +260,7 @@ def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(file: Ou
                 # The fake store of this process: one line is one answer. Pages that end in 7 are somebody else's.
                 with journal.open("ab", buffering=0) as answers:
                     answers.write(receipt + b"\n")
-                await sink.settle([key for key in urls(range(first, first + 3)) if key[1].endswith("7")])
+                await sink.commit([key for key in urls(range(first, first + 3)) if key[1].endswith("7")])
             await sink.close()
 
         asyncio.run(work())
@@ -275,7 +275,7 @@ def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(file: Ou
     store = Store(taken=Counter(foreign))
     for receipt in journal.read_bytes().splitlines():
         store.acknowledge(receipt)
-    asyncio.run(gather(file.uri(tmp_path), live=(), replay=store.replay))
+    asyncio.run(merge(file.uri(tmp_path), live=(), replay=store.replay))
     keys = file.keys(tmp_path)
     assert set(keys.values()) == {1}
     if file.keeps_refused:
@@ -293,9 +293,9 @@ async def test_a_cancelled_write_leaves_a_sink_that_goes_on(output: Output, tmp_
         write.cancel()
         await asyncio.wait({write})
         if not write.cancelled():
-            await sink.settle(urls(range(100, 300)))
+            await sink.commit(urls(range(100, 300)))
         await sink.write([page(turns)], receipt_of("", [page(turns)]))
-        await sink.settle(())
+        await sink.commit(())
     await sink.close()
     rows = await seen(output, tmp_path)
     assert {(row["crawl"], row["url"]) for row in rows} >= urls(range(30))
@@ -321,7 +321,7 @@ async def test_a_full_disk_is_waited_for_and_loses_nothing(file: Output, tmp_pat
 
         sink = await opened(file, folder, on_trouble=on_trouble)
         await sink.write([page(1)], b"receipt")
-        await sink.settle(())
+        await sink.commit(())
         ballast = folder / "ballast"
         fill(ballast)
         write = asyncio.create_task(sink.write([page(n, text="x" * 20_000) for n in range(2, 30)], b"receipt"))
@@ -331,7 +331,7 @@ async def test_a_full_disk_is_waited_for_and_loses_nothing(file: Output, tmp_pat
         ballast.unlink()
         await asyncio.wait_for(write, 10)
         assert told[1:] == [""]
-        await sink.settle(())
+        await sink.commit(())
         await sink.close()
         await seen(file, folder)
         assert file.keys(folder) == dict.fromkeys(urls(range(1, 30)), 1)
@@ -346,7 +346,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_sentence(file: Output
         folder.mkdir(mode=0o555)
         with pytest.raises(SinkRefused) as refused:
             check_output(file.uri(folder))
-    assert str(refused.value) == f"The folder {folder} of the output {file.name} cannot be written by this user."
+    assert str(refused.value) == f"The folder {folder} of the output {file.name} is not writable by this user."
 
 
 async def test_a_folder_that_vanished_is_refused_when_it_is_opened(file: Output, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ async def test_a_path_that_is_something_else_is_refused(file: Output, tmp_path: 
     path = tmp_path / file.name
     if file.name.endswith(".parquet"):
         path.write_text("no folder")
-        sentence = "is a file; a folder of this name is needed"
+        sentence = "is a file, but must be a folder"
     else:
         path.mkdir()
         sentence = "is a folder; name a file in it"

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.errors import SinkRefused
-from shoal.sinks import Sink, gather, open_sink
+from shoal.sinks import Sink, merge, open_sink
 from shoal.sinks.files import parquet
 from shoal.sinks.files.compression import ZSTD_MODULE
 from tests.servers import wait_until
@@ -34,7 +34,7 @@ from tests.sinks.test_contract import deaths, in_a_child
 async def put(sink: Sink, *numbers: int, refused: tuple[int, ...] = (), **more: Any) -> None:
     records = [page(number, **more) for number in numbers]
     await sink.write(records, receipt_of("", records))
-    await sink.settle([page(number).key for number in refused])
+    await sink.commit([page(number).key for number in refused])
 
 
 async def crawl(path: Path, *numbers: int, **more: Any) -> None:
@@ -42,7 +42,7 @@ async def crawl(path: Path, *numbers: int, **more: Any) -> None:
     await sink.open()
     await put(sink, *numbers, **more)
     await sink.close()
-    await gather(str(path), live=(), replay=Store().replay)
+    await merge(str(path), live=(), replay=Store().replay)
 
 
 def numbers(rows: list[dict[str, Any]]) -> list[int]:
@@ -92,8 +92,8 @@ def test_a_gatherer_killed_at_any_step_shows_each_page_once(tmp_path: Path, name
         path = tmp_path / str(at) / name
         path.parent.mkdir()
         asyncio.run(work(path))
-        ended = in_a_child(lambda: asyncio.run(gather(str(path), live=(), replay=store.replay)), killed_at_call=at)
-        asyncio.run(gather(str(path), live=(), replay=store.replay))
+        ended = in_a_child(lambda: asyncio.run(merge(str(path), live=(), replay=store.replay)), killed_at_call=at)
+        asyncio.run(merge(str(path), live=(), replay=store.replay))
         assert numbers(read(path)) == [0, 1, 3], at
         return ended
 
@@ -123,7 +123,7 @@ async def test_a_csv_file_of_other_columns_is_refused(tmp_path: Path, name: str)
     path = tmp_path / name
     path.write_bytes(b"name,age\r\nAda,36\r\n")
     sink = open_sink(str(path), worker="worker")
-    with pytest.raises(SinkRefused, match="is no CSV file of these columns; name another file"):
+    with pytest.raises(SinkRefused, match="is not a CSV file with these columns; name another file"):
         await sink.open()
     await sink.close()
     path.unlink()

@@ -162,7 +162,7 @@ async def test_a_mount_that_went_away_is_waited_for(tmp_path: Path) -> None:
     place.mkdir()
     keeping = asyncio.create_task(files.keep(b"second", "text/plain"))
     await trouble.wait()
-    assert trouble.told == [f"output {place} is another folder than it was; is it mounted?; waiting"]
+    assert trouble.told == [f"output {place} is not the folder it was at the start; is it mounted?; waiting"]
     assert everything(place) == {}
     place.rmdir()
     away.rename(place)
@@ -213,23 +213,23 @@ def test_a_place_has_one_full_spelling(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        ("", "No files can be kept in ''; name a folder or s3://BUCKET/PREFIX."),
-        ("gs://name:secret@bucket", "No files can be kept in 'gs://***@bucket'; "),
-        ("file://server/x", "No files can be kept in 'file://server/x'; "),
-        ("a\nb", "No files can be kept in 'a\\nb'; "),
-        ("a file", "it is a file and no folder."),
-        ("nowhere/files", "does not exist; make it first."),
-        ("loop/x", "its path is a loop of links."),
-        ("s3://", "names no bucket; write s3://BUCKET/PREFIX?endpoint=URL&region=NAME."),
-        ("s3:bucket", "names no bucket; "),
-        ("s3://key:secret@bucket/x", "'s3://***@bucket/x' has keys in it; give them to the workers as AWS_ACCESS_"),
-        ("s3://bucket?endpoint=http://a:secret@h", "has keys in it; "),
-        ("s3://bucket?aws_secret_access_key=secret", "has the option 'aws_secret_access_key', which is none; "),
-        ("s3://bucket?endpoint=ftp://secret", "is no http or https address; "),
-        ("s3://bucket?endpoint=http://h:secret", "cannot be read; "),
-        ("s3://bucket?region=secret!", "is not letters, digits and -; "),
-        ("s3://bucket/a/../b", "has empty steps or dots; "),
-        ("s3://bucket/a%0Ab", "has empty steps or dots; "),
+        ("", "Files cannot be stored in ''; name a folder or s3://BUCKET/PREFIX."),
+        ("gs://name:secret@bucket", "Files cannot be stored in 'gs://***@bucket'; "),
+        ("file://server/x", "Files cannot be stored in 'file://server/x'; "),
+        ("a\nb", "Files cannot be stored in 'a\\nb'; "),
+        ("a file", "it is a file, not a folder."),
+        ("nowhere/files", "does not exist; create it first."),
+        ("loop/x", "its path is a loop of symbolic links."),
+        ("s3://", "does not name a bucket; write s3://BUCKET/PREFIX?endpoint=URL&region=NAME."),
+        ("s3:bucket", "does not name a bucket; "),
+        ("s3://key:secret@bucket/x", "'s3://***@bucket/x' contains keys; give them to the workers as AWS_ACCESS_"),
+        ("s3://bucket?endpoint=http://a:secret@h", "contains keys; "),
+        ("s3://bucket?aws_secret_access_key=secret", "has the unknown option 'aws_secret_access_key'; "),
+        ("s3://bucket?endpoint=ftp://secret", "is not an http or https URL; "),
+        ("s3://bucket?endpoint=http://h:secret", "is not a valid URI; "),
+        ("s3://bucket?region=secret!", "is invalid; write s3://"),
+        ("s3://bucket/a/../b", "has empty segments or dots; "),
+        ("s3://bucket/a%0Ab", "has empty segments or dots; "),
     ],
 )
 def test_what_is_no_place_is_refused_in_one_sentence(
@@ -359,7 +359,7 @@ async def refusal(uri: str) -> str:
 async def test_a_bucket_that_is_not_there_is_refused(moto: Moto) -> None:
     endpoint = f"?endpoint=http%3A%2F%2F127.0.0.1%3A{moto.port}"
     assert await refusal(moto.uri("nowhere")) == (
-        f"Files cannot be kept in s3://nowhere/a%20b{endpoint}: it is no bucket that is there."
+        f"Files cannot be stored in s3://nowhere/a%20b{endpoint}: it does not exist."
     )
 
 
@@ -367,7 +367,7 @@ async def test_keys_that_are_wrong_are_refused_and_later_waited_for(moto: Moto) 
     moto.ask_for_keys(after="0")
     try:
         assert (await refusal(moto.uri())).endswith(
-            ": it does not let these keys write (403 InvalidAccessKeyId); check them and their rights."
+            ": it does not let these keys write (403 InvalidAccessKeyId); check their permissions."
         )
         moto.ask_for_keys(after="1")
         trouble = Trouble()
@@ -389,7 +389,7 @@ async def test_no_keys_at_all_are_refused(moto: Moto, monkeypatch: pytest.Monkey
         monkeypatch.delenv(name)
     # In place of the one that machines of Amazon have.
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
-    assert "finds no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in await refusal(moto.uri())
+    assert "has no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in await refusal(moto.uri())
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.model.record import Capture
 from shoal.model.response import Response
-from shoal.sinks import gather, open_sink
+from shoal.sinks import merge, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks.databases import Database
 from tests.sinks.outputs import Store, item, page
@@ -33,9 +33,9 @@ async def filled(uri: str, records: Sequence[Stored] = RECORDS, *, spider: bool 
     sink = open_sink(uri, worker="worker", spider=spider)
     await sink.open()
     await sink.write(records, b"receipt")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
-    await gather(uri, live=(), replay=Store().replay, spider=spider)
+    await merge(uri, live=(), replay=Store().replay, spider=spider)
 
 
 def by_sqlite(statement: str) -> list[tuple[object, ...]]:

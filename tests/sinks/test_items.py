@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from shoal.errors import SinkRefused
-from shoal.sinks import Sink, check_output, gather, open_sink
+from shoal.sinks import Sink, check_output, merge, open_sink
 from shoal.sinks.contract import Stored
 from tests.sinks.outputs import OUTPUTS, Output, Store, item, items_of, page, receipt_of, urls
 from tests.sinks.test_contract import UNLIKE, Fleet
@@ -26,7 +26,7 @@ async def opened(output: Output, folder: Path, *, spider: bool = True, worker: s
 
 
 async def seen(output: Output, folder: Path) -> list[dict[str, Any]]:
-    await gather(output.uri(folder), live=(), replay=Store().replay, spider=True)
+    await merge(output.uri(folder), live=(), replay=Store().replay, spider=True)
     return sorted(output.read_items(folder), key=lambda row: (row["url"], row["spider"], row["number"]))
 
 
@@ -34,7 +34,7 @@ async def write_all(output: Output, folder: Path, *batches: list[Stored]) -> lis
     sink = await opened(output, folder)
     for batch in batches:
         await sink.write(batch, b"receipt")
-        await sink.settle(())
+        await sink.commit(())
     await sink.close()
     return await seen(output, folder)
 
@@ -169,9 +169,9 @@ async def test_refused_items_are_not_visible_where_rows_cannot_be_replaced(outpu
     for first in (1, 11):
         records = [item(first, number) for number in range(1, 6)]
         await sink.write([page(first, spider="books"), *records], b"receipt")
-        await sink.settle([records[0].key, records[3].key])
+        await sink.commit([records[0].key, records[3].key])
     await sink.write([*visit(2, item(2), item(2, 2)), *visit(3, item(3))], b"receipt")
-    await sink.settle([page(2).key])
+    await sink.commit([page(2).key])
     await sink.close()
     rows = await seen(output, tmp_path)
     if not output.keeps_refused:
@@ -183,11 +183,11 @@ async def test_refused_items_are_not_visible_where_rows_cannot_be_replaced(outpu
 async def test_a_batch_without_anything_to_keep_is_nothing(output: Output, tmp_path: Path) -> None:
     sink = await opened(output, tmp_path)
     await sink.write([], b"receipt")
-    await sink.settle(())
+    await sink.commit(())
     await sink.write(visit(1), b"receipt")
-    await sink.settle(())
+    await sink.commit(())
     await sink.write(visit(2, item(2)), b"receipt")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
     assert [row["url"][-1] for row in await seen(output, tmp_path)] == ["2"]
 
@@ -202,9 +202,9 @@ async def test_a_cancelled_write_of_items_leaves_a_sink_that_goes_on(output: Out
         write.cancel()
         await asyncio.wait({write})
         if not write.cancelled():
-            await sink.settle([record.key for record in batch])
+            await sink.commit([record.key for record in batch])
         await sink.write(visit(turns, item(turns)), receipt_of("", visit(turns, item(turns))))
-        await sink.settle(())
+        await sink.commit(())
     await sink.close()
     await seen(output, tmp_path)
     keys = output.item_keys(tmp_path)
@@ -228,7 +228,7 @@ def check_whole(output: Output, folder: Path) -> None:
 async def test_four_processes_write_items_with_repeated_keys(output: Output, tmp_path: Path) -> None:
     fleet = Fleet(output, tmp_path, range(1500), batch=100, spider="books")
     await asyncio.gather(*(fleet.worker() for _ in range(4)))
-    await fleet.gather()
+    await fleet.merge()
     assert output.item_keys(tmp_path) == dict.fromkeys(expected_items(range(1500)), 1)
     assert sum(len(refused) for refused in fleet.store.answers.values()) > 100, "keys were repeated"
     if output.has_pages_too:
@@ -244,7 +244,7 @@ async def test_killed_writers_leave_each_acknowledged_item_once(output: Output, 
     await sink.close()
 
     async def check() -> None:
-        await fleet.gather()
+        await fleet.merge()
         acknowledged = {key for key in fleet.store.taken if "#" in key[1]}
         keys = output.item_keys(tmp_path)
         assert set(keys.values()) <= {1}
@@ -272,9 +272,9 @@ async def test_a_file_of_items_is_no_file_of_pages(tmp_path: Path) -> None:
             sink = open_sink(str(path), worker="worker", spider=spider)
             await sink.open()
             await sink.write(visit(1, item(1)), b"receipt")
-            await sink.settle(())
+            await sink.commit(())
             await sink.close()
-            await gather(str(path), live=(), replay=Store().replay, spider=spider)
+            await merge(str(path), live=(), replay=Store().replay, spider=spider)
             other = open_sink(str(path), worker="worker", spider=not spider)
             with pytest.raises(SinkRefused, match=r"of (these|other) columns; name another"):
                 await other.open()
@@ -287,9 +287,9 @@ async def test_items_are_read_by_other_programs(tmp_path: Path, monkeypatch: pyt
         sink = open_sink(name, worker="worker", spider=True)
         await sink.open()
         await sink.write([item(1, data={"title": '=HYPERLINK("x")', "price": 1}), item(2)], b"receipt")
-        await sink.settle(())
+        await sink.commit(())
         await sink.close()
-        await gather(name, live=(), replay=Store().replay, spider=True)
+        await merge(name, live=(), replay=Store().replay, spider=True)
     for source in ("read_csv('items.csv')", "'items.parquet/*.parquet'"):
         query = f"SELECT data->>'$.title', CAST(number AS BIGINT) FROM {source} ORDER BY url LIMIT 1"  # noqa: S608
         assert duckdb.execute(query).fetchall() == [('=HYPERLINK("x")', 1)]
@@ -318,6 +318,6 @@ async def test_a_table_of_items_of_somebody_else_is_refused_before_the_crawl(tmp
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE items (name TEXT)")
     sink = open_sink(str(path), worker="worker", spider=True)
-    with pytest.raises(SinkRefused, match="has a table `items` that is not Shoal's; name another file"):
+    with pytest.raises(SinkRefused, match="has a table `items` that is not from Shoal; name another file"):
         await sink.open()
     await sink.close()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SinkUnavailable, StoreUnavailable
-from shoal.sinks import Sink, gather, open_sink
+from shoal.sinks import Sink, merge, open_sink
 from shoal.sinks.contract import Key
 from shoal.sinks.files import jsonl, part
 from tests.servers import wait_until
@@ -39,7 +39,7 @@ async def opened(path: Path, worker: str = "worker") -> Sink:
 async def put(sink: Sink, *numbers: int, refused: tuple[int, ...] = ()) -> None:
     records = [page(number) for number in numbers]
     await sink.write(records, receipt_of("", records))
-    await sink.settle([page(number).key for number in refused])
+    await sink.commit([page(number).key for number in refused])
 
 
 async def no_replay(receipt: bytes) -> list[Key]:
@@ -60,10 +60,10 @@ def crash(sink: Any) -> None:
 async def test_a_part_shows_when_it_is_closed_and_not_before(path: Path, parts: Path) -> None:
     sink = await opened(path)
     await put(sink, 1, 2)
-    await gather(str(path), live={"worker"}, replay=no_replay)
+    await merge(str(path), live={"worker"}, replay=no_replay)
     assert shown(path) == []
     await sink.close()
-    await gather(str(path), live={"worker"}, replay=no_replay)
+    await merge(str(path), live={"worker"}, replay=no_replay)
     assert shown(path) == [1, 2]
     assert not parts.exists()
 
@@ -76,11 +76,11 @@ async def test_an_old_part_is_closed_even_when_no_page_follows(
     sink = await opened(path)
     await put(sink, 1)
     await asyncio.to_thread(wait_until, lambda: list(parts.glob("*.done")), "the part is closed")
-    await gather(str(path), live={"worker"}, replay=no_replay)
+    await merge(str(path), live={"worker"}, replay=no_replay)
     assert shown(path) == [1]
     await put(sink, 2)
     await sink.close()
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == [1, 2]
 
 
@@ -91,7 +91,7 @@ async def test_a_large_part_is_closed_when_its_batch_is_settled(
     sink = await opened(path)
     await sink.write([page(1)], b"")
     assert [one.suffix for one in parts.iterdir()] == [".open"]
-    await sink.settle(())
+    await sink.commit(())
     assert [one.suffix for one in parts.iterdir()] == [".done"]
     await sink.close()
 
@@ -100,11 +100,11 @@ async def test_a_part_that_its_worker_still_holds_is_left_alone(path: Path) -> N
     """Another supervisor does not know the names of our workers; the lock tells it."""
     sink = await opened(path)
     await put(sink, 1)
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == []
     await put(sink, 2)
     await sink.close()
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == [1, 2]
 
 
@@ -112,9 +112,9 @@ async def test_the_part_of_a_dead_worker_waits_until_its_name_is_not_live(path: 
     sink = await opened(path)
     await put(sink, 1)
     crash(sink)
-    await gather(str(path), live={"worker"}, replay=no_replay)
+    await merge(str(path), live={"worker"}, replay=no_replay)
     assert shown(path) == []
-    await gather(str(path), live={"other"}, replay=no_replay)
+    await merge(str(path), live={"other"}, replay=no_replay)
     assert shown(path) == [1]
     await sink.close()
 
@@ -130,7 +130,7 @@ async def test_the_store_decides_about_a_batch_that_was_not_settled(path: Path, 
     await sink.close()
     store = Store()
     store.acknowledge(receipt_of("of another worker", [page(4)]))
-    await gather(str(path), live=(), replay=store.replay)
+    await merge(str(path), live=(), replay=store.replay)
     assert shown(path) == [1, 3, 5]
 
 
@@ -153,7 +153,7 @@ async def test_a_batch_whose_write_was_cancelled_is_not_found_by_the_gatherer(
     with pytest.raises(asyncio.CancelledError):
         await write
     await sink.close()
-    await gather(str(path), live=(), replay=Store().replay)
+    await merge(str(path), live=(), replay=Store().replay)
     assert shown(path) == [1]
 
 
@@ -167,7 +167,7 @@ async def test_a_torn_end_never_becomes_visible(path: Path, parts: Path, cut: in
     await sink.close()
     (left,) = parts.iterdir()
     left.write_bytes(left.read_bytes()[:-cut])
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == [1]
 
 
@@ -181,7 +181,7 @@ async def test_zeros_where_a_power_cut_lost_data_never_become_visible(path: Path
     (left,) = parts.iterdir()
     data = left.read_bytes()
     left.write_bytes(data[:-4096] + bytes(4096))
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == [1]
 
 
@@ -190,7 +190,7 @@ async def test_lines_of_others_stay_and_keep_to_themselves(path: Path) -> None:
     sink = await opened(path)
     await put(sink, 1)
     await sink.close()
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == [90, 91, 1]
 
 
@@ -206,9 +206,9 @@ async def test_what_needs_no_store_shows_while_the_store_is_away(path: Path) -> 
         raise StoreUnavailable("The store does not answer.")
 
     with pytest.raises(StoreUnavailable):
-        await gather(str(path), live=(), replay=away)
+        await merge(str(path), live=(), replay=away)
     assert shown(path) == [2]
-    await gather(str(path), live=(), replay=Store().replay)
+    await merge(str(path), live=(), replay=Store().replay)
     assert shown(path) == [2, 1, 3]
 
 
@@ -224,7 +224,7 @@ async def test_gatherers_take_turns(path: Path) -> None:
         await asyncio.sleep(0.01)
         return store.acknowledge(receipt)
 
-    await asyncio.gather(*(gather(str(path), live=(), replay=slow) for _ in range(4)))
+    await asyncio.gather(*(merge(str(path), live=(), replay=slow) for _ in range(4)))
     assert sorted(shown(path)) == list(range(16))
 
 
@@ -241,10 +241,10 @@ async def test_gathering_beside_a_worker_that_begins_and_closes_parts_loses_none
 
     writing = asyncio.create_task(write())
     while not writing.done():
-        await gather(str(path), live=(), replay=no_replay)
+        await merge(str(path), live=(), replay=no_replay)
         read_jsonl(path)
     await writing
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == list(range(200))
 
 
@@ -270,7 +270,7 @@ def test_a_gatherer_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> N
     def gather_in(folder: Path) -> None:
         store = Store()
         store.acknowledge(receipt_of("of another worker", [page(6)]))
-        asyncio.run(gather(str(folder / "pages.jsonl"), live=(), replay=store.replay))
+        asyncio.run(merge(str(folder / "pages.jsonl"), live=(), replay=store.replay))
 
     def run(at: int) -> bool:
         """Die at this step, die again at another in the next turn, then gather in peace."""
@@ -295,7 +295,7 @@ async def test_a_line_is_cut_only_from_the_file_it_was_added_to(path: Path, part
     (parts / "state").write_text(json.dumps({"length": 0, "file": [found.st_dev, found.st_ino]}))
     path.rename(path.with_name("taken away"))
     path.write_text('{"url":"https://site.example/90"}\n')
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert shown(path) == [90, 1]
 
 
@@ -306,20 +306,20 @@ async def test_a_full_disk_leaves_no_torn_line_and_gathers_later(tmp_path: Path)
         sink = await opened(path)
         for number in range(5):
             await sink.write([page(number, text="x" * 300_000)], b"")
-            await sink.settle(())
+            await sink.commit(())
         await sink.close()
         ballast = folder / "ballast"
         ballast.write_bytes(bytes(1_600_000))
         with pytest.raises(SinkUnavailable, match=r"cannot be appended to now: No space left on device\.\Z"):
-            await gather(str(path), live=(), replay=no_replay)
+            await merge(str(path), live=(), replay=no_replay)
         assert shown(path) == []
         ballast.unlink()
-        await gather(str(path), live=(), replay=no_replay)
+        await merge(str(path), live=(), replay=no_replay)
         assert shown(path) == list(range(5))
 
 
 async def test_gathering_where_there_are_no_parts_does_nothing(path: Path) -> None:
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert list(path.parent.iterdir()) == []
 
 
@@ -327,7 +327,7 @@ async def test_a_page_that_did_not_change_is_a_line_like_any_other(path: Path) -
     sink = await opened(path)
     await put(sink, 1)
     await sink.write([page(1, status=304, text="")], b"")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
-    await gather(str(path), live=(), replay=no_replay)
+    await merge(str(path), live=(), replay=no_replay)
     assert [row["status"] for row in read_jsonl(path)] == [200, 304]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Capture, Item, Record
-from shoal.sinks import KINDS, Location, Technology, check_output, has_parts, is_local, open_sink, takes
+from shoal.sinks import check_output, has_parts, is_local, open_sink, takes
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS
+from shoal.sinks.contract import Location
 from shoal.sinks.files.compression import ZSTD_MODULE
+from shoal.sinks.registry import technologies
 from shoal.sinks.sql.sqlite import DEFINITIONS, ITEM_DEFINITIONS
 
 RESULTS = Path(__file__).parents[2] / "docs/reference/results.md"
@@ -126,31 +129,40 @@ def test_a_link_and_extra_slashes_lead_to_the_same_spelling(tmp_path: Path) -> N
     [
         (
             "pages.xyz",
-            "No output takes 'pages.xyz'; name a file that ends in .db, .sqlite, .sqlite3, .jsonl, ",
+            "Unsupported output 'pages.xyz'; name a file that ends in .db, .sqlite, .sqlite3, .jsonl, ",
         ),
-        ("pages", "No output takes 'pages'; "),
-        ("", "No output takes ''; "),
-        ("sqlite:", "No output takes 'sqlite:'; "),
-        ("cassandra://name:secret@host/db", "No output takes 'cassandra://***@host/db'; "),
+        ("pages", "Unsupported output 'pages'; "),
+        ("", "Unsupported output ''; "),
+        ("sqlite:", "Unsupported output 'sqlite:'; "),
+        ("cassandra://name:secret@host/db", "Unsupported output 'cassandra://***@host/db'; "),
         (
             "sqlite://pages.db",
-            "'sqlite://pages.db' names a server where a file is meant; write sqlite:PATH.",
+            "'sqlite://pages.db' names a server, not a file; write sqlite:PATH.",
         ),
-        ("a\x1b[2Jb.db", "The output 'a\\x1b[2Jb.db' has control characters in its name; "),
-        ("a\0.db", "The output 'a\\x00.db' has control characters in its name; "),
-        ("nowhere/pages.db", "does not exist; make it first."),
+        ("a\x1b[2Jb.db", "The name of the output 'a\\x1b[2Jb.db' contains control characters; "),
+        ("a\0.db", "The name of the output 'a\\x00.db' contains control characters; "),
+        ("nowhere/pages.db", "does not exist; create it first."),
         ("loop/pages.db", "cannot be reached"),
         ("pipe.db", "is a device, pipe or socket; name a file."),
         ("x" * 300 + ".db", "cannot be reached: File name too long."),
-        ("cassandra://" + "x" * 300 + ":secret@host/db", "No output takes 'cassandra://***@host/db'; "),
-        ("postgresql://name:secret@host", "'postgresql://***@host' names no database; write postgresql://USER:"),
-        ("mysql://name:sec#secret@host/db", "'mysql://***@host/db' is no address of a database; write mysql://"),
-        ("mysql://name:secret@host:port/db", "is no address of a database; write mysql://USER:PASSWORD@HOST/DATABASE?"),
-        ("mysql://name:a/secret@host/db", "'mysql://***@host/db' is no address of a database; "),
-        ("mysql://name:secret@host/db?table=a'b", "has a table whose name is not letters, digits and _; "),
-        ("mysql://name:secret@host/db?table=a.b", "has a table whose name is not letters, digits and _; "),
-        ("postgresql:db", "'postgresql:db' names no database; "),
-        ("mysql://name:secret@host/db?table_per_spider=no", "has an option table_per_spider with a value; leave the"),
+        ("cassandra://" + "x" * 300 + ":secret@host/db", "Unsupported output 'cassandra://***@host/db'; "),
+        ("postgresql://name:secret@host", "'postgresql://***@host' does not name a database; write postgresql://USER:"),
+        (
+            "mysql://name:sec#secret@host/db",
+            "'mysql://***@host/db' is not a valid address of a database; write mysql://",
+        ),
+        (
+            "mysql://name:secret@host:port/db",
+            "is not a valid address of a database; write mysql://USER:PASSWORD@HOST/DATABASE?",
+        ),
+        ("mysql://name:a/secret@host/db", "'mysql://***@host/db' is not a valid address of a database; "),
+        ("mysql://name:secret@host/db?table=a'b", "has an invalid table name; use letters, digits and _."),
+        ("mysql://name:secret@host/db?table=a.b", "has an invalid table name; use letters, digits and _."),
+        ("postgresql:db", "'postgresql:db' does not name a database; "),
+        (
+            "mysql://name:secret@host/db?table_per_spider=no",
+            "has a value for the option table_per_spider; omit the value.",
+        ),
     ],
 )
 def test_what_no_sink_takes_is_refused_in_one_sentence(
@@ -167,13 +179,29 @@ def test_what_no_sink_takes_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.place is not Location.CALLER], ids=lambda kind: kind.scheme
+    ("scheme", "location"),
+    [
+        (scheme, technology.location)
+        for technology in technologies()
+        for scheme in technology.schemes
+        if technology.location is not Location.CALLER
+    ],
 )
-def test_every_technology_of_the_table_can_be_opened(tmp_path: Path, kind: Technology) -> None:
-    where = tmp_path / "pages" if kind.place in (Location.FILE, Location.FOLDER) else "//127.0.0.1/0/pages"
-    if kind.place is Location.SERVER or kind.scheme == "kafka":
+def test_every_technology_of_the_registry_can_be_opened(tmp_path: Path, scheme: str, location: Location) -> None:
+    where = tmp_path / "pages" if location in (Location.FILE, Location.FOLDER) else "//127.0.0.1/0/pages"
+    if location is Location.SERVER or scheme == "kafka":
         where = "//127.0.0.1/pages"
-    assert open_sink(f"{kind.scheme}:{where}", worker="worker") is not None
+    assert open_sink(f"{scheme}:{where}", worker="worker") is not None
+
+
+def test_no_driver_is_imported_to_parse_a_uri() -> None:
+    program = (
+        "import sys\nfrom shoal.sinks.registry import technologies\n"
+        "drivers = [known.driver for known in technologies() if known.driver]\n"
+        "print(len(drivers), *(driver for driver in drivers if driver in sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "5\n"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import InvalidInput, SinkRefused
 from shoal.model.record import Item, Record
-from shoal.sinks.reader import Place, page
+from shoal.sinks.reader import Cursor, page
 from tests.sinks.outputs import Output
 from tests.sinks.test_reading import written
 
@@ -30,11 +30,11 @@ def records(*numbers: int, crawl: str = "c") -> list[Record]:
     ]
 
 
-async def rest(uri: str, behind: Place | None = None, **how: Any) -> list[str]:
+async def rest(uri: str, behind: Cursor | None = None, **how: Any) -> list[str]:
     """The URLs of all pages from here on. A place goes over the wire as JSON."""
     found: list[str] = []
     for _ in range(100):
-        rows, behind = await page(uri, "c", PAGE, behind=behind, **how)
+        rows, behind = await page(uri, "c", PAGE, after=behind, **how)
         found += [row.url for row in rows]
         if behind is None:
             return found
@@ -61,7 +61,7 @@ async def test_every_record_is_on_one_page_though_others_come_in(output: Output,
 async def test_the_last_page_is_known_as_the_last(output: Output, tmp_path: Path) -> None:
     uri = await written(output.uri(tmp_path), *records(*range(2 * PAGE)))
     first, behind = await page(uri, "c", PAGE)
-    second, end = await page(uri, "c", PAGE, behind=behind)
+    second, end = await page(uri, "c", PAGE, after=behind)
     assert len({row.url for row in [*first, *second]}) == 2 * PAGE
     assert end is None
     rows, end = await page(uri, "c", 2 * PAGE, columns=("crawl", "url"))
@@ -76,9 +76,9 @@ async def test_items_come_by_the_page(output: Output, tmp_path: Path) -> None:
     ]
     uri = await written(output.uri(tmp_path), *items, spider=True)
     found: list[Any] = []
-    behind: Place | None = None
+    behind: Cursor | None = None
     while True:
-        rows, behind = await page(uri, "c", 3, behind=behind, items=True)
+        rows, behind = await page(uri, "c", 3, after=behind, items=True)
         found += [row.data["n"] for row in rows if isinstance(row, Item)]
         if behind is None:
             break
@@ -91,7 +91,7 @@ async def test_a_place_that_nobody_gave_is_refused_or_a_place(output: Output, tm
     for place in HOSTILE:
         for items in (False, True):
             try:
-                rows, _ = await page(uri, "c", PAGE, behind=place, items=items)
+                rows, _ = await page(uri, "c", PAGE, after=place, items=items)
             except (InvalidInput, SinkRefused):
                 refused += 1
             else:
@@ -111,8 +111,8 @@ async def test_a_file_that_was_made_anew_has_no_such_place(tmp_path: Path, name:
     uri = await written(str(tmp_path / name), *records(*range(100, 120)))
     _, behind = await page(uri, "c", PAGE)
     other = await written(str(tmp_path / f"other.{name}"), *records(1))
-    with pytest.raises(InvalidInput, match="has no such place to go on from"):
-        await page(other, "c", PAGE, behind=behind)
+    with pytest.raises(InvalidInput, match="does not have this cursor"):
+        await page(other, "c", PAGE, after=behind)
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -133,5 +133,5 @@ async def test_a_row_whose_end_is_not_written_yet_is_on_the_page_after(
     assert behind is None, "what is not all there does not make another page"
     path.write_bytes(pack(head + lines[0]) + pack(lines[1]) + pack(lines[2]))
     _, behind = await page(str(path), "c", 1)
-    (row,), behind = await page(str(path), "c", 1, behind=behind)
+    (row,), behind = await page(str(path), "c", 1, after=behind)
     assert (row.url, behind) == ("v", None)

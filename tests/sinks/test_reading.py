@@ -12,7 +12,7 @@ import pytest
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
 from shoal.model.record import Item, Record
 from shoal.operations.export import into_output
-from shoal.sinks import check_output, gather, open_sink
+from shoal.sinks import check_output, merge, open_sink
 from shoal.sinks.columns import moment
 from shoal.sinks.reader import read
 from tests.servers import free_port
@@ -36,9 +36,9 @@ async def written(uri: str, *records: Record | Item, spider: bool = False) -> st
     sink = open_sink(check_output(uri), worker="w", spider=spider)
     await sink.open()
     await sink.write(records, b"receipt")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
-    await gather(uri, live=(), replay=Store().replay, spider=spider)
+    await merge(uri, live=(), replay=Store().replay, spider=spider)
     return uri
 
 
@@ -108,7 +108,7 @@ async def test_an_export_into_files_wants_a_new_folder_and_an_output_of_pages(tm
     await into_output(source, target, print)
     with pytest.raises(InvalidInput, match="exists already: name another one"):
         await into_output(source, target, print)
-    with pytest.raises(InvalidInput, match="is an archive of answers, which other outputs do not have"):
+    with pytest.raises(InvalidInput, match="is an archive of responses, which other outputs do not have"):
         await into_output(source, f"warc:{tmp_path / 'w'}", print)
 
 
@@ -126,14 +126,14 @@ async def test_many_rows_come_in_batches(output: Output, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.jsonl", b'{"crawl": "c", "url": "u"}\nno json\n', "Line 2 of .* is no record of Shoal's"),
-        ("a.jsonl", b'{"crawl": "c"}\n', "Line 1 of .* is no record of Shoal's.*url"),
-        ("a.jsonl", b'{"crawl": "c", "url": "u", "status": "x"}\n', "Line 1 of .* is no record"),
-        ("a.jsonl", b'{"crawl": "c", "url": "u", "fetched_at": "soon"}\n', "no moment"),
+        ("a.jsonl", b'{"crawl": "c", "url": "u"}\nno json\n', "Line 2 of .* is not a record of Shoal"),
+        ("a.jsonl", b'{"crawl": "c"}\n', "Line 1 of .* is not a record of Shoal.*url"),
+        ("a.jsonl", b'{"crawl": "c", "url": "u", "status": "x"}\n', "Line 1 of .* is not a record"),
+        ("a.jsonl", b'{"crawl": "c", "url": "u", "fetched_at": "soon"}\n', "has an invalid fetched_at"),
         ("a.jsonl.gz", b"plain", "a.jsonl.gz cannot be read"),
         ("a.jsonl.zst", b"plain text", "a.jsonl.zst cannot be read"),
-        ("a.csv", b"name,price\r\na,1\r\n", "no CSV file of Shoal's"),
-        ("a.csv", b"crawl,url,status\r\nc,u,x\r\n", "Line 2 of .* is no record"),
+        ("a.csv", b"name,price\r\na,1\r\n", "not a CSV file of Shoal"),
+        ("a.csv", b"crawl,url,status\r\nc,u,x\r\n", "Line 2 of .* is not a record"),
         ("a.csv", b"crawl,url\r\nc,\xff\r\n", "a.csv cannot be read"),
         ("a.db", b"no database at all", "cannot be read as an SQLite output"),
         ("a.parquet/1.parquet", b"no parquet", "cannot be read as Parquet"),
@@ -166,7 +166,7 @@ async def test_a_table_that_is_not_there_or_not_ours_is_named_and_none_is_made(
     service: str, request: pytest.FixtureRequest
 ) -> None:
     server: Database = request.getfixturevalue(service)
-    with pytest.raises(SinkRefused, match="has no table nothing_here of Shoal's"):
+    with pytest.raises(SinkRefused, match="has no table nothing_here of Shoal"):
         await found(server.uri(table="nothing_here"))
     with pytest.raises(SinkRefused, match="has no table nothing_here_items"):
         await found(server.uri(table="nothing_here"), items=True)

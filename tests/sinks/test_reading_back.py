@@ -17,10 +17,11 @@ from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCraw
 from shoal.model.record import Capture, Record
 from shoal.model.response import Response
 from shoal.operations.export import into_output, records
-from shoal.sinks import check_output, gather, open_sink
+from shoal.sinks import check_output, merge, open_sink
 from shoal.sinks.columns import encodable
 from shoal.sinks.files.jsonl import json_line
-from shoal.sinks.streams import reader
+from shoal.sinks.reader import ReadRequest
+from shoal.sinks.streams import reader, redis
 from tests.brokers import Kafka
 from tests.servers import Server, free_port
 from tests.sinks.databases import Database
@@ -40,9 +41,9 @@ async def send(uri: str, *batches: list[Any], spider: bool = False) -> str:
     await sink.open()
     for batch in batches:
         await sink.write(batch, b"receipt")
-        await sink.settle(())
+        await sink.commit(())
     await sink.close()
-    await gather(uri, live=(), replay=Store().replay, spider=spider)
+    await merge(uri, live=(), replay=Store().replay, spider=spider)
     return uri
 
 
@@ -72,7 +73,7 @@ async def test_a_stream_is_read_as_often_as_wanted_and_each_record_once(stream: 
     for _ in range(2):
         assert lines(await found(stream)) == expected
     assert lines(await found(stream, crawl="crawl")) == [one for one in expected if one["crawl"] == "crawl"]
-    with pytest.raises(UnknownCrawl, match="has nothing of crawl 'x'") as told:
+    with pytest.raises(UnknownCrawl, match="has no record of crawl 'x'") as told:
         await found(stream, crawl="x")
     assert "hunter2" not in str(told.value)
 
@@ -103,19 +104,19 @@ async def test_a_stream_without_anything_gives_nothing(valkey: Server) -> None:
 async def test_a_list_that_others_take_from_is_not_read_with_gaps(valkey: Server) -> None:
     uri = f"{valkey.url}/0/taken-from"
     await send(uri, [page(number) for number in range(100)])
-    async with aclosing(reader.read("redis", uri)) as batches:
+    async with aclosing(redis.TECHNOLOGY.read(uri, ReadRequest(None, items=False, columns=()))) as batches:
         await anext(batches)
         valkey.ask("LPOP", "taken-from")
-        with pytest.raises(SinkRefused, match="is taken from meanwhile"):
+        with pytest.raises(SinkRefused, match="loses entries to another program"):
             await anext(batches)
 
 
 async def test_what_is_no_stream_of_ours_is_said_in_one_sentence(valkey: Server, brokers: Kafka) -> None:
     valkey.ask("RPUSH", "strange", "no json")
     valkey.ask("XADD", "strange-stream", "*", "a", "b")
-    with pytest.raises(SinkRefused, match=r"A message of redis://.*/0/strange is no record of Shoal's"):
+    with pytest.raises(SinkRefused, match=r"A message of redis://.*/0/strange is not a record of Shoal"):
         await found(f"{valkey.url}/0/strange")
-    with pytest.raises(SinkRefused, match="is no record of Shoal's"):
+    with pytest.raises(SinkRefused, match="is not a record of Shoal"):
         await found(f"{valkey.url}/0/strange-stream?stream")
     with pytest.raises(SinkRefused, match="WRONGTYPE"):
         await found(f"{valkey.url}/0/strange-stream")
@@ -123,7 +124,7 @@ async def test_what_is_no_stream_of_ours_is_said_in_one_sentence(valkey: Server,
         await found(f"redis://:wrong@127.0.0.1:{valkey.port}/0/x")
     with pytest.raises(SinkUnavailable, match="cannot be reached"):
         await found(f"redis://127.0.0.1:{free_port()}/0/x")
-    with pytest.raises(InvalidInput, match="cannot be read back: an exchange keeps nothing"):
+    with pytest.raises(InvalidInput, match="cannot be read back: an exchange does not store messages"):
         await found("amqp://u:secret@127.0.0.1:1/x")
 
 
@@ -154,7 +155,7 @@ async def test_items_of_a_table_per_spider_come_back(database: Database) -> None
     assert [one.url for one in await found(uri, items=True, crawl="crawl") if one.spider == "other"] == [items[2].url]
     with pytest.raises(UnknownCrawl):
         await found(uri, items=True, crawl="x")
-    with pytest.raises(SinkRefused, match=r"has no table none_items_\.\.\. of Shoal's"):
+    with pytest.raises(SinkRefused, match=r"has no table none_items_\.\.\. of Shoal"):
         await found(f"{database.uri(table='none')}&table_per_spider", items=True)
 
 
@@ -215,10 +216,10 @@ async def test_of_a_url_the_last_answer_counts_wherever_it_is(tmp_path: Path) ->
     sink = open_sink(f"warc:{folder}", worker="z")
     await sink.open()
     await sink.write([answer("/other")], b"")
-    await sink.settle(())
+    await sink.commit(())
     await send(f"warc:{folder}", [answer("/", 10.0, body=b"<title>old</title>")])
     await sink.write([answer("/", 20.0, body=b"<title>new</title>")], b"")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
     assert {record.title for record in await found(f"warc:{folder}")} == {"/other", "new"}
 
@@ -272,17 +273,17 @@ async def test_one_file_is_an_archive_and_may_be_unpacked(tmp_path: Path) -> Non
     whole.write_bytes(gzip.compress(plain.read_bytes()))
     for one in (file, plain):
         assert {record.url: record for record in await found(f"warc:{one}")} == {one.url: one for one in pages.values()}
-    with pytest.raises(SinkRefused, match="is not packed by itself: unpack the file with gunzip"):
+    with pytest.raises(SinkRefused, match="is not a gzip member of its own: decompress the file with gunzip"):
         await found(f"warc:{whole}")
 
 
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda data: data[:-40], "has no end"),
-        (lambda data: data[:600] + b"no gzip" + data[607:], "cannot be unpacked|has no end"),
+        (lambda data: data[:-40], "is incomplete"),
+        (lambda data: data[:600] + b"no gzip" + data[607:], "cannot be decompressed|is incomplete"),
         (lambda data: b"plain text", "none of an archive"),
-        (lambda data: gzip.compress(b"HTTP/1.1 200 OK\r\n\r\n"), "is no record of an archive"),
+        (lambda data: gzip.compress(b"HTTP/1.1 200 OK\r\n\r\n"), "is not a WARC record"),
     ],
 )
 async def test_a_broken_archive_is_said_in_one_sentence(
@@ -302,7 +303,7 @@ async def test_what_an_archive_does_not_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownCrawl, match="has no page of crawl 'x'; it has crawl"):
         await found(f"warc:{folder}", crawl="x")
     assert len(await found(f"warc:{folder}", crawl="crawl")) == 1
-    with pytest.raises(InvalidInput, match="has answers and no items"):
+    with pytest.raises(InvalidInput, match="has responses and no items"):
         await found(f"warc:{folder}", items=True)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInput, match="There is no archive"):
@@ -310,9 +311,9 @@ async def test_what_an_archive_does_not_have_is_named(tmp_path: Path) -> None:
     sink = open_sink(f"warc:{tmp_path / 'v'}", worker="w")
     await sink.open()
     await sink.write([answer("/", 1.0)], b"")
-    await sink.settle(())
+    await sink.commit(())
     await sink.write([answer("/", 2.0)], b"")
-    await sink.settle(())
+    await sink.commit(())
     await sink.close()
     (file,) = (tmp_path / "v").glob("*.warc.gz")
     raw = gzip.decompress(file.read_bytes())

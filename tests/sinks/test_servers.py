@@ -106,7 +106,7 @@ async def test_a_column_that_an_older_table_lacks_is_added_by_many_at_once(datab
 )
 async def test_a_table_of_somebody_else_is_refused(database: Database, table: str, definition: str) -> None:
     database.sql(f"CREATE TABLE {table} ({definition})")
-    assert f"has a table {table} that is not Shoal's; choose another by ?table=NAME." in await refusal(
+    assert f"has a table {table} that is not from Shoal; choose another with ?table=NAME." in await refusal(
         database.uri(table=table)
     )
 
@@ -258,7 +258,7 @@ async def test_a_server_that_says_nothing_is_left_and_asked_again(
 ) -> None:
     told: list[str] = []
     async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port), told) as sink:
-        monkeypatch.setattr(retry, "ANSWER_SECONDS", 0.3)
+        monkeypatch.setattr(retry, "RESPONSE_SECONDS", 0.3)
         between.silent = True
         write = asyncio.create_task(sink.write([page(1)], b""))
         await until(lambda: told)
@@ -293,7 +293,7 @@ async def test_a_wrong_password_user_or_database_is_refused(database: Database) 
     assert "shoal" in await refusal(database.uri(login="shoal:hunter2"))
     for login in ("shoal:hunter2", "nobody:hunter2", "nobody"):
         assert (await refusal(database.uri(login=login))).endswith("; check user and password.")
-    assert (await refusal(database.uri("nowhere"))).endswith("; make it first.")
+    assert (await refusal(database.uri("nowhere"))).endswith("; create it first.")
 
 
 async def test_a_user_without_the_right_to_make_a_table_is_refused_until_it_is_there(
@@ -302,10 +302,10 @@ async def test_a_user_without_the_right_to_make_a_table_is_refused_until_it_is_t
     user = f"u{table}"
     if database.scheme == "postgresql":
         database.sql(f"CREATE USER {user} PASSWORD 'hunter2'")
-        name, missing = user, "permission denied for schema public; let an administrator grant it."
+        name, missing = user, "permission denied for schema public; ask an administrator to grant it."
     else:
         database.sql(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'hunter2'")
-        name, missing = f"{user}@'127.0.0.1'", "; let an administrator grant it."
+        name, missing = f"{user}@'127.0.0.1'", "; ask an administrator to grant it."
     uri = database.uri(login=f"{user}:hunter2", table=table)
     assert (await refusal(uri)).endswith(missing)
     async with opened(database.uri(table=table)):
@@ -315,14 +315,14 @@ async def test_a_user_without_the_right_to_make_a_table_is_refused_until_it_is_t
         await sink.write([page(1)], b"")
         await sink.write([page(1)], b"")
         database.sql(f"REVOKE INSERT ON {table} FROM {name}")
-        with pytest.raises(SinkRefused, match="; let an administrator grant it"):
+        with pytest.raises(SinkRefused, match="; ask an administrator to grant it"):
             await sink.write([page(2)], b"")
     assert len(rows(database, table)) == 1
 
 
 async def test_a_database_that_cannot_keep_every_character_is_refused(postgresql_server: Database) -> None:
     postgresql_server.sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
-    assert "keeps text in LATIN1, which not every page fits" in await refusal(postgresql_server.uri("latin"))
+    assert "has the encoding LATIN1, which cannot hold every page" in await refusal(postgresql_server.uri("latin"))
 
 
 async def test_an_unknown_option_is_refused(database: Database) -> None:
@@ -422,7 +422,7 @@ async def test_mysql_is_spoken_to_over_tls(tmp_path: Path, table: str) -> None:
             await sink.write([page(1)], b"")
         assert len(rows(there, table)) == 1
         assert "has a certificate that is not trusted: " in await refusal(there.uri(ssl_ca=str(tmp_path / "other.pem")))
-        assert "refuses: " in await refusal(there.uri())
+        assert "refused: " in await refusal(there.uri())
     assert "has an ssl_ca that cannot be read: No such file" in await refusal(
         there.uri(ssl_ca=str(tmp_path / "absent.pem"))
     )

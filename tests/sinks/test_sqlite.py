@@ -176,10 +176,10 @@ async def test_tables_of_others_in_the_same_file_stay(path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "sentence"),
     [
-        ("CREATE TABLE pages (id INTEGER PRIMARY KEY, body TEXT)", "has a table `pages` that is not Shoal's"),
-        ("CREATE TABLE pages (url TEXT, crawl TEXT)", "has a table `pages` that is not Shoal's"),
-        ("CREATE VIEW pages AS SELECT 1 AS crawl, 2 AS url", "has a table `pages` that is not Shoal's"),
-        ("PRAGMA user_version = 2", "has version 2 where 1 is known"),
+        ("CREATE TABLE pages (id INTEGER PRIMARY KEY, body TEXT)", "has a table `pages` that is not from Shoal"),
+        ("CREATE TABLE pages (url TEXT, crawl TEXT)", "has a table `pages` that is not from Shoal"),
+        ("CREATE VIEW pages AS SELECT 1 AS crawl, 2 AS url", "has a table `pages` that is not from Shoal"),
+        ("PRAGMA user_version = 2", "has schema version 2, but 1 is supported"),
     ],
 )
 async def test_a_foreign_database_is_refused_and_not_changed(path: Path, statement: str, sentence: str) -> None:

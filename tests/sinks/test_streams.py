@@ -124,7 +124,7 @@ async def test_a_message_is_the_object_that_a_line_would_have(there: Stream) -> 
     records.append(page(3, title="half \ud83d of a pair \0"))
     async with opened(there.uri()) as sink:
         await sink.write([page(1, title="an older one of the same key"), *records], b"")
-        await sink.settle(())
+        await sink.commit(())
     found = sorted(await asyncio.to_thread(there.messages, 3), key=lambda one: one["url"])
     assert found[:2] == [json.loads(json_line(record)) for record in records[:2]]
     assert (len(found), found[2]["title"]) == (3, "half \ufffd of a pair \0")

@@ -17,7 +17,7 @@ from shoal.model.record import Item
 from shoal.sinks import Sink, open_sink
 from shoal.sinks.columns import MOST_COLUMNS, ColumnKind, column_of, kind_of, spread
 from shoal.sinks.contract import Stored
-from shoal.sinks.sql.server import address_of
+from shoal.sinks.sql.server import TABLE_NAME, parse_server_uri
 from tests.sinks.databases import Database
 from tests.sinks.outputs import item, page
 
@@ -258,11 +258,11 @@ def test_a_value_has_the_kind_that_gives_it_back() -> None:
     ],
 )
 def test_tables_of_items_have_names_that_need_no_care(uri: str, spider: str, name: str) -> None:
-    assert address_of(uri, uri.partition(":")[0]).items(spider) == name
+    assert parse_server_uri(uri, uri.partition(":")[0], rf"({TABLE_NAME}\.)?{TABLE_NAME}").items(spider) == name
 
 
 def test_long_names_of_tables_are_cut_and_stay_different() -> None:
-    address = address_of("mysql://u@h/db?table_per_spider&table=" + "t" * 60, "mysql")
+    address = parse_server_uri("mysql://u@h/db?table_per_spider&table=" + "t" * 60, "mysql", TABLE_NAME)
     one, two = address.items("a" * 100), address.items("a" * 101)
     assert one != two
     assert len(one) == len(two) == 63

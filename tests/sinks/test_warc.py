@@ -21,7 +21,7 @@ from fastwarc.warc import ArchiveIterator
 from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.model.record import Capture
 from shoal.model.response import Response, Timings
-from shoal.sinks import Sink, check_output, gather, open_sink
+from shoal.sinks import Sink, check_output, merge, open_sink
 from shoal.sinks.files import warc
 from shoal.sinks.files.warc_writer import records_of
 from tests.sinks.archiver import answer
@@ -98,7 +98,7 @@ async def opened(folder: Path, worker: str = "worker") -> Sink:
 
 async def put(sink: Sink, *captures: Capture, refused: tuple[Capture, ...] = ()) -> None:
     await sink.write(captures, b"receipt")
-    await sink.settle([capture.key for capture in refused])
+    await sink.commit([capture.key for capture in refused])
 
 
 async def archived(folder: Path, *captures: Capture) -> list[Found]:
@@ -303,7 +303,7 @@ async def test_a_part_whose_worker_died_is_archived_by_the_gatherer(folder: Path
     sink._part = None
     await sink.close()
     store = Store(taken=Counter([answer(2).key]))
-    await gather(f"warc:{folder}", live=(), replay=store.replay)
+    await merge(f"warc:{folder}", live=(), replay=store.replay)
     assert [one.url[-1] for one in of_type("response", read(folder))] == ["1", "3"]
     assert not folder.with_name("archive.parts").exists()
 
@@ -317,19 +317,19 @@ async def test_a_disk_too_full_for_the_file_keeps_the_part(tmp_path: Path) -> No
         ballast.write_bytes(bytes(1_500_000))
         await sink.close()
         with pytest.raises(SinkUnavailable, match=r"No space left on device\.\Z"):
-            await gather(f"warc:{small}/archive", live=(), replay=Store().replay)
+            await merge(f"warc:{small}/archive", live=(), replay=Store().replay)
         assert list((small / "archive").iterdir()) == []
         ballast.unlink()
-        await gather(f"warc:{small}/archive", live=(), replay=Store().replay)
+        await merge(f"warc:{small}/archive", live=(), replay=Store().replay)
         assert [len(one.body) for one in of_type("response", read(small / "archive"))] == [1_500_000]
 
 
 async def test_a_file_in_the_place_of_the_folder_is_refused(folder: Path) -> None:
     folder.write_text("")
-    with pytest.raises(SinkRefused, match="is a file; a folder of this name is needed"):
+    with pytest.raises(SinkRefused, match="is a file, but must be a folder"):
         check_output(f"warc:{folder}")
     sink = open_sink(f"warc:{folder}", worker="worker")
-    with pytest.raises(SinkRefused, match=r"\AThe output .* is a file; a folder of this name is needed\.\Z"):
+    with pytest.raises(SinkRefused, match=r"\AThe output .* is a file, but must be a folder\.\Z"):
         await sink.open()
     await sink.close()
 
@@ -380,7 +380,7 @@ async def test_killed_archivers_leave_every_acknowledged_answer_once(folder: Pat
     fleet = Fleet(folder)
     for turn in range(3):
         await asyncio.gather(*(fleet.worker(2000, kill_after=turn + 1) for _ in range(2)))
-        await gather(f"warc:{folder}", live=(), replay=fleet.store.replay)
+        await merge(f"warc:{folder}", live=(), replay=fleet.store.replay)
         urls = Counter(one.url for one in of_type("response", read(folder)))
         assert urls == Counter(url for _, url in fleet.store.taken)
     assert fleet.kills == 6
@@ -409,7 +409,7 @@ def test_a_gatherer_killed_at_any_step_shows_each_answer_once(tmp_path: Path) ->
     def run(at: int) -> bool:
         shutil.copytree(model, tmp_path / str(at))
         folder = tmp_path / str(at) / "archive"
-        turn = lambda: asyncio.run(gather(f"warc:{folder}", live=(), replay=Store().replay))  # noqa: E731
+        turn = lambda: asyncio.run(merge(f"warc:{folder}", live=(), replay=Store().replay))  # noqa: E731
         ended = in_a_child(turn, killed_at_call=at)
         turn()
         shown = [gzip.decompress(path.read_bytes()).count(b"WARC-Type: response") for path in folder.glob("*.warc.gz")]

@@ -36,7 +36,7 @@ async def main(uri: str, worker: str, spider: str = "") -> None:
         receipt = receipt_of(f"{worker} {batch}", records)
         await sink.write(records, receipt)
         refused = ask("acknowledge", receipt.decode())
-        await sink.settle([(crawl, url) for crawl, url in refused])
+        await sink.commit([(crawl, url) for crawl, url in refused])
     await sink.close()
 
 

@@ -129,7 +129,7 @@ def test_a_broken_row_leaves_no_half_file_and_the_old_one(shell: Shell) -> None:
     (shell.folder / "p.jsonl").write_text("old")
     ran = shell.run("export", "--to", "p.jsonl", "--force")
     assert ran.code == 1
-    assert "has redirects that are not JSON" in ran.err
+    assert "has invalid JSON in redirects" in ran.err
     assert (shell.folder / "p.jsonl").read_text() == "old"
     assert {path.name for path in shell.folder.iterdir()} == {"pages.db", "p.jsonl"}
 
@@ -218,7 +218,7 @@ def test_outputs_of_the_settings_go_by_their_names(shell: Shell) -> None:
     assert shell.lines("there.jsonl") == ["http://h/"]
     ran = shell.run("export", "--from", "nobody", "--to", "x.csv")
     assert ran.code == 2
-    assert "No output takes 'nobody'" in ran.err
+    assert "Unsupported output 'nobody'" in ran.err
 
 
 def test_reading_a_database_leaves_nothing_beside_it(site: Site, shell: Shell) -> None:
@@ -253,19 +253,23 @@ def test_items_of_a_database_are_exported_when_they_are_asked_for(shell: Shell) 
     [
         (["--to", "x.csv", "--from", "missing.db"], 2, "There is no file missing.db to export"),
         (["--to", "x.csv", "--from", "text.db"], 1, "cannot be read as an SQLite output"),
-        (["--to", "x.csv", "--from", "other.db"], 1, "has no table `pages` of Shoal's"),
+        (["--to", "x.csv", "--from", "other.db"], 1, "has no table `pages` of Shoal"),
         (
             ["--to", "x.xlsx"],
             2,
             "kind: .db, .jsonl, .csv, .parquet, postgresql://, mysql://, redis://, rediss://, kafka://",
         ),
         (["--to", "caller://x"], 2, "--to 'caller://x' is of no known kind"),
-        (["--to", "warc:w"], 2, "is an archive of answers, which other outputs do not have"),
-        (["--to", "mysql://u:p@h:notaport/db"], 2, "is no address of a database"),
+        (["--to", "warc:w"], 2, "is an archive of responses, which other outputs do not have"),
+        (["--to", "mysql://u:p@h:notaport/db"], 2, "is not a valid address of a database"),
         (["--to", "nowhere/x.parquet"], 2, "The folder"),
-        (["--to", "x.csv", "--from", "foo://u:secret@h"], 2, "No output takes 'foo://***@h'"),
+        (["--to", "x.csv", "--from", "foo://u:secret@h"], 2, "Unsupported output 'foo://***@h'"),
         (["--to", "x.csv", "--from", "kafka:///"], 2, "is not a valid address"),
-        (["--to", "x.csv", "--from", "amqp://u:secret@h/x"], 2, "cannot be read back: an exchange keeps nothing"),
+        (
+            ["--to", "x.csv", "--from", "amqp://u:secret@h/x"],
+            2,
+            "cannot be read back: an exchange does not store messages",
+        ),
         (["--to", "x.csv", "--from", "warc:."], 2, "There is no archive"),
         (["--to", "redis://h/0/x", "--from", "redis://h/0/x"], 2, "--from and --to are the same output"),
         (["--to", "nowhere/x.csv"], 1, "nowhere/x.csv cannot be written: No such file or directory"),

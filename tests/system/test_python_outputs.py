@@ -51,9 +51,9 @@ def test_a_crawl_that_was_killed_at_its_end_gets_its_files_by_the_same_call(site
     tree = site.plant(12, site.take())
     program = folder / "program.py"
     program.write_text(
-        "import os, sys\nimport shoal, shoal.python.crawl\n"
+        "import os, sys\nimport shoal, shoal.operations.run\n"
         "async def killed(*args, **more):\n    os.kill(os.getpid(), 9)\n"
-        "if sys.argv[1:]:\n    shoal.python.crawl.gather_outputs = killed\n"
+        "if sys.argv[1:]:\n    shoal.operations.run.merge_outputs = killed\n"
         f"how = dict(name='mine', folder='kept', outputs=['pages.jsonl'], delay_seconds=0, settings={LOCAL})\n"
         f"print(len(list(shoal.crawl({tree.url(0)!r}, **how))))\n"
     )

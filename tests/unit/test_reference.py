@@ -15,7 +15,6 @@ import pytest
 
 import shoal
 import shoal.frontier
-from shoal import sinks
 from shoal.brokers.address import OPTIONS
 from shoal.frontier import scripts
 from shoal.frontier.crawls import Crawls
@@ -24,6 +23,8 @@ from shoal.frontier.robots_cache import RobotsCache
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import WorkerInfo, Workers
 from shoal.model.crawl_spec import DROPPED_PARAMETERS, REQUEST_FIELDS
+from shoal.sinks.contract import Location
+from shoal.sinks.registry import technologies
 from shoal.urls import traps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,12 +143,12 @@ def test_the_guide_has_the_whole_example() -> None:
 
 def test_every_kind_of_output_is_in_the_reference() -> None:
     text = (DOCS / "reference/results.md").read_text()
-    for kind in sinks.KINDS:
-        if kind.place is not sinks.Location.CALLER:
-            for spelled in (kind.scheme, *filter(None, (kind.alias,))):
-                assert re.search(rf"`{spelled}:", text), spelled
-            assert not kind.extra or f"[{kind.extra}]" in text
-            for ending in kind.endings:
+    for technology in technologies():
+        if technology.location is not Location.CALLER:
+            for scheme in technology.schemes:
+                assert re.search(rf"`{scheme}:", text), scheme
+            assert not technology.extra or f"[{technology.extra}]" in text
+            for ending in technology.endings:
                 assert re.search(rf"`(?:pages)?{re.sub(r'[.](?:gz|zst)$', '', ending)}`", text), ending
     for scheme, options in OPTIONS.items():
         for option in options:

@@ -2,7 +2,7 @@
 
 from shoal.operations.describe import Description, describe, waiting_for
 from shoal.operations.locality import check_joining, check_places, pause_interrupted
-from shoal.operations.merge_outputs import gather_outputs, is_gathered
+from shoal.operations.merge_outputs import is_merged, merge_outputs
 from shoal.operations.seeds import seed_url
 from shoal.operations.start import StartedCrawl, StartMode, begin, check_spec
 
@@ -15,8 +15,8 @@ __all__ = [
     "check_places",
     "check_spec",
     "describe",
-    "gather_outputs",
-    "is_gathered",
+    "is_merged",
+    "merge_outputs",
     "pause_interrupted",
     "seed_url",
     "waiting_for",

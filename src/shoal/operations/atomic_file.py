@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all: written beside its place under another name, and put there at the end."""
+"""A file that is created complete or not at all: written under a temporary name beside it, and renamed at the end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shoal.errors import InvalidInput, SinkRefused
 
 @contextlib.contextmanager
 def whole_file(name: str, *, force: bool, private: bool = False) -> Iterator[BinaryIO]:
-    """The file to write to. Without `force` one that exists is refused; `private` ones only their owner can read.
+    """The file to write to. Without `force` an existing file is refused; only its owner can read a `private` file.
 
-    A pipe or a device is written to as it is: there is nothing in it to overwrite.
+    A pipe or a device is written directly: it has no content to overwrite.
     """
-    # What a link points to is replaced, not the link.
+    # The target of a symbolic link is replaced, not the link.
     path = Path(os.path.realpath(name))
     try:
         if path.exists() and not path.is_file() and not path.is_dir():

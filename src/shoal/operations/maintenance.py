@@ -25,7 +25,7 @@ from shoal.frontier.maintenance_lock import LOCK_SECONDS, MaintenanceLock
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, CrawlKind, State
 from shoal.operations.describe import describe
 from shoal.operations.events import Emit, ignore_event
-from shoal.operations.merge_outputs import gather_outputs, is_gathered
+from shoal.operations.merge_outputs import is_merged, merge_outputs
 from shoal.operations.run import finish_if_over
 from shoal.settings import Settings
 
@@ -270,9 +270,9 @@ class Maintainer:
         known.next_mono = min(known.next_mono, time.monotonic() + _MOST_SECONDS)
         if crawl.ended_at and await store_seconds(self._frontier) - crawl.ended_at > _GATHER_SECONDS:
             known.next_mono = time.monotonic() + _AGAIN_SECONDS
-        if not is_gathered(crawl, named=self._settings.outputs):
+        if not is_merged(crawl, named=self._settings.outputs):
             live = {worker.name for worker in await self._frontier.workers.alive()}
-            for text in await gather_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
+            for text in await merge_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
                 self._say(text, event="output.trouble", crawl=crawl.id)
 
     async def _chosen(self) -> bool:

@@ -1,4 +1,4 @@
-"""Files that workers write in parts, put together while a crawl runs and when it is over. Opens no sink."""
+"""Merges the part files of a crawl's outputs, while the crawl runs and when it is over. Opens no sink."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from shoal.frontier import Frontier
 from shoal.frontier.acknowledgement import replay
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
-from shoal.sinks import gather, has_parts, is_name
+from shoal.sinks import has_parts, is_name, merge
 
 
-async def gather_outputs(
+async def merge_outputs(
     frontier: Frontier, crawl: Crawl, *, live: Collection[str], named: Mapping[str, str]
 ) -> list[str]:
-    """Make visible what workers have finished; `live` are those that still write, `named` outputs by their names.
+    """Add finished part files to the outputs of a crawl. Returns the problems, one sentence each.
 
-    Returns what is in the way, a sentence each.
+    `live` are the workers that still write, `named` the outputs of the settings by their names.
     """
-    troubles = []
+    problems = []
     for output in _outputs(crawl, named):
         try:
             if has_parts(output):
-                settle = partial(replay, frontier.void_batch)
-                await gather(output, live=live, replay=settle, spider=bool(crawl.limits.spider))
+                ask_store = partial(replay, frontier.void_batch)
+                await merge(output, live=live, replay=ask_store, spider=bool(crawl.limits.spider))
         except (SinkError, InvalidInput) as error:
-            troubles.append(str(error))
-    return troubles
+            problems.append(str(error))
+    return problems
 
 
-def is_gathered(crawl: Crawl, *, named: Mapping[str, str]) -> bool:
-    """Whether nothing of its files is in parts any more."""
+def is_merged(crawl: Crawl, *, named: Mapping[str, str]) -> bool:
+    """Whether no output of the crawl has part files any more."""
     return not any(map(has_parts, _outputs(crawl, named)))
 
 
 def _outputs(crawl: Crawl, named: Mapping[str, str]) -> list[str]:
-    """A name that only other machines know is none of ours."""
+    """The outputs by their URIs, without names that only other machines know."""
     outputs = [named.get(output, output) for output in CrawlSpec.of(crawl).outputs]
     return [output for output in outputs if not is_name(output)]

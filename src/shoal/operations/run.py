@@ -29,7 +29,7 @@ from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.describe import waiting_for
 from shoal.operations.events import Emit, ignore_event, pluralize
-from shoal.operations.merge_outputs import gather_outputs, is_gathered
+from shoal.operations.merge_outputs import is_merged, merge_outputs
 from shoal.operations.revisit import revisits
 from shoal.operations.seeds import Seeds, feed
 from shoal.operations.start import StartedCrawl, begin
@@ -216,9 +216,9 @@ class CrawlRun:
         """Append what workers have finished to the output files. Returns whether no part is left."""
         crawl = await self._frontier.crawls.known(self.crawl_id)
         live = await self._others() | self._own()
-        for trouble in await gather_outputs(self._frontier, crawl, live=live, named=self._outputs):
+        for trouble in await merge_outputs(self._frontier, crawl, live=live, named=self._outputs):
             self._emit_once(trouble, event="output.trouble", crawl=self.crawl_id)
-        return is_gathered(crawl, named=self._outputs)
+        return is_merged(crawl, named=self._outputs)
 
     async def merge_rest(self) -> None:
         """Merge, and wait for workers of other processes to close their parts some seconds after the last page."""

@@ -1,12 +1,11 @@
-"""Records as outputs show them: one column per field, with the same names and values in every technology.
+"""Records as columns: one column per field, with the same names and values in every technology.
 
-A page is a row of COLUMNS, an item one of ITEM_COLUMNS, whose `data` is a JSON object. What JSON cannot carry never
-costs a row: `data_text` says what becomes of it.
+A page is a row of COLUMNS. An item is a row of ITEM_COLUMNS, whose `data` is a JSON object; `data_text` replaces values
+that JSON cannot carry, so that none of them costs a row.
 
-The fields of a spider's items as columns, for databases with a table per spider (`?table_per_spider`).
-
-A column has the kind of the first value that came of its field, and keeps it. What has no column, or does not fit into
-it, is in the column `extra` under the field's own name: nothing is lost, and no column ever changes.
+With a table per spider (`?table_per_spider`), the fields of items are columns too. A column has the type of the first
+value of its field, and keeps it. A value without a column, or of another type, goes to the column `extra` under the
+name of its field: nothing is lost, and no column ever changes.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -29,8 +28,12 @@ from shoal.sinks.contract import Key, Stored
 COLUMNS: tuple[str, ...] = Record.__struct_fields__
 ITEM_COLUMNS: tuple[str, ...] = Item.__struct_fields__
 REPLACEMENT = "\ufffd"
-# What is nested deeper than this is null: C and Python give up at about a thousand levels.
+# Values nested deeper than this are null: C and Python fail at about a thousand levels.
 DEEPEST = 200
+# The columns of a page that a 304 response changes; it confirms all others. The first is always replaced, the other
+# two only if the response has them.
+NOT_MODIFIED_REPLACES = ("fetched_at",)
+NOT_MODIFIED_UPDATES = ("etag", "last_modified")
 
 Row = Record | Item
 One = TypeVar("One", bound=Stored)
@@ -39,7 +42,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def moment(record: Row) -> str | None:
-    """When it was fetched, as ISO 8601 in UTC with milliseconds, which sorts as text; None when it never was."""
+    """When it was fetched, as ISO 8601 in UTC with milliseconds, which sorts as text; None if it was not fetched."""
     if not record.fetched_at:
         return None
     text = datetime.datetime.fromtimestamp(record.fetched_at, datetime.UTC).isoformat(timespec="milliseconds")
@@ -47,12 +50,12 @@ def moment(record: Row) -> str | None:
 
 
 def digest(*key: str) -> bytes:
-    """A key in 16 bytes, for databases whose indexes cannot hold a long URL."""
+    """A key as 16 bytes, for databases whose indexes cannot hold a long URL."""
     return hashlib.sha256("\0".join(key).encode()).digest()[:16]
 
 
 def last_of_each(records: Sequence[One]) -> Sequence[One]:
-    """One record of each key: the last one, to which a 304 only adds."""
+    """One record per key: the last one. A 304 only updates the record before it."""
     # A page and its capture have the same key.
     if len({(type(record), record.key) for record in records}) == len(records):
         return records
@@ -61,18 +64,29 @@ def last_of_each(records: Sequence[One]) -> Sequence[One]:
         key = type(record), record.key
         before = kept.get(key)
         if isinstance(record, Record) and isinstance(before, Record) and record.status == 304:
-            record = msgspec.structs.replace(
-                before,
-                fetched_at=record.fetched_at,
-                etag=record.etag or before.etag,
-                last_modified=record.last_modified or before.last_modified,
-            )
+            record = cast(One, confirmed(before, record))
         kept[key] = record
     return list(kept.values())
 
 
+def confirmed(page: Record, response: Record) -> Record:
+    """A page after a 304 response."""
+    changes = {name: getattr(response, name) for name in NOT_MODIFIED_REPLACES}
+    changes |= {name: getattr(response, name) or getattr(page, name) for name in NOT_MODIFIED_UPDATES}
+    return msgspec.structs.replace(page, **changes)
+
+
+def confirmed_sql(old: Callable[[str], str], new: Callable[[str], str]) -> dict[str, str]:
+    """The same in SQL: the new values of the columns that a 304 changes.
+
+    `old` and `new` give the expressions of a column in the stored row, and in the row that is inserted.
+    """
+    changes = {name: new(name) for name in NOT_MODIFIED_REPLACES}
+    return changes | {name: f"COALESCE(NULLIF({new(name)}, ''), {old(name)})" for name in NOT_MODIFIED_UPDATES}
+
+
 def visited(records: Sequence[Stored]) -> list[tuple[str, str, str]]:
-    """Crawl, URL and spider of the pages whose items in a batch are all that they have."""
+    """Crawl, URL and spider of the pages whose items in this batch replace all earlier items."""
     return [
         (record.crawl, record.url, record.spider)
         for record in records
@@ -81,7 +95,7 @@ def visited(records: Sequence[Stored]) -> list[tuple[str, str, str]]:
 
 
 def data_text(data: Any) -> str:
-    """Plain values as JSON. NaN and infinity are null, half a surrogate pair is U+FFFD, a stranger is its text."""
+    """A value as JSON. NaN and infinity are null, half a surrogate pair is U+FFFD, an unknown type is its str()."""
     try:
         return _ENCODER.encode(data).decode()
     except (ValueError, TypeError, RecursionError):
@@ -89,7 +103,7 @@ def data_text(data: Any) -> str:
 
 
 def plain(value: Any, *, nul: str = "\0", longest: int | None = None, depth: int = 0) -> Any:
-    """The value as any JSON reader takes it, with texts that UTF-8 can carry, cut at `longest` characters."""
+    """The value as any JSON parser accepts it, with texts in valid UTF-8, cut at `longest` characters."""
 
     def inner(value: Any) -> Any:
         return plain(value, nul=nul, longest=longest, depth=depth + 1)
@@ -105,15 +119,15 @@ def plain(value: Any, *, nul: str = "\0", longest: int | None = None, depth: int
         if depth >= DEEPEST:
             return None
         if isinstance(value, dict):
-            return {inner(str(name)): inner(one) for name, one in value.items()}
-        return [inner(one) for one in value]
+            return {inner(str(name)): inner(nested) for name, nested in value.items()}
+        return [inner(nested) for nested in value]
     return whole(str(value))[:longest].replace("\0", nul)
 
 
 def encodable(record: One, *, nul: str = "\0") -> One:
-    """The record as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD.
+    """The record in valid UTF-8: halves of a surrogate pair are joined, a lone half becomes U+FFFD.
 
-    Rare, so it is done to batches that failed to encode and to no others. `nul` stands in for NUL where that cannot be.
+    This is rare, so it is done only for batches that failed to encode. `nul` replaces NUL for databases without it.
     """
 
     def carried(text: str) -> str:
@@ -134,7 +148,7 @@ def whole(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-# A row of InnoDB has room for some 190 texts. An item with more fields is a dictionary with names of its own.
+# A row of InnoDB has room for about 190 texts. An item with more fields is rather a dictionary with arbitrary keys.
 MOST_COLUMNS = 150
 # PostgreSQL's names have at most 63 bytes.
 _NAME_BYTES = 58
@@ -153,13 +167,13 @@ class ColumnKind(enum.Enum):
 
 @functools.lru_cache(4096)
 def column_of(field: str) -> str:
-    """Letters in lower case, digits and _. The field `url`, a name that every item's row has, is `item_url`."""
+    """The column of a field: lower-case letters, digits and _. A reserved name gets a prefix, e.g. item_url."""
     name = _NO_NAME.sub("_", field.lower()).encode()[:_NAME_BYTES].decode(errors="ignore") or "_"
     return f"item_{name}" if name in _TAKEN else name
 
 
 def kind_of(value: Any) -> ColumnKind | None:
-    """The kind of column that gives this value back as it is; None when there is no such column."""
+    """The type of column that returns this value unchanged; None if there is none."""
     if isinstance(value, bool):
         return ColumnKind.BOOLEAN
     if isinstance(value, str):
@@ -172,18 +186,18 @@ def kind_of(value: Any) -> ColumnKind | None:
 
 
 def kinds(items: Iterable[Item]) -> dict[str, ColumnKind]:
-    """The columns that these items would have."""
-    found: dict[str, ColumnKind] = {}
+    """The columns that these items need."""
+    columns: dict[str, ColumnKind] = {}
     for item in items:
         for field, value in item.data.items():
             kind = kind_of(value)
             if kind is not None:
-                found.setdefault(column_of(str(field)), kind)
-    return found
+                columns.setdefault(column_of(str(field)), kind)
+    return columns
 
 
 def spread(data: Mapping[str, Any], columns: Mapping[str, ColumnKind | None]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values by column, JSON as text, and what is left for `extra`."""
+    """The values by column, with JSON as text, and the values that are left for `extra`."""
     row: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for field, value in data.items():

@@ -1,42 +1,160 @@
-"""What every sink does. One object is one worker's connection to one output of one crawl.
+"""What every output technology and every sink does.
 
-The order of a batch, which makes "stored once" hold for any technology:
+A technology (`Technology`) describes one kind of output: its URIs, how to check, open, read and merge it. There is one
+object per technology, listed in registry.py. A sink (`Sink`) is one worker's connection to one output of one crawl.
 
-    await sink.write(records, receipt)     durable when it returns
-    the worker acknowledges the visits     the store may refuse some: their lease was lost, somebody else has them
-    await sink.settle(refused)             the keys that were refused; those records must not become visible
+The order of a batch makes "stored once" hold for any technology:
 
-A database keeps one row of a key, so a refused record does no harm, `receipt` is of no use to it and `settle` does
-nothing. A file cannot take a line back: it keeps `receipt` beside what it wrote until `settle`, and when a worker died
-in between, the store is asked whether the batch was acknowledged. If it was not, it never will be. The store remembers
-the last receipt of a worker's name: it is asked before the name is used again.
+    await sink.write(records, receipt)     the batch is durable when this returns
+    the worker acknowledges the visits     the store may reject some: their lease expired, another worker has them
+    await sink.commit(rejected)            the keys that were rejected; these records must not become visible
+
+A database keeps one row per key, so a rejected record does no harm: the database ignores `receipt`, and `commit` does
+nothing. A file cannot take a line back: it keeps `receipt` beside the lines until `commit`. If a worker dies before
+that, the merge asks the store whether the batch was acknowledged. If it was not, it never will be. The store remembers
+only the last receipt of a worker's name, so it must be asked before the name is used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from shoal.errors import SinkRefused
 from shoal.model.record import Capture, Item, Record
+from shoal.settings import masked
+
+if TYPE_CHECKING:
+    from shoal.sinks.columns import Row
+    from shoal.sinks.reader import Cursor, ReadRequest
 
 Key = tuple[str, str]
 Stored = Record | Item | Capture
+OnTrouble = Callable[[str], None]
+# Shows the receipt of a batch whose worker died to the store; returns the keys that the store rejected.
+Replay = Callable[[bytes], Awaitable[Collection[Key]]]
 
 
 class Sink(Protocol):
-    """Where records go. Writing waits for as long as the output is busy or away, and says so by `on_trouble`."""
+    """One worker's connection to one output. A write waits while the output is unavailable, and reports that."""
 
     async def open(self) -> None:
-        """Connect, make what is missing. SinkRefused in one sentence when this output can never work as it is."""
+        """Connect, and create what is missing. SinkRefused in one sentence if this output can never work as it is."""
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
-        """Keep a batch: one record of a key, the last one. Cancelling it leaves a sink that can write on.
+        """Store a batch durably; of several records with one key, the last one. May be cancelled and called again.
 
-        Raises SinkUnavailable when it cannot be done now, SinkRefused when it never will.
+        Raises SinkUnavailable if the output cannot store it now, SinkRefused if it never can.
         """
 
-    async def settle(self, refused: Collection[Key]) -> None:
-        """The last batch that was written is acknowledged, all but these."""
+    async def commit(self, rejected: Collection[Key]) -> None:
+        """The last batch that was written is acknowledged, except for these keys."""
 
     async def close(self) -> None:
-        """Finish what is open. A second call does nothing."""
+        """Finish open work. A second call does nothing."""
+
+
+class Location(enum.Enum):
+    """Where an output is."""
+
+    FILE = "a file on this machine"
+    FOLDER = "a folder on this machine"
+    SERVER = "a database server"
+    STREAM = "a message broker"
+    CALLER = "the Python program that runs the crawl"
+
+
+class Holds(enum.Enum):
+    """Which records an output stores. It ignores the others."""
+
+    TABLES = "pages and items, in separate tables"
+    LINES = "the items of a crawl with a spider, the pages of one without"
+    CAPTURES = "requests and responses"
+
+
+class LineFormat(NamedTuple):
+    """A file format with one line per record: the bytes before the first line, and the line of a record.
+
+    `encode` raises UnicodeEncodeError for text that needs `columns.encodable` first.
+    """
+
+    head: bytes
+    encode: Callable[[Row], bytes]
+
+
+Address = TypeVar("Address", Path, str)
+
+
+class Technology(ABC, Generic[Address]):
+    """One output technology. Its module exports one instance as TECHNOLOGY; registry.py lists the modules.
+
+    The module must not import the driver when it is imported itself (driver.py): URIs are parsed in processes that
+    never open the output. An address is what `parse` returns: the path of a file, or the full URI of a server.
+    """
+
+    # The schemes of its URIs. The first one is the technology's name.
+    schemes: ClassVar[tuple[str, ...]]
+    # The endings of file names that stand for it without a scheme.
+    endings: ClassVar[tuple[str, ...]] = ()
+    location: ClassVar[Location]
+    holds: ClassVar[Holds] = Holds.LINES
+    # The package it needs beyond a plain installation, and the extra of Shoal that installs the package.
+    driver: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    # Whether it may hold a record twice, and cannot be read by page: a stream.
+    repeats: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return self.schemes[0]
+
+    @abstractmethod
+    def parse(self, uri: str) -> Address:
+        """The address that a URI names; SinkRefused in one sentence if the URI is invalid. Opens nothing."""
+
+    def uri(self, address: Address) -> str:
+        """The full URI of an address."""
+        return str(address)
+
+    def requirement(self, address: Address) -> tuple[str, str]:
+        """The package that this address needs, and the extra that installs it; '' if there is none."""
+        return self.driver, self.extra
+
+    def check(self, address: Address) -> None:
+        """SinkRefused in one sentence if the output cannot be written. Creates nothing, and contacts no server."""
+
+    @abstractmethod
+    def open(self, address: Address, *, worker: str, on_trouble: OnTrouble, spider: bool) -> Sink:
+        """One worker's sink. Call its `open` before the first write."""
+
+    def read(self, address: Address, request: ReadRequest) -> AsyncGenerator[list[tuple[Cursor, Row]], None]:
+        """The requested rows in batches, each row with its cursor. The output is not changed."""
+        raise SinkRefused(
+            f"The output {masked(self.uri(address))} cannot be read back; name a database, JSON lines, CSV or Parquet."
+        )
+
+    def has_parts(self, address: Address) -> bool:
+        """Whether workers left part files that `merge` has to add to the output."""
+        return False
+
+    async def merge(self, address: Address, *, live: Collection[str], replay: Replay, spider: bool) -> None:
+        """Add finished part files to the output. `live` are the workers that still write."""
+
+    def line_format(self, *, items: bool) -> LineFormat | None:
+        """The format of a line of pages or items; None if the output is not a file of lines."""
+        return None
+
+    def example_query(self, address: Address, crawl: str, *, items: bool) -> str:
+        """A shell command that shows the first rows of a crawl; '' if there is no short one."""
+        return ""
+
+    def takes(self, *, spider: bool) -> tuple[type[Stored], ...]:
+        """The types of records that it stores for a crawl with or without a spider."""
+        if self.holds is Holds.TABLES:
+            return (Record, Item)
+        if self.holds is Holds.CAPTURES:
+            return (Capture,)
+        return (Item,) if spider else (Record,)

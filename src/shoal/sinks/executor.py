@@ -1,4 +1,4 @@
-"""One thread for the blocking calls of one sink, which a cancelled caller never leaves in the middle of something."""
+"""One thread for the blocking calls of one sink. A cancelled caller waits until its call has returned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SinkThread:
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Call it in the thread. When this is cancelled, it first waits for the call to end."""
+        """Call it in the thread. If this is cancelled, it first waits until the call has returned."""
         if self._pool is None:
             raise SinkUnavailable("This output was closed.")
         job = asyncio.get_running_loop().run_in_executor(self._pool, function)
@@ -25,12 +25,12 @@ class SinkThread:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
             await asyncio.wait({job})
-            # Whoever cancels does not ask what became of it.
+            # Marks an exception of the call as seen: a cancelled caller has no use for it.
             job.cancelled() or job.exception()
             raise
 
     async def end(self, last: Callable[[], None]) -> None:
-        """Call `last` in the thread and end it. A second call does nothing."""
+        """Call `last` in the thread and stop the thread. A second call does nothing."""
         if self._pool is not None:
             await self.run(last)
             pool, self._pool = self._pool, None

@@ -1,7 +1,7 @@
-"""The caller: records go to whoever iterates over `shoal.crawl`, in the same process, and nowhere else.
+"""The calling program: records go to the loop over `shoal.crawl` in the same process, and nowhere else.
 
-Records wait here until their batch is settled, so one that was refused is never seen. A caller who is slow makes the
-crawl slow: at most two batches wait for it.
+Records wait here until their batch is committed, so a rejected record is never delivered. A slow loop slows the crawl:
+at most two batches wait for it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from shoal.errors import SinkRefused
-from shoal.sinks.contract import Key, Stored
+from shoal.sinks.contract import Key, Location, OnTrouble, Stored, Technology
 
 _MOST_BATCHES = 2
-_LOOK_AGAIN_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 class Channel:
-    """From the thread of a crawl to the thread, or the event loop, of its caller. One end each."""
+    """From the thread of a crawl to the thread, or the event loop, of the calling program. One user at each end."""
 
     def __init__(self) -> None:
         self._batches: deque[list[Stored]] = deque()
@@ -33,26 +33,26 @@ class Channel:
         return len(self._batches) >= _MOST_BATCHES
 
     def put(self, batch: list[Stored]) -> None:
-        self._tell(lambda: self._batches.append(batch))
+        self._change(lambda: self._batches.append(batch))
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more comes, perhaps because of an error, which the caller gets."""
+        """No more batches follow. An error is raised in the calling program."""
 
         def end() -> None:
             self._ended, self._error = True, self._error or error
 
-        self._tell(end)
+        self._change(end)
 
     def get(self) -> list[Stored] | None:
-        """The next batch; None when there is none any more. It blocks."""
+        """Block until there is a batch; None if no more follow."""
         with self._changed:
             while not self._batches and not self._ended:
-                # Without an end, or Ctrl-C would not get through on some systems.
+                # With a time limit: otherwise Ctrl-C would not interrupt it on some systems.
                 self._changed.wait(1.0)
             return self._take()
 
     async def aget(self) -> list[Stored] | None:
-        """The same for an event loop."""
+        """Like `get`, for an event loop."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         while True:
             with self._changed:
@@ -70,7 +70,7 @@ class Channel:
             raise self._error
         return None
 
-    def _tell(self, change: Callable[[], object]) -> None:
+    def _change(self, change: Callable[[], object]) -> None:
         with self._changed:
             change()
             self._changed.notify_all()
@@ -78,34 +78,46 @@ class Channel:
                 self._wake()
 
 
-# By their outputs, as caller:name.
+# The channels by their URIs, caller:NAME.
 CHANNELS: dict[str, Channel] = {}
 
 
 class IteratorSink:
-    def __init__(self, name: str, *, worker: str, on_trouble: Callable[[str], None], spider: bool) -> None:
-        self._name = name
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
         self._batch: list[Stored] = []
 
     async def open(self) -> None:
-        if self._name not in CHANNELS:
-            raise SinkRefused(
-                f"The output {self._name} is a Python program that iterates over its crawl; run that program again."
-            )
+        if self._uri not in CHANNELS:
+            raise SinkRefused(f"The output {self._uri} is the loop of a Python program; run that program again.")
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         self._batch = list(records)
 
-    async def settle(self, refused: Collection[Key]) -> None:
-        channel = CHANNELS.get(self._name)
-        gone = set(refused)
-        batch = [record for record in self._batch if record.key not in gone]
+    async def commit(self, rejected: Collection[Key]) -> None:
+        channel = CHANNELS.get(self._uri)
+        left_out = set(rejected)
+        batch = [record for record in self._batch if record.key not in left_out]
         self._batch = []
         if channel is not None and batch:
-            # It empties in another thread, which may have no event loop.
-            while channel.full and self._name in CHANNELS:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            # Another thread, which may have no event loop, empties it.
+            while channel.full and self._uri in CHANNELS:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
             channel.put(batch)
 
     async def close(self) -> None:
         self._batch = []
+
+
+class IteratorTechnology(Technology[str]):
+    schemes = ("caller",)
+    location = Location.CALLER
+
+    def parse(self, uri: str) -> str:
+        return uri
+
+    def open(self, address: str, *, worker: str, on_trouble: OnTrouble, spider: bool) -> IteratorSink:
+        return IteratorSink(address)
+
+
+TECHNOLOGY = IteratorTechnology()

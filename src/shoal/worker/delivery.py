@@ -207,7 +207,7 @@ class Delivery:
             self._report.store_seconds += waited
         rejected = rejected_keys(lost, keys)
         for sink in written:
-            await sink.settle(rejected)
+            await sink.commit(rejected)
         self._trouble("")
         self._close_visits(by_lease, set(lost))
         await self._count_bytes()
@@ -302,7 +302,7 @@ class Delivery:
             # This batch is never acknowledged. The other outputs get their records again with another one.
             keys = [record.key for records in outputs.values() for record in records]
             for sink in written:
-                await sink.settle(keys)
+                await sink.commit(keys)
             raise
         return written
 

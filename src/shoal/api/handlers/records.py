@@ -15,7 +15,7 @@ from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl
 from shoal.model.record import Item, Record
 from shoal.sinks.columns import Row
-from shoal.sinks.reader import Place, page
+from shoal.sinks.reader import Cursor, page
 
 _FIELDS = frozenset((*Record.__struct_fields__, *Item.__struct_fields__))
 _ITEM_FIELDS = frozenset(Item.__struct_fields__) - frozenset(Record.__struct_fields__)
@@ -49,9 +49,9 @@ async def listing(context: RequestContext) -> Response:
             continue
         uri = context.server.settings.outputs.get(output, output)
         rows: list[Row] = []
-        last: Place | None = None
+        last: Cursor | None = None
         try:
-            rows, last = await page(uri, crawl.id, limit, behind=after, columns=columns, items=kind == "item")
+            rows, last = await page(uri, crawl.id, limit, after=after, columns=columns, items=kind == "item")
         except UnknownCrawl:
             pass
         except (SinkRefused, InvalidInput) as error:

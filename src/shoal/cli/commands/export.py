@@ -54,7 +54,7 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
         if name == "-":
             output = contextlib.nullcontext(sys.stdout.buffer)
         with output as file:
-            count = asyncio.run(into_lines(source, kind, file, name, crawl=crawl, items=items))
+            count = asyncio.run(into_lines(source, _line_format(kind), file, name, crawl=crawl, items=items))
     say(f"Exported {count:,} row{'' if count == 1 else 's'}.")
 
 
@@ -93,19 +93,31 @@ def _source(text: str, target: str) -> str:
 def _target(text: str) -> tuple[str, str]:
     """jsonl or csv and the path of the file, - for standard output; '' and the URI for what a sink has to write."""
     from shoal.settings import masked
-    from shoal.sinks import KINDS, Location
+    from shoal.sinks.contract import Holds, Location
+    from shoal.sinks.registry import technologies, technology_of
+    from shoal.sinks.uri import split_scheme
 
-    scheme, colon, rest = text.partition(":")
     if text == "-":
         return "jsonl", "-"
-    if colon and rest and scheme in ("jsonl", "csv"):
-        return scheme, rest
-    kinds = [kind for kind in KINDS if kind.place is not Location.CALLER]
-    if colon and any(scheme.lower() in (kind.scheme, kind.alias) for kind in kinds):
-        return "", text
-    for kind in kinds:
-        if kind.endings and text.lower().rstrip("/").endswith(kind.endings):
-            return (kind.scheme if kind.scheme in ("jsonl", "csv") else ""), text
-    schemes = [kind.endings[0] if kind.endings else f"{kind.scheme}://" for kind in kinds if kind.scheme != "warc"]
+    technology = technology_of(text)
+    scheme, path = split_scheme(text)
+    if technology is not None and technology.location is not Location.CALLER:
+        return (technology.name, path) if technology.line_format(items=False) else ("", text)
+    if scheme and any(scheme in known.schemes for known in technologies() if known.location is not Location.CALLER):
+        return "", text  # without a path: its technology says what is missing
+    schemes = [
+        known.endings[0] if known.endings else f"{known.name}://"
+        for known in technologies()
+        if known.location is not Location.CALLER and known.holds is not Holds.CAPTURES
+    ]
     shown = masked(text)
     raise click.UsageError(f"--to {shown!r} is of no known kind: {', '.join(schemes)} are, or write csv:{shown}.")
+
+
+def _line_format(name: str) -> Any:
+    """The format of items (True) or pages (False) in files of this technology."""
+    from shoal.sinks.registry import technology_of
+
+    technology = technology_of(f"{name}:-")
+    assert technology is not None  # noqa: S101 - `_target` has found it
+    return lambda items: technology.line_format(items=items)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Mapping
 
 from shoal.cli.ui.console import counted, duration, say, size
@@ -86,16 +85,10 @@ def rate(pages_a_second: float) -> str:
 
 
 def look(output: str, crawl: str, *, items: bool = False) -> str:
-    """A command that shows what is in an output, '' where there is none."""
-    kind, _, path = output.partition(":")
-    if kind == "sqlite":
-        what = "data from items" if items else "status, url, title from pages"
-        query = f"select {what} where crawl = '{crawl}' limit 10"
-        if shutil.which("sqlite3"):
-            return f'sqlite3 {shlex.quote(path)} "{query}"'
-        program = f"import sqlite3; print(*sqlite3.connect({path!r}).execute({query!r}), sep='\\n')"
-        return f"python3 -c {shlex.quote(program)}"
-    return f"head -n 3 {shlex.quote(path)}" if kind == "jsonl" and path.endswith("l") else ""
+    """A command that shows the first rows of an output, '' if there is none."""
+    from shoal.sinks import example_query, is_name
+
+    return "" if is_name(output) else example_query(output, crawl, items=items)
 
 
 def command(name: str, verb: str, flags: Mapping[str, str], spider: str = "") -> str:

@@ -1,9 +1,9 @@
-"""Kept bodies: each is one file or object, named by the hash of its content.
+"""Stored response bodies (`--files`): each is one file or object, named by the hash of its content.
 
-    ab/cd/abcd....html     the SHA-256 of the body in hex, with an ending that its content type gives
+    ab/cd/abcd....html     the SHA-256 of the body in hex, with an ending for its content type
 
-A body is durable when `keep` returns, and keeping it again changes nothing: whoever is killed or writes the same at the
-same time, a name means one content. Nothing of a URL or of what a server calls its file comes into a name.
+A body is durable when `keep` returns. Storing it again changes nothing: a name stands for one content, also after a
+crash and when workers store the same body at the same time. No part of a URL or of a server's file name is in a name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 
 from shoal.errors import SinkUnavailable
-from shoal.sinks.retry import SAY_EVERY_SECONDS, persist
+from shoal.sinks.retry import REPORT_EVERY_SECONDS, retry
 
-# How many bodies are on their way at a time; the others wait. Flushes of several files share one of the disk's.
+# How many bodies are stored at a time; others wait. Flushes of several files share one flush of the disk.
 PUTS = 8
-# Hashing more than this holds up the loop.
+# Larger bodies are hashed in a thread, so that they do not block the event loop.
 LARGE_BYTES = 1 << 20
 
 ENDINGS = {
@@ -81,24 +81,24 @@ UNKNOWN_TYPE, UNKNOWN_ENDING = "application/octet-stream", ".bin"
 
 
 class BodyStore(ABC):
-    """Where one worker keeps bodies. Keeping waits for as long as the place is full or away, and says so."""
+    """Where one worker stores bodies. `keep` waits while the store is full or unavailable, and reports that."""
 
     def __init__(self, shown: str, on_trouble: Callable[[str], None]) -> None:
         self._shown = shown
-        self._voice = _Voice(on_trouble)
-        self._room = asyncio.Semaphore(PUTS)
+        self._report = _SharedReport(on_trouble)
+        self._slots = asyncio.Semaphore(PUTS)
         self._opening = asyncio.Lock()
         self._opened = self._closed = False
 
     async def open(self) -> None:
-        """Make what is missing. SinkRefused in one sentence when bodies can never be kept here as it is."""
+        """Create what is missing. SinkRefused in one sentence if bodies can never be stored here as it is."""
         async with self._opening:
             if not self._opened:
-                await self._persist(self._begin)
+                await self._retry(self._prepare)
                 self._opened = True
 
     async def keep(self, body: bytes, content_type: str) -> str:
-        """Keep it, and say where it is: a path or a URL."""
+        """Store a body; returns its path or URL."""
         if not self._opened:
             await self.open()
         kind = content_type.partition(";")[0].strip().lower()
@@ -106,57 +106,57 @@ class BodyStore(ABC):
         hashed = hashlib.sha256(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(hashlib.sha256, body)
         digest = hashed.hexdigest()
         name = f"{digest[:2]}/{digest[2:4]}/{digest}{ENDINGS.get(kind, UNKNOWN_ENDING)}"
-        async with self._room:
-            await self._persist(lambda: self._put(name, body, kind))
-        return self._where(name)
+        async with self._slots:
+            await self._retry(lambda: self._put(name, body, kind))
+        return self._location(name)
 
     async def close(self) -> None:
-        """Nothing more comes. A second call does nothing."""
+        """No more bodies follow. A second call does nothing."""
         self._closed = True
 
-    async def _persist(self, attempt: Callable[[], Awaitable[None]]) -> None:
+    async def _retry(self, attempt: Callable[[], Awaitable[None]]) -> None:
         if self._closed:
-            raise SinkUnavailable("This place for files was closed.")
-        with self._voice.one() as on_trouble:
-            await persist(self._shown, attempt, on_trouble)
+            raise SinkUnavailable("This body store was closed.")
+        with self._report.waiter() as on_trouble:
+            await retry(self._shown, attempt, on_trouble)
 
     @abstractmethod
-    async def _begin(self) -> None: ...
+    async def _prepare(self) -> None: ...
 
     @abstractmethod
     async def _put(self, name: str, body: bytes, content_type: str) -> None:
-        """Durable when it returns. Hindrance when it cannot be done now."""
+        """Store a body durably. TransientError if that is not possible now."""
 
     @abstractmethod
-    def _where(self, name: str) -> str: ...
+    def _location(self, name: str) -> str: ...
 
 
-class _Voice:
-    """Many wait for the same: one of them speaks."""
+class _SharedReport:
+    """Many calls wait for the same store: one report for all of them."""
 
     def __init__(self, on_trouble: Callable[[str], None]) -> None:
         self._on_trouble = on_trouble
         self._waiting = 0
-        self._said_mono = 0.0
+        self._reported_mono = 0.0
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Callable[[str], None]]:
+    def waiter(self) -> Iterator[Callable[[str], None]]:
         waits = False
 
-        def say(sentence: str) -> None:
+        def report(sentence: str) -> None:
             nonlocal waits
             if sentence:
                 now = time.monotonic()
-                if not self._waiting or now - self._said_mono >= SAY_EVERY_SECONDS:
-                    self._said_mono = now
+                if not self._waiting or now - self._reported_mono >= REPORT_EVERY_SECONDS:
+                    self._reported_mono = now
                     self._on_trouble(sentence)
                 self._waiting += not waits
                 waits = True
 
         try:
-            yield say
+            yield report
         finally:
-            # Also when it was cancelled: nobody would take the sentence back.
+            # Also after a cancellation: otherwise the report would never be withdrawn.
             self._waiting -= waits
             if waits and not self._waiting:
                 self._on_trouble("")

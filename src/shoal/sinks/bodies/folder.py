@@ -1,10 +1,9 @@
-"""Bodies in a folder of this machine or a mount: a temporary name, a flush, a rename."""
+"""Bodies in a folder on this machine or a mount: write under a temporary name, flush, rename."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import time
 import uuid
@@ -15,9 +14,9 @@ from pathlib import Path
 from shoal.errors import SinkRefused
 from shoal.sinks.bodies.body_store import PUTS, BodyStore
 from shoal.sinks.files.part import sync_folder
-from shoal.sinks.retry import TransientError
+from shoal.sinks.retry import TransientError, disk_error, may_pass
 
-# What a killed writer left under a temporary name is nobody's after this time.
+# Temporary files of killed workers are removed after this time.
 LEFT_SECONDS = 86_400.0
 
 
@@ -33,17 +32,17 @@ class FolderBodyStore(BodyStore):
         await super().close()
         await asyncio.to_thread(self._pool.shutdown)
 
-    async def _begin(self) -> None:
+    async def _prepare(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, self._make)
 
     async def _put(self, name: str, body: bytes, content_type: str) -> None:
-        # Who is cancelled does not wait for the thread: what it writes is what somebody else would.
+        # A cancelled caller does not wait for the thread: it writes what any other worker would write.
         await asyncio.get_running_loop().run_in_executor(self._pool, self._write, name, body)
 
-    def _where(self, name: str) -> str:
+    def _location(self, name: str) -> str:
         return str(self._folder / name)
 
-    # What follows runs in threads.
+    # The methods below run in threads.
 
     def _make(self) -> None:
         try:
@@ -51,35 +50,35 @@ class FolderBodyStore(BodyStore):
             new = self._folder / ".new"
             new.mkdir(exist_ok=True)
             sync_folder(self._folder.parent)
-            for left in new.iterdir():
+            for leftover in new.iterdir():
                 with contextlib.suppress(FileNotFoundError):
-                    if left.stat().st_mtime < time.time() - LEFT_SECONDS:
-                        left.unlink()
+                    if leftover.stat().st_mtime < time.time() - LEFT_SECONDS:
+                        leftover.unlink()
             self._inode = self._folder.stat().st_ino
         except FileExistsError:
-            raise SinkRefused(f"Files cannot be kept in {self._folder}: it is a file and no folder.") from None
+            raise SinkRefused(f"Files cannot be stored in {self._folder}: it is a file, not a folder.") from None
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE):
-                raise _hindrance(error) from error
-            raise SinkRefused(f"Files cannot be kept in {self._folder}: {error.strerror}.") from error
+            if may_pass(error):
+                raise disk_error(error) from error
+            raise SinkRefused(f"Files cannot be stored in {self._folder}: {error.strerror}.") from error
 
     def _write(self, name: str, body: bytes) -> None:
         try:
-            # Where a mount was is an empty folder: bodies in it would be lost to whoever looks for them later.
+            # Where a file system was unmounted there is an empty folder: bodies in it would be hidden later.
             if self._folder.stat().st_ino != self._inode:
-                raise TransientError("is another folder than it was; is it mounted?")
+                raise TransientError("is not the folder it was at the start; is it mounted?")
             path = self._folder / name
             try:
-                there = path.stat().st_size == len(body)
+                exists = path.stat().st_size == len(body)
             except FileNotFoundError:
-                there = False
+                exists = False
                 self._make_folders(name)
-            if not there:
+            if not exists:
                 self._write_new(path, body)
-            # Also of one that was there: whoever made it may not have come so far.
+            # Also for an existing file: its writer may have been killed before this.
             sync_folder(path.parent)
         except OSError as error:
-            raise _hindrance(error) from error
+            raise disk_error(error) from error
 
     def _make_folders(self, name: str) -> None:
         outer, inner, _ = name.split("/")
@@ -101,9 +100,3 @@ class FolderBodyStore(BodyStore):
             with contextlib.suppress(OSError):
                 new.unlink()
             raise
-
-
-def _hindrance(error: OSError) -> TransientError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return TransientError("has no space left on its disk")
-    return TransientError(f"cannot be written ({error.strerror})")

@@ -1,40 +1,42 @@
-"""Bodies in a bucket of Amazon S3 or whatever speaks its protocol, through obstore.
+"""Bodies in a bucket of Amazon S3 or a compatible service, through obstore.
 
 Keys come from the environment of the worker (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or the role
-of the machine) and never from the URI, which is in the store for everybody to read. What obstore says of an error shows
-addresses and settings; a person is told the status and the code of the answer, nothing else.
+of the machine) and never from the URI, which everybody with access to the store can read. An error message of obstore
+shows addresses and settings; ours shows only the status and the code of the response.
 """
 
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import os
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
+from shoal.brokers.connection import ConnectionFault
 from shoal.errors import SinkRefused
 from shoal.settings import masked
 from shoal.sinks.bodies.body_store import BodyStore
+from shoal.sinks.driver import check_installed
 from shoal.sinks.retry import TransientError
+from shoal.sinks.uri import split_server_uri
 
-# An object beyond this is sent in pieces of this size.
+# A larger object is uploaded in pieces of this size.
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = 4
-# Short: whoever keeps a body tries again for as long as it takes, and says so.
+# Short, because `keep` retries for as long as it takes, and reports that.
 RETRIES = 2
 RETRY_SECONDS = 20.0
 ANSWER_SECONDS = 60
 CONNECT_SECONDS = 5
-# Written when a bucket is opened: only writing shows that one may write.
+# Written when a bucket is opened: only a write shows that the keys allow writing.
 MARK = ".shoal"
 ADVICE = "write s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
 class S3Bucket(NamedTuple):
-    """`uri` is the full spelling; it has no secret."""
+    """`uri` is the full URI; it contains no secret."""
 
     uri: str
     name: str
@@ -44,51 +46,47 @@ class S3Bucket(NamedTuple):
 
 
 def check_driver() -> None:
-    if importlib.util.find_spec("obstore") is None:
-        raise SinkRefused(
-            "Files in a bucket need the package obstore, which is not installed; run: pip install 'shoal[s3]'."
-        )
+    check_installed("A bucket for files", "obstore", "s3")
 
 
-def bucket_of(uri: str) -> S3Bucket:
-    """SinkRefused in one sentence for what is no bucket. Options are named, their values are not shown."""
+def parse_bucket_uri(uri: str) -> S3Bucket:
+    """Parse a URI; SinkRefused explains in one sentence what is wrong with it, without the values of its options."""
     shown = repr(masked(uri.partition("?")[0])[:200])
     try:
-        parts = urlsplit(uri)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        parts, options = split_server_uri(uri)
         endpoint = urlsplit(options.get("endpoint", ""))
         endpoint.port  # noqa: B018 (a ValueError)
     except ValueError:
-        raise SinkRefused(f"The place for files {shown} cannot be read; {ADVICE}.") from None
+        raise SinkRefused(f"The location for files {shown} is not a valid URI; {ADVICE}.") from None
     if "@" in parts.netloc or "@" in endpoint.netloc:
         raise SinkRefused(
-            f"The place for files {shown} has keys in it; "
+            f"The location for files {shown} contains keys; "
             "give them to the workers as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", parts.netloc) or parts.fragment:
-        raise SinkRefused(f"The place for files {shown} names no bucket; {ADVICE}.")
+        raise SinkRefused(f"The location for files {shown} does not name a bucket; {ADVICE}.")
     for name in options:
         if name not in ("endpoint", "region"):
-            raise SinkRefused(f"The place for files {shown} has the option {name[:60]!r}, which is none; {ADVICE}.")
+            raise SinkRefused(f"The location for files {shown} has the unknown option {name[:60]!r}; {ADVICE}.")
     if options.get("endpoint") and (endpoint.scheme not in ("http", "https") or not endpoint.hostname):
-        raise SinkRefused(f"The endpoint of the place for files {shown} is no http or https address; {ADVICE}.")
+        raise SinkRefused(f"The endpoint of the location for files {shown} is not an http or https URL; {ADVICE}.")
     if not re.fullmatch(r"[A-Za-z0-9-]*", options.get("region", "")):
-        raise SinkRefused(f"The region of the place for files {shown} is not letters, digits and -; {ADVICE}.")
+        raise SinkRefused(f"The region of the location for files {shown} is invalid; {ADVICE}.")
     prefix = unquote(parts.path).strip("/")
     if not prefix.isprintable() or any(step in ("", ".", "..") for step in prefix.split("/") if prefix):
-        raise SinkRefused(f"The prefix of the place for files {shown} has empty steps or dots; {ADVICE}.")
-    asked = {name: options[name] for name in ("endpoint", "region") if options.get(name)}
-    full = f"s3://{parts.netloc}" + (f"/{quote(prefix)}" if prefix else "") + (f"?{urlencode(asked)}" if asked else "")
-    return S3Bucket(full, parts.netloc, prefix, asked.get("endpoint", ""), asked.get("region", ""))
+        raise SinkRefused(f"The prefix of the location for files {shown} has empty segments or dots; {ADVICE}.")
+    given = {name: options[name] for name in ("endpoint", "region") if options.get(name)}
+    full = f"s3://{parts.netloc}" + (f"/{quote(prefix)}" if prefix else "") + (f"?{urlencode(given)}" if given else "")
+    return S3Bucket(full, parts.netloc, prefix, given.get("endpoint", ""), given.get("region", ""))
 
 
 class S3BodyStore(BodyStore):
     def __init__(self, uri: str, on_trouble: Callable[[str], None]) -> None:
-        # An extra: imported by whoever opens a bucket.
+        # An optional package.
         import obstore
         from obstore.store import S3Store
 
-        self._bucket = bucket_of(uri)
+        self._bucket = parse_bucket_uri(uri)
         super().__init__(self._bucket.uri, on_trouble)
         environment = os.environ.get
         endpoint = self._bucket.endpoint or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL") or ""
@@ -108,7 +106,7 @@ class S3BodyStore(BodyStore):
             **more,
         )
 
-    async def _begin(self) -> None:
+    async def _prepare(self) -> None:
         await self._put(MARK, b"", "application/octet-stream")
 
     async def _put(self, name: str, body: bytes, content_type: str) -> None:
@@ -118,28 +116,30 @@ class S3BodyStore(BodyStore):
                 chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE,
             )  # fmt: skip
         except Exception as error:
-            told, heals = _meaning(str(error))
-            # What worked before was changed by a person, who can change it back.
-            if heals or self._opened:
-                raise TransientError(told) from None
-            raise SinkRefused(f"Files cannot be kept in {self._bucket.uri}: it {told}.") from None
+            fault = _fault_of(str(error))
+            # A bucket that worked before may work again: somebody changed it, and can change it back.
+            if fault.transient or self._opened:
+                raise TransientError(fault.sentence) from None
+            raise SinkRefused(f"Files cannot be stored in {self._bucket.uri}: it {fault.sentence}.") from None
 
-    def _where(self, name: str) -> str:
+    def _location(self, name: str) -> str:
         return "/".join(("s3:/", self._bucket.name, *filter(None, (self._bucket.prefix, name))))
 
 
-def _meaning(message: str) -> tuple[str, bool]:
-    """What an error says to a person, after the name of the place, and whether it heals by itself."""
-    # The address of the machine's role: asked when there are no keys.
+def _fault_of(message: str) -> ConnectionFault:
+    """An error of obstore in words."""
+    # obstore requests the machine's role from these addresses if there are no keys.
     if re.search(r"(GET|PUT) \S*/latest/(api/token|meta-data)", message):
-        return "finds no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for the workers", False
+        return ConnectionFault(
+            "has no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for the workers", transient=False
+        )
     status = re.search(r"status code: (\d{3})", message)
     code = re.search(r"<Code>(\w{1,60})</Code>", message)
     shown = f"{status[1]} {code[1]}" if status and code else status[1] if status else ""
     if code and code[1] == "NoSuchBucket":
-        return "is no bucket that is there", False
+        return ConnectionFault("does not exist", transient=False)
     if status and status[1] in ("401", "403"):
-        return f"does not let these keys write ({shown}); check them and their rights", False
+        return ConnectionFault(f"does not let these keys write ({shown}); check their permissions", transient=False)
     if status and status[1] in ("301", "400", "404", "405", "501"):
-        return f"refuses ({shown}); check the bucket, the endpoint and the region", False
-    return (f"cannot take bodies now ({shown})" if shown else "cannot be reached"), True
+        return ConnectionFault(f"refused ({shown}); check the bucket, the endpoint and the region", transient=False)
+    return ConnectionFault(f"cannot store bodies now ({shown})" if shown else "cannot be reached", transient=True)

@@ -1,4 +1,4 @@
-"""Compressed files: what is appended to `.gz` and `.zst` is a whole member or frame, read one after the other."""
+"""Compressed files. Each append to a .gz or .zst file is a complete gzip member or zstd frame; readers join them."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from typing import Protocol
 
 # In Python's own library from 3.14 on.
 ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-# The gatherer is one process for all workers. A page of 5 KB takes it 87 us at gzip's level 1, 342 us at 6 (which packs
-# to 84 % of the size), and 37 us with zstd.
+# The merge is one process for all workers. A page of 5 KB takes 87 us at gzip's level 1, 342 us at level 6 (which
+# compresses to 84 % of the size), and 37 us with zstd.
 GZIP_LEVEL, ZSTD_LEVEL = 1, 3
 
 
-class Packer(Protocol):
+class Compressor(Protocol):
     def compress(self, data: bytes, /) -> bytes: ...
 
     def flush(self) -> bytes: ...
 
 
-def packed(*endings: str) -> tuple[str, ...]:
+def with_compressed(*endings: str) -> tuple[str, ...]:
     """The endings, plain and compressed."""
     return tuple(ending + more for ending in endings for more in ("", ".gz", ".zst"))
 
 
-def packer(output: Path) -> Packer | None:
-    """What packs the next bytes of this file; None when it is plain."""
+def compressor_of(output: Path) -> Compressor | None:
+    """A compressor for the next append to this file; None if the file is not compressed."""
     if output.name.lower().endswith(".gz"):
         return zlib.compressobj(GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS)
     if output.name.lower().endswith(".zst"):
-        made: Packer = importlib.import_module(ZSTD_MODULE).ZstdCompressor(level=ZSTD_LEVEL)
-        return made
+        compressor: Compressor = importlib.import_module(ZSTD_MODULE).ZstdCompressor(level=ZSTD_LEVEL)
+        return compressor
     return None
 
 
 def beginning(output: Path, length: int) -> bytes:
-    """The first bytes of what a file holds, unpacked; fewer when it does not hold what its ending says."""
+    """The first bytes of a file, decompressed; fewer if its content does not match its ending."""
     ending = output.name.lower().rpartition(".")[2]
     opened = gzip.open if ending == "gz" else importlib.import_module(ZSTD_MODULE).open if ending == "zst" else open
     try:
         with opened(output, "rb") as file:
-            found: bytes = file.read(length)
-            return found
+            start: bytes = file.read(length)
+            return start
     except Exception as error:
-        # Each library has its own error for a file that is not of its kind; those of the disk carry a number.
+        # Each library has its own error for a file of another format. Errors of the disk have an errno.
         if isinstance(error, OSError) and error.errno:
             raise
         return b""

@@ -1,6 +1,6 @@
-"""CSV: one row a record after a row of names, in parts that are gathered into the output while the crawl runs.
+"""CSV: a row of column names, then one row per record. Workers write part files, which are merged while the crawl runs.
 
-A cell that a spreadsheet would take for a formula gets an apostrophe before it: pages are written by strangers.
+A cell that a spreadsheet would execute as a formula gets an apostrophe before it: the texts come from strangers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,14 +16,16 @@ import msgspec
 from shoal.errors import SinkRefused
 from shoal.model.record import Item
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row, data_text, moment
-from shoal.sinks.contract import Key
-from shoal.sinks.files import merge
-from shoal.sinks.files.compression import beginning
-from shoal.sinks.files.merge import Replay
+from shoal.sinks.contract import Key, LineFormat, Replay
+from shoal.sinks.files import readers
+from shoal.sinks.files.compression import beginning, with_compressed
+from shoal.sinks.files.merge import merge_parts
 from shoal.sinks.files.part_writer import PartsSink
+from shoal.sinks.files.technology import LinesTechnology
+from shoal.sinks.reader import Cursor, ReadRequest
 
-# What Excel, LibreOffice or Google Sheets begin a formula with. A cell that begins with apostrophes before such a
-# character gets one more, so that taking one away gives back what the page said.
+# The first characters of a formula in Excel, LibreOffice and Google Sheets. A cell that has apostrophes before such a
+# character gets one more, so that removing one always restores the original text.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
 
 
@@ -33,17 +35,28 @@ class CsvSink(PartsSink):
 
     def _touch(self) -> None:
         super()._touch()
-        begins = head(spider=self._holds is Item)
-        if self._path.stat().st_size and beginning(self._path, len(begins)) != begins:
-            raise SinkRefused(f"The output {self._path} is no CSV file of these columns; name another file.")
+        expected = head(items=self._holds is Item)
+        if self._path.stat().st_size and beginning(self._path, len(expected)) != expected:
+            raise SinkRefused(f"The output {self._path} is not a CSV file with these columns; name another file.")
 
 
-async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-    await merge.gather(output, live=live, replay=replay, head=head(spider=spider))
+class CsvTechnology(LinesTechnology):
+    schemes = ("csv",)
+    endings = with_compressed(".csv")
+    sink_class = CsvSink
+
+    async def merge(self, address: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
+        await merge_parts(address, live=live, replay=replay, head=head(items=spider))
+
+    def rows(self, path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
+        return readers.csv_rows(path, request)
+
+    def line_format(self, *, items: bool) -> LineFormat:
+        return LineFormat(head(items=items), line)
 
 
-def head(*, spider: bool) -> bytes:
-    return ",".join(ITEM_COLUMNS if spider else COLUMNS).encode() + b"\r\n"
+def head(*, items: bool) -> bytes:
+    return ",".join(ITEM_COLUMNS if items else COLUMNS).encode() + b"\r\n"
 
 
 def line(record: Row) -> bytes:
@@ -55,9 +68,12 @@ def line(record: Row) -> bytes:
         values["redirects"] = msgspec.json.encode(record.redirects).decode()
         values["robots_ignored"] = "true" if record.robots_ignored else "false"
     text = io.StringIO()
-    csv.writer(text).writerow([_harmless(value) if type(value) is str else value for value in values.values()])
+    csv.writer(text).writerow([_escaped(value) if type(value) is str else value for value in values.values()])
     return text.getvalue().encode()
 
 
-def _harmless(text: str) -> str:
+def _escaped(text: str) -> str:
     return "'" + text if _FORMULA.match(text) else text
+
+
+TECHNOLOGY = CsvTechnology()

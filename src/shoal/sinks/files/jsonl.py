@@ -1,18 +1,22 @@
-"""JSON lines: one object a line, in parts that are gathered into the output while the crawl runs."""
+"""JSON lines: one object per line. Workers write part files, which are merged into the output while the crawl runs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from shoal.model.record import Item
 from shoal.sinks.columns import Row, data_text, moment
-from shoal.sinks.contract import Key
-from shoal.sinks.files import merge
-from shoal.sinks.files.merge import Replay
+from shoal.sinks.contract import Key, LineFormat, Replay
+from shoal.sinks.files import readers
+from shoal.sinks.files.compression import with_compressed
+from shoal.sinks.files.merge import merge_parts
 from shoal.sinks.files.part_writer import PartsSink
+from shoal.sinks.files.technology import LinesTechnology
+from shoal.sinks.reader import Cursor, ReadRequest
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -22,14 +26,31 @@ class JsonLinesSink(PartsSink):
         return {record.key: json_line(record) for record in records}
 
 
-async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-    await merge.gather(output, live=live, replay=replay)
+class JsonLinesTechnology(LinesTechnology):
+    schemes = ("jsonl",)
+    endings = with_compressed(".jsonl", ".ndjson")
+    sink_class = JsonLinesSink
+
+    async def merge(self, address: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
+        await merge_parts(address, live=live, replay=replay)
+
+    def rows(self, path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
+        return readers.jsonl_rows(path, request)
+
+    def line_format(self, *, items: bool) -> LineFormat:
+        return LineFormat(b"", json_line)
+
+    def example_query(self, address: Path, crawl: str, *, items: bool) -> str:
+        return "" if address.suffix in (".gz", ".zst") else f"head -n 3 {shlex.quote(str(address))}"
 
 
 def json_line(record: Row) -> bytes:
-    """UnicodeEncodeError for text that needs `encodable`."""
+    """The line of a record. UnicodeEncodeError for text that needs `encodable` first."""
     if isinstance(record, Item):
         raw = msgspec.Raw(data_text(record.data).encode())
         return _ENCODER.encode(msgspec.structs.replace(record, fetched_at=moment(record), data=raw)) + b"\n"
     shown = msgspec.structs.replace(record, error=record.error or None, fetched_at=moment(record))
     return _ENCODER.encode(shown) + b"\n"
+
+
+TECHNOLOGY = JsonLinesTechnology()

@@ -1,15 +1,16 @@
-"""Gathering: finished parts become visible by being appended to the output, each line once, whatever is killed when.
+"""The merge: add finished part files to the output, each record exactly once, whichever process is killed when.
 
-    1  every part that nobody writes any more is closed: its torn end is cut, and a batch that was not settled is
-       settled by what the store says to its receipt
-    2  `state` says how long the output is
-    3  the lines that were not refused are appended, and flushed
-    4  `state` says which parts are in the output
-    5  those parts are removed, then `state`
+    1  close every part that no worker writes any more: cut its incomplete end; for a batch without a commit, ask the
+       store by its receipt which records it acknowledged, and write that commit
+    2  write the length of the output to the file `state`
+    3  append the records that were not rejected, and flush
+    4  write the names of these parts to `state`
+    5  remove the parts, then `state`
 
-A format may begin an output with a head and pack what is appended. One that makes files of its own replaces steps 2
-to 5. A gatherer that finds `state` of a dead one cuts the output (2) or goes on removing (4). One gathers at a time:
-the lock goes with its process. Who reads the output meanwhile may see the beginning of a line whose end follows.
+A format may start an output with a head, and compress what is appended. A format that makes its own files replaces
+steps 2 to 5. If a merge dies, the next one finds its `state`: it truncates the output (after step 2) or removes the
+parts (after step 4). One process merges at a time; its lock ends with the process. A program that reads the output
+meanwhile may see the start of a line whose end follows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -26,53 +27,54 @@ from urllib.parse import quote
 import msgspec
 
 from shoal.errors import SinkUnavailable
-from shoal.sinks.contract import Key
+from shoal.sinks.contract import Replay
 from shoal.sinks.executor import SinkThread
-from shoal.sinks.files.compression import packer
-from shoal.sinks.files.part import chunks, flush, folder_of, locked, scan, settled_entry, sync_folder, visible
+from shoal.sinks.files.compression import compressor_of
+from shoal.sinks.files.part import chunks, commit_entry, flush, locked, parts_folder, scan, sync_folder, visible
 
-TURN_SECONDS = 0.05
-
-Replay = Callable[[bytes], Awaitable[Collection[Key]]]
+LOCK_PAUSE_SECONDS = 0.05
 
 
 class MergeState(msgspec.Struct, frozen=True):
-    """What a gatherer is about to do: cut the output to `length` if it is still that file, or remove parts."""
+    """What to do if this merge dies: truncate the output, or remove the parts that are in it."""
 
+    # The length of the output before the merge.
     length: int = 0
+    # The device and inode of the output: another file of this name is not truncated.
     file: tuple[int, int] = (0, 0)
+    # The names of the parts to remove.
     remove: tuple[str, ...] = ()
 
 
-async def gather(
+async def merge_parts(
     output: Path,
     *,
     live: Collection[str],
     replay: Replay,
     head: bytes = b"",
-    gatherer: Callable[..., Merger] | None = None,
+    merger: Callable[..., Merger] | None = None,
 ) -> None:
-    """Append finished parts to the output. SinkUnavailable when the disk does not let it; nothing is lost by that.
+    """Append finished parts to the output. SinkUnavailable on a disk error, which loses nothing.
 
-    A worker's name leaves `live` before it is given to another process, and comes back after this was called: the
-    store answers to the last receipt of a name only.
+    A worker's name must leave `live`, and this must be called, before another process gets the name: the store
+    remembers only the last receipt of a name.
     """
-    folder = folder_of(output)
-    thread = SinkThread("gather")
-    turn = None
+    folder = parts_folder(output)
+    thread = SinkThread("merge")
+    lock = None
     try:
-        turn = await _turn(folder)
-        if turn is not None:
+        lock = await _locked(folder)
+        if lock is not None:
             names = {quote(name, safe="") for name in live}
-            await (gatherer or Merger)(output, folder, thread, replay, head).gather(names)
+            await (merger or Merger)(output, folder, thread, replay, head).run(names)
     except OSError as error:
         raise SinkUnavailable(f"The output {output} cannot be appended to now: {error.strerror}.") from error
     finally:
-        await thread.end(lambda: None if turn is None else os.close(turn))
+        await thread.end(lambda: None if lock is None else os.close(lock))
 
 
-async def _turn(folder: Path) -> int | None:
-    """The lock of the gatherer, held until it is closed; None when there are no parts."""
+async def _locked(folder: Path) -> int | None:
+    """The lock of the merge, held until it is closed; None if there are no parts."""
     path = folder / "lock"
     while True:
         try:
@@ -82,11 +84,11 @@ async def _turn(folder: Path) -> int | None:
         if locked(lock, path):
             return lock
         os.close(lock)
-        await asyncio.sleep(TURN_SECONDS)
+        await asyncio.sleep(LOCK_PAUSE_SECONDS)
 
 
 class Merger:
-    """One turn. Its methods without `async` run in the thread."""
+    """One merge. The methods without `async` run in the thread."""
 
     def __init__(self, output: Path, folder: Path, thread: SinkThread, replay: Replay, head: bytes) -> None:
         self._output = output
@@ -96,71 +98,71 @@ class Merger:
         self._thread = thread
         self._replay = replay
 
-    async def gather(self, live: Collection[str]) -> None:
+    async def run(self, live: Collection[str]) -> None:
         await self._thread.run(self._recover)
-        settled, unsettled = await self._thread.run(lambda: self._finished(live))
-        await self._thread.run(lambda: self.append(settled))
-        # The store may be away: what it has no say in is visible by now.
-        for path in unsettled:
-            await self._settle(path)
+        committed, uncommitted = await self._thread.run(lambda: self._finished(live))
+        await self._thread.run(lambda: self.append(committed))
+        # The store may be unavailable: parts that do not need it are merged by now.
+        for path in uncommitted:
+            await self._commit(path)
             await self._thread.run(partial(self.append, [path]))
         await self._thread.run(self._remove_folder)
 
     def _finished(self, live: Collection[str]) -> tuple[list[Path], list[Path]]:
-        """The parts that are closed, oldest first: those wholly settled, and the others."""
+        """The closed parts, oldest first: those whose batches are all committed, and the others."""
         for path in self._folder.glob("*.open"):
             if path.stem.rpartition("-")[0] not in live:
                 _close(path)
-        settled: list[Path] = []
-        unsettled: list[Path] = []
+        committed: list[Path] = []
+        uncommitted: list[Path] = []
         for path in sorted(self._folder.glob("*.done"), key=lambda path: path.stem.rpartition("-")[2]):
             with path.open("rb") as part:
-                pieces, _ = scan(part)
-            whole = all(piece.refused is not None for piece in pieces.values())
-            (settled if whole else unsettled).append(path)
-        return settled, unsettled
+                batches, _ = scan(part)
+            complete = all(batch.rejected is not None for batch in batches.values())
+            (committed if complete else uncommitted).append(path)
+        return committed, uncommitted
 
-    async def _settle(self, path: Path) -> None:
+    async def _commit(self, path: Path) -> None:
         with path.open("r+b") as part:
-            pieces, end = await self._thread.run(lambda: scan(part))
+            batches, end = await self._thread.run(lambda: scan(part))
             part.truncate(end)
             part.seek(end)
-            for at, piece in pieces.items():
-                if piece.refused is None:
-                    part.write(settled_entry(at, await self._replay(piece.batch.receipt)))
+            for at, batch in batches.items():
+                if batch.rejected is None:
+                    part.write(commit_entry(at, await self._replay(batch.batch.receipt)))
             part.flush()
             await self._thread.run(lambda: flush(part.fileno()))
 
     def append(self, parts: list[Path]) -> None:
-        """Make settled parts visible, and remove them."""
+        """Append committed parts to the output, and remove them."""
         if not parts:
             return
-        # Without a buffer: nothing is left that closing would write after the cut.
+        # Without a buffer: closing the file writes nothing after a truncation.
         with self._output.open("a+b", buffering=0) as output:
-            found = os.fstat(output.fileno())
-            self._note(MergeState(length=found.st_size, file=(found.st_dev, found.st_ino)))
+            before = os.fstat(output.fileno())
+            self._write_state(MergeState(length=before.st_size, file=(before.st_dev, before.st_ino)))
             try:
-                pack = packer(self._output)
-                if pack is None:
-                    _end_line(output, found.st_size)
-                if not found.st_size and self._head:
-                    _write(output, pack.compress(self._head) if pack else self._head)
+                compressor = compressor_of(self._output)
+                if compressor is None:
+                    _end_line(output, before.st_size)
+                if not before.st_size and self._head:
+                    _write(output, compressor.compress(self._head) if compressor else self._head)
                 for path in parts:
                     for chunk in lines_of(path):
-                        _write(output, pack.compress(chunk) if pack else chunk)
-                if pack:
-                    _write(output, pack.flush())
+                        _write(output, compressor.compress(chunk) if compressor else chunk)
+                if compressor:
+                    _write(output, compressor.flush())
                 flush(output.fileno())
             except OSError:
                 with contextlib.suppress(OSError):
                     self._recover()
                 raise
         sync_folder(self._output.parent)
-        self._note(MergeState(remove=tuple(path.name for path in parts)))
+        self._write_state(MergeState(remove=tuple(path.name for path in parts)))
         self._recover()
 
     def _recover(self) -> None:
-        """Do what the state says, and forget it."""
+        """Do what `state` says, and remove it."""
         try:
             state = msgspec.json.decode(self._state.read_bytes(), type=MergeState)
         except FileNotFoundError:
@@ -170,7 +172,7 @@ class Merger:
         if not state.remove and self._output.exists():
             with self._output.open("r+b") as output:
                 found = os.fstat(output.fileno())
-                # Another file has nothing of ours, and one that somebody made shorter is not to grow.
+                # Another file has nothing of ours. A file that was truncated by its user must not grow.
                 if state.file == (found.st_dev, found.st_ino) and found.st_size > state.length:
                     output.truncate(state.length)
                     flush(output.fileno())
@@ -178,7 +180,7 @@ class Merger:
         self._state.unlink()
         sync_folder(self._folder)
 
-    def _note(self, state: MergeState) -> None:
+    def _write_state(self, state: MergeState) -> None:
         new = self._state.with_suffix(".new")
         with new.open("wb") as file:
             file.write(msgspec.json.encode(state))
@@ -192,29 +194,29 @@ class Merger:
             return
         (self._folder / "state.new").unlink(missing_ok=True)
         (self._folder / "lock").unlink()
-        # A worker may have begun a part in it just now.
+        # A worker may have started a part in it just now.
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
 
 def _close(path: Path) -> None:
-    """Close a part for its worker, if that is gone."""
+    """Close the part of a worker that is dead."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as part:
         if locked(part.fileno(), path):
             path.rename(path.with_suffix(".done"))
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """What a settled part shows, in chunks."""
+    """The visible records of a committed part, in chunks."""
     with path.open("rb") as part:
-        pieces, _ = scan(part)
-        for piece in pieces.values():
-            for start, length in visible(piece):
+        batches, _ = scan(part)
+        for batch in batches.values():
+            for start, length in visible(batch):
                 yield from chunks(part, start, length)
 
 
 def _end_line(output: FileIO, length: int) -> None:
-    """What somebody else left without an end of line keeps its line to itself."""
+    """End a last line that another program left without a line break."""
     if length:
         output.seek(length - 1)
         if output.read(1) != b"\n":

@@ -1,16 +1,26 @@
-"""A part: the file in which one worker writes its lines until they are gathered into the output.
+"""Part files: where one worker writes its records until they are merged into the output.
 
-    pages.jsonl.parts/<worker>-<number>.open     its worker writes it and holds a lock on it for as long as it lives
-    pages.jsonl.parts/<worker>-<number>.done     closed
+A line cannot be removed from a file once a reader has seen it. So a worker does not append to the output itself. It
+appends to a part file, and only records that the store has acknowledged move from there to the output (merge.py):
 
-A part is a row of entries. An entry is a line `checksum JSON`; lines of records follow the entry of their batch:
+    pages.jsonl                                  the output
+    pages.jsonl.parts/worker-1-1700000000.open   a part that its worker still writes; the worker holds a lock on it
+    pages.jsonl.parts/worker-2-1700000050.done   a part that is closed and waits for the merge
 
-    batch    the receipt, the key and length of every line, and a checksum of the lines
-    settled  the keys of a batch that were refused; a page's key stands for its items, too
+A part is a journal. Two kinds of entries alternate, each a line of `checksum JSON`; the records of a batch follow its
+entry:
 
-What a crash or a full disk leaves at the end is no entry, or one whose lines do not match, and does not count. One
-write and one fdatasync keep a batch with its receipt. What follows a batch was written after that: only a batch that
-is not settled is read again for its checksum.
+    8f2c... {"type":"batch","receipt":...,"lines":[[crawl,url,length],...],"check":...}
+    {"crawl":"docs","url":"https://site.example/1",...}          the records, in the format of the output
+    {"crawl":"docs","url":"https://site.example/2",...}
+    91ab... {"type":"settled","at":0,"refused":[[crawl,url]]}    the batch at byte 0 is committed, except these keys
+    77d0... {"type":"batch",...}
+
+The key of a page in `refused` rejects its items, too.
+
+One write and one fdatasync make a batch durable together with its receipt. A crash or a full disk can leave an
+incomplete entry, or a batch whose records do not match its checksum, at the end of the file: `scan` ignores it. A batch
+that has a commit after it was complete before, so `scan` verifies only the batches without one.
 """
 
 from __future__ import annotations
@@ -35,8 +45,11 @@ flush = getattr(os, "fdatasync", os.fsync)
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch"):
+    # What the worker shows to the store to acknowledge this batch.
     receipt: bytes
+    # The crawl, the URL (of an item, the key) and the length in bytes of each record.
     lines: list[tuple[str, str, int]]
+    # The checksum of all records.
     check: str
 
     @property
@@ -44,22 +57,23 @@ class Batch(msgspec.Struct, frozen=True, tag="batch"):
         return sum(length for _, _, length in self.lines)
 
 
-class Settled(msgspec.Struct, frozen=True, tag="settled"):
-    """`at` is where the entry of the batch begins."""
-
+class BatchCommit(msgspec.Struct, frozen=True, tag="settled", rename={"rejected": "refused"}):
+    # Where the entry of the batch starts.
     at: int
-    refused: list[Key]
+    rejected: list[Key]
 
 
-class Piece(NamedTuple):
-    """A batch of a part: where its lines begin, and which were refused, None when it is not settled."""
+class PartBatch(NamedTuple):
+    """A batch of a part."""
 
+    # Where its records start.
     start: int
     batch: Batch
-    refused: Collection[Key] | None
+    # The keys that the store rejected; None if the batch is not committed.
+    rejected: Collection[Key] | None
 
 
-def folder_of(output: Path) -> Path:
+def parts_folder(output: Path) -> Path:
     return output.with_name(output.name + ".parts")
 
 
@@ -69,56 +83,56 @@ def batch_entry(lines: dict[Key, bytes], receipt: bytes) -> bytes:
     return b"".join((_entry(batch), *lines.values()))
 
 
-def settled_entry(at: int, refused: Collection[Key]) -> bytes:
-    return _entry(Settled(at, list(refused)))
+def commit_entry(at: int, rejected: Collection[Key]) -> bytes:
+    return _entry(BatchCommit(at, list(rejected)))
 
 
-def _entry(told: Batch | Settled) -> bytes:
-    line = msgspec.json.encode(told)
+def _entry(entry: Batch | BatchCommit) -> bytes:
+    line = msgspec.json.encode(entry)
     return f"{_checksum([line])} ".encode() + line + b"\n"
 
 
-def _checksum(data: Iterable[bytes]) -> str:
+def _checksum(pieces: Iterable[bytes]) -> str:
     check = xxhash.xxh3_64()
-    for some in data:
-        check.update(some)
+    for piece in pieces:
+        check.update(piece)
     return check.hexdigest()
 
 
-def scan(part: BinaryIO) -> tuple[dict[int, Piece], int]:
-    """The batches of a part by the place of their entries, and the length up to which it is whole."""
-    pieces: dict[int, Piece] = {}
+def scan(part: BinaryIO) -> tuple[dict[int, PartBatch], int]:
+    """The batches of a part by the position of their entries, and the length up to which the part is complete."""
+    batches: dict[int, PartBatch] = {}
     at = 0
-    while told := _read_entry(part, at):
-        entry, start = told
+    while read := _read_entry(part, at):
+        entry, end = read
         if isinstance(entry, Batch):
-            pieces[at] = Piece(start, entry, None)
-            at = start + entry.length
+            batches[at] = PartBatch(end, entry, None)
+            at = end + entry.length
         else:
-            pieces[entry.at] = pieces[entry.at]._replace(refused=entry.refused)
-            at = start
-    for place, (start, batch, refused) in pieces.items():
-        if refused is None and _checksum(chunks(part, start, batch.length)) != batch.check:
-            return {at: piece for at, piece in pieces.items() if at < place}, place
-    return pieces, at
+            batches[entry.at] = batches[entry.at]._replace(rejected=entry.rejected)
+            at = end
+    for position, (start, batch, rejected) in batches.items():
+        if rejected is None and _checksum(chunks(part, start, batch.length)) != batch.check:
+            return {before: found for before, found in batches.items() if before < position}, position
+    return batches, at
 
 
-def _read_entry(part: BinaryIO, at: int) -> tuple[Batch | Settled, int] | None:
-    """The entry at this place, and where it ends; None where there is none."""
+def _read_entry(part: BinaryIO, at: int) -> tuple[Batch | BatchCommit, int] | None:
+    """The entry at this position, and where it ends; None if there is no complete entry."""
     part.seek(at)
     line = part.readline()
-    check, _, told = line.removesuffix(b"\n").partition(b" ")
-    if not told or _checksum([told]).encode() != check:
+    check, _, encoded = line.removesuffix(b"\n").partition(b" ")
+    if not encoded or _checksum([encoded]).encode() != check:
         return None
-    return msgspec.json.decode(told, type=Batch | Settled), at + len(line)
+    return msgspec.json.decode(encoded, type=Batch | BatchCommit), at + len(line)
 
 
-def visible(piece: Piece) -> Iterator[tuple[int, int]]:
-    """Where the lines are that were not refused, as start and length; neighbours are one."""
-    refused = set(piece.refused or ())
-    start = end = piece.start
-    for crawl, url, length in piece.batch.lines:
-        if refused and is_refused((crawl, url), refused):
+def visible(batch: PartBatch) -> Iterator[tuple[int, int]]:
+    """The start and length of the records that were not rejected; adjacent records are one range."""
+    rejected = set(batch.rejected or ())
+    start = end = batch.start
+    for crawl, url, length in batch.batch.lines:
+        if rejected and is_rejected((crawl, url), rejected):
             if end > start:
                 yield start, end - start
             start = end + length
@@ -127,10 +141,10 @@ def visible(piece: Piece) -> Iterator[tuple[int, int]]:
         yield start, end - start
 
 
-def is_refused(key: Key, refused: Collection[Key]) -> bool:
-    """Items go with their page: what is before `#` in an item's key is its page, and no URL of a visit has one."""
+def is_rejected(key: Key, rejected: Collection[Key]) -> bool:
+    """An item is rejected with its page. The page is the part of the item's key before `#`; no visited URL has one."""
     crawl, url = key
-    return key in refused or (crawl, url.partition("#")[0]) in refused
+    return key in rejected or (crawl, url.partition("#")[0]) in rejected
 
 
 def chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
@@ -141,25 +155,25 @@ def chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
 
 
 class OpenPart:
-    """The end of a part at which its worker writes. Every call blocks; an OSError leaves the part as it was before."""
+    """A part that its worker writes. Every call blocks; an OSError leaves the part as it was before the call."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         self.opened_mono = time.monotonic()
         self.length = 0
-        self.settled = True
+        self.committed = True
         self._torn = False
         self._batch_at = 0
         while True:
-            # A name is never used twice: the gatherer remembers names over a crash. Numbers sort by age.
+            # A name is never used twice: the merge remembers names across a crash. Names sort by age.
             self._path = folder / f"{quote(worker, safe='')}-{time.time_ns()}.open"
             folder.mkdir(exist_ok=True)
             try:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             except (FileExistsError, FileNotFoundError):
-                continue  # the gatherer has just removed the empty folder
+                continue  # a merge has just removed the empty folder
             if locked(self._file, self._path):
                 break
-            os.close(self._file)  # the gatherer was faster, and took it for one that somebody left behind
+            os.close(self._file)  # a merge locked it first, and took it for the part of a dead worker
         try:
             sync_folder(folder)
             sync_folder(folder.parent)
@@ -168,26 +182,26 @@ class OpenPart:
             raise
 
     def append(self, lines: dict[Key, bytes], receipt: bytes) -> None:
-        """Keep a batch: durable when this returns."""
+        """Write a batch; it is durable when this returns."""
         before = self.length
         self._write(batch_entry(lines, receipt))
         try:
             flush(self._file)
         except OSError:
-            # After a failed flush nobody knows which pages are on the disk: all of them are written again.
+            # After a failed flush it is unknown which bytes are on the disk: all are written again.
             self.length, self._torn = before, True
             raise
-        self.settled, self._batch_at = False, before
+        self.committed, self._batch_at = False, before
 
-    def settle(self, refused: Collection[Key]) -> None:
-        """Not flushed: after a power cut the receipt is replayed."""
-        if not self.settled:
-            self._write(settled_entry(self._batch_at, refused))
-            self.settled = True
+    def commit(self, rejected: Collection[Key]) -> None:
+        """Write the commit of the last batch. It is not flushed: after a power cut the receipt is replayed."""
+        if not self.committed:
+            self._write(commit_entry(self._batch_at, rejected))
+            self.committed = True
 
-    def take_back(self, length: int) -> None:
-        """Forget what was written after `length`, where a batch began."""
-        self.length, self._torn, self.settled = length, True, True
+    def truncate(self, length: int) -> None:
+        """Drop what was written after `length`, where a batch started."""
+        self.length, self._torn, self.committed = length, True, True
         self._cut()
 
     @property
@@ -195,13 +209,13 @@ class OpenPart:
         return self._path
 
     def remove(self) -> None:
-        """All of it is elsewhere."""
+        """Delete the part, whose records are all in the output."""
         self._path.unlink()
         os.close(self._file)
 
     def close(self) -> None:
-        """No more will be written. What is not settled is for the gatherer to find out."""
-        # Without its new name the part is one that nobody holds, and is gathered as such later.
+        """Hand the part over to the merge, which replays the receipt of a batch that is not committed."""
+        # If the part cannot be renamed now, a merge finds it later without a lock.
         with contextlib.suppress(OSError):
             self._cut()
             self._path.rename(self._path.with_suffix(".done"))
@@ -224,7 +238,7 @@ class OpenPart:
 
 
 def locked(file: int, path: Path) -> bool:
-    """Lock it without waiting; False when somebody else has it or the path has come to mean another file."""
+    """Lock a file without waiting; False if another process holds it, or the path names another file by now."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(file), path.stat())
@@ -233,7 +247,7 @@ def locked(file: int, path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names durable that were made, changed or removed in it."""
+    """Make new, changed and removed names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

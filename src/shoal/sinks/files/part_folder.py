@@ -1,7 +1,7 @@
-"""Outputs that are folders: each finished part becomes files of its own there, instead of being appended to one.
+"""Outputs that are folders: each finished part becomes new files in the folder, instead of being appended to one file.
 
-A format says by `convert` how a settled part becomes files; the same part always gives the same ones, so whoever is
-killed at it, the next one repeats it.
+A format defines `convert`. The same part always gives the same files, so if a process dies in the conversion, the next
+one repeats it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from shoal.errors import SinkRefused
+from shoal.sinks.contract import Location, Replay
 from shoal.sinks.executor import SinkThread
-from shoal.sinks.files import merge
-from shoal.sinks.files.merge import Merger, Replay
+from shoal.sinks.files.merge import Merger, merge_parts
 from shoal.sinks.files.part import OpenPart
 from shoal.sinks.files.part_writer import PartsSink
+from shoal.sinks.files.technology import PartsTechnology
 
 Convert = Callable[[Path, Path], None]
 
@@ -26,20 +28,20 @@ Convert = Callable[[Path, Path], None]
 class FolderSink(PartsSink):
     @abstractmethod
     def _convert(self, part: Path) -> None:
-        """Turn a settled part into files of the output, durable and visible at once."""
+        """Turn a committed part into files of the output, each durable and complete when it becomes visible."""
 
     def _touch(self) -> None:
         try:
             self._path.mkdir(exist_ok=True)
         except FileExistsError:
-            raise SinkRefused(f"The output {self._path} is a file; a folder of this name is needed.") from None
-        tried = self._path / f".{os.getpid()}.tmp"
-        tried.open("wb").close()
-        tried.unlink(missing_ok=True)
+            raise SinkRefused(f"The output {self._path} is a file, but must be a folder.") from None
+        probe = self._path / f".{os.getpid()}.tmp"
+        probe.open("wb").close()
+        probe.unlink(missing_ok=True)
 
     def _finish(self, part: OpenPart) -> None:
-        if part.settled:
-            # What cannot be done now is the gatherer's.
+        if part.committed:
+            # If it fails now, a merge converts the part later.
             with contextlib.suppress(OSError):
                 self._convert(part.path)
                 part.remove()
@@ -47,7 +49,7 @@ class FolderSink(PartsSink):
         part.close()
 
 
-class _FolderGatherer(Merger):
+class _FolderMerger(Merger):
     def __init__(
         self, output: Path, folder: Path, thread: SinkThread, replay: Replay, head: bytes, *, convert: Convert
     ) -> None:
@@ -59,10 +61,18 @@ class _FolderGatherer(Merger):
             self._convert(path, self._output)
             path.unlink()
         if not any(self._folder.glob("*.open")):
-            for left in self._output.glob(".*.tmp"):
-                left.unlink(missing_ok=True)
+            for leftover in self._output.glob(".*.tmp"):
+                leftover.unlink(missing_ok=True)
 
 
-async def gather(output: Path, *, live: Collection[str], replay: Replay, convert: Convert) -> None:
-    gatherer = partial(_FolderGatherer, convert=convert)
-    await merge.gather(output, live=live, replay=replay, gatherer=gatherer)
+class FolderTechnology(PartsTechnology):
+    """A folder of files."""
+
+    location: ClassVar[Location] = Location.FOLDER
+
+    @abstractmethod
+    def convert(self, part: Path, output: Path) -> None:
+        """Turn a committed part into files of the output."""
+
+    async def merge(self, address: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None:
+        await merge_parts(address, live=live, replay=replay, merger=partial(_FolderMerger, convert=self.convert))

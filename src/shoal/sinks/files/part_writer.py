@@ -1,14 +1,13 @@
-"""One worker's end of an output that is made of parts, whatever the format: batches in, parts out.
+"""A worker's sink for an output that is made of part files, whatever the format.
 
-A line cannot be taken back, so nothing is written to the output itself before its batch is settled. Each worker writes
-parts of its own (part.py); finished ones go into the output (gathering.py). A format says how records become bytes.
+Each worker writes its own parts (part.py). The merge (merge.py) adds finished parts to the output. A format defines how
+records become bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -20,18 +19,18 @@ from shoal.model.record import Item, Record
 from shoal.sinks.columns import encodable, whole
 from shoal.sinks.contract import Key, Stored
 from shoal.sinks.executor import SinkThread
-from shoal.sinks.files.part import OpenPart, folder_of
-from shoal.sinks.retry import TransientError, persist
+from shoal.sinks.files.part import OpenPart, parts_folder
+from shoal.sinks.retry import disk_error, may_pass, retry
 
-# A part is closed at this age or size: so soon a page can be seen in the output.
+# A part is closed at this age or size. So the age is how long a page takes to become visible.
 PART_SECONDS = 5.0
 PART_BYTES = 64 << 20
 
 
 class PartsSink(ABC):
-    """The path of a batch through a part. A format adds `_encoded`, and `_touch` to refuse what is not its own.
+    """Writes batches into parts. A format adds `_encoded`, and extends `_touch` to refuse files of other formats.
 
-    One output holds one type of records: the items of a spider, pages where there is none, or what a format says.
+    One output holds one type of records: the items of a crawl with a spider, the pages of one without, or `holds`.
     """
 
     holds: type[Stored] | None = None
@@ -46,12 +45,12 @@ class PartsSink(ABC):
         self._on_trouble = on_trouble
         self._thread = SinkThread("parts")
         self._part: OpenPart | None = None
-        self._settled_mono = 0.0
+        self._committed_mono = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
-        await self._persist(self._check)
+        await self._retry(self._check)
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         records = [record for record in records if type(record) is self._holds]
@@ -59,55 +58,55 @@ class PartsSink(ABC):
             return
         written_at: list[int] = []
         try:
-            await self._persist(lambda: written_at.append(self._append(records, receipt)))
+            await self._retry(lambda: written_at.append(self._append(records, receipt)))
         except asyncio.CancelledError:
             # The caller will not acknowledge this batch, and may write its pages again.
-            await self._thread.run(lambda: self._take_back(written_at))
+            await self._thread.run(lambda: self._undo(written_at))
             raise
 
-    async def settle(self, refused: Collection[Key]) -> None:
-        await self._persist(lambda: self._settle(refused))
-        self._settled_mono = time.monotonic()
-        # For the last page before a pause: nothing else would come by to close its part.
+    async def commit(self, rejected: Collection[Key]) -> None:
+        await self._retry(lambda: self._commit(rejected))
+        self._committed_mono = time.monotonic()
+        # After the last page before a pause, no other call would close the part.
         if self._part is not None and self._timer is None:
-            self._watch(self.idle_seconds)
+            self._set_timer(self.idle_seconds)
 
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         await self._thread.end(self._close_part)
 
-    def _watch(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
 
-    def _time_is_up(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         part, now = self._part, time.monotonic()
         if part is None:
             return
-        left = min(self._settled_mono + self.idle_seconds, part.opened_mono + self.part_seconds) - now
+        left = min(self._committed_mono + self.idle_seconds, part.opened_mono + self.part_seconds) - now
         if left > 0:
-            self._watch(left)
+            self._set_timer(left)
         else:
-            self._closing = asyncio.ensure_future(self._thread.run(self._close_if_settled))
+            self._closing = asyncio.ensure_future(self._thread.run(self._close_if_committed))
 
-    async def _persist(self, function: Callable[[], None]) -> None:
+    async def _retry(self, function: Callable[[], None]) -> None:
         def attempt() -> None:
             try:
                 function()
             except OSError as error:
-                raise TransientError(_reason(error)) from error
+                raise disk_error(error) from error
 
-        await persist(self._path, lambda: self._thread.run(attempt), self._on_trouble)
+        await retry(self._path, lambda: self._thread.run(attempt), self._on_trouble)
 
-    # What follows runs in the thread.
+    # The methods below run in the thread.
 
     @abstractmethod
     def _encoded(self, records: Sequence[Any]) -> dict[Key, bytes]:
-        """The bytes of each key, in their order in the part. UnicodeEncodeError for text that needs `encodable`."""
+        """The bytes of each record by its key. UnicodeEncodeError for text that needs `encodable` first."""
 
     def _touch(self) -> None:
-        """Make the output if it is not there; SinkRefused when it is something else."""
+        """Create the output if it does not exist; SinkRefused if it is a file of another format."""
         self._path.open("ab").close()
 
     def _finish(self, part: OpenPart) -> None:
@@ -117,47 +116,39 @@ class PartsSink(ABC):
         try:
             self._touch()
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE):
+            if may_pass(error):
                 raise
             raise SinkRefused(f"The output {self._path} cannot be written: {error.strerror}.") from error
 
     def _append(self, records: Sequence[Stored], receipt: bytes) -> int:
-        """Where in its part the batch begins."""
+        """Write a batch; returns where in the part it starts."""
         try:
             lines = self._encoded(records)
         except UnicodeEncodeError:
             lines = self._encoded([encodable(record) for record in records])
         if self._part is None:
-            self._part = OpenPart(folder_of(self._path), self._worker)
+            self._part = OpenPart(parts_folder(self._path), self._worker)
         start = self._part.length
         self._part.append(lines, receipt)
         return start
 
-    def _take_back(self, written_at: Sequence[int]) -> None:
+    def _undo(self, written_at: Sequence[int]) -> None:
         if self._part is not None and written_at:
-            # What cannot be cut now is cut before the next entry.
+            # If the part cannot be truncated now, it is before the next entry.
             with contextlib.suppress(OSError):
-                self._part.take_back(written_at[0])
+                self._part.truncate(written_at[0])
 
-    def _settle(self, refused: Collection[Key]) -> None:
+    def _commit(self, rejected: Collection[Key]) -> None:
         if self._part is not None:
-            self._part.settle([(whole(crawl), whole(url)) for crawl, url in refused])
+            self._part.commit([(whole(crawl), whole(url)) for crawl, url in rejected])
             if time.monotonic() - self._part.opened_mono >= self.part_seconds or self._part.length >= self.part_bytes:
                 self._close_part()
 
-    def _close_if_settled(self) -> None:
-        if self._part is not None and self._part.settled:
+    def _close_if_committed(self) -> None:
+        if self._part is not None and self._part.committed:
             self._close_part()
 
     def _close_part(self) -> None:
         part, self._part = self._part, None
         if part is not None:
             self._finish(part)
-
-
-def _reason(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "has no space left on its disk"
-    if error.errno == errno.EIO:
-        return "has an error of its disk"
-    return f"cannot be written ({error.strerror})"

@@ -1,10 +1,10 @@
 """WARC 1.1: a folder of `.warc.gz` files, each made of one part of one worker, one file for each crawl in it.
 
-    <crawl>-<worker>-<number>.warc.gz     a warcinfo record, then of every answer its response, request and metadata
+    <crawl>-<worker>-<number>.warc.gz     a warcinfo record; then response, request and metadata of each fetch
 
-Every record is a gzip member of its own, so those of a part (part.py) are copied as they are: the ones that were
-refused are left out. This module owns what becomes visible and when, and which answers are revisits; the records
-themselves are archive.py's.
+Every record is a gzip member of its own, so the records of a part (part.py) are copied unchanged; rejected ones are
+left out. This module decides what becomes visible and when, and which responses are revisits. warc_writer.py writes the
+records. operations/warc_import.py reads them back as pages.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from shoal.errors import SinkRefused
 from shoal.model.record import Capture
-from shoal.sinks.columns import whole
-from shoal.sinks.contract import Key
-from shoal.sinks.files import part_folder
-from shoal.sinks.files.merge import Replay
-from shoal.sinks.files.part import Piece, chunks, flush, scan, sync_folder, visible
-from shoal.sinks.files.part_folder import FolderSink
-from shoal.sinks.files.warc_writer import Kept, records_of, warcinfo
+from shoal.sinks.columns import Row, whole
+from shoal.sinks.contract import Holds, Key
+from shoal.sinks.files.part import PartBatch, chunks, flush, scan, sync_folder, visible
+from shoal.sinks.files.part_folder import FolderSink, FolderTechnology
+from shoal.sinks.files.warc_writer import ArchivedPayload, records_of, warcinfo
+from shoal.sinks.reader import Cursor, ReadRequest
 
-# What readers of archives are used to; and how long one waits at most to see a page.
+# The usual size of a WARC file, and how long a page stays invisible at most.
 FILE_BYTES = 1 << 30
 FILE_SECONDS = 900.0
 IDLE_SECONDS = 30.0
-# About 480 bytes each. What was forgotten is written in full once more.
+# About 480 bytes each. A payload that was forgotten is written in full again.
 REMEMBERED = 20_000
 
 
@@ -39,59 +39,72 @@ class WarcSink(FolderSink):
 
     def __init__(self, path: Path, *, worker: str, on_trouble: Callable[[str], None], spider: bool = False) -> None:
         super().__init__(path, worker=worker, on_trouble=on_trouble, spider=spider)
-        # A revisit points to a record that is in the archive: what was written counts when it is settled.
-        self._written: dict[Key, Kept] = {}
-        self._kept: dict[Key, Kept] = {}
+        # A revisit must refer to a record that is in the archive: a payload counts when its batch is committed.
+        self._written: dict[Key, ArchivedPayload] = {}
+        self._archived: dict[Key, ArchivedPayload] = {}
 
     def _encoded(self, records: Sequence[Capture]) -> dict[Key, bytes]:
         lines: dict[Key, bytes] = {}
         self._written = {}
         for key, capture in {capture.key: capture for capture in records}.items():
-            lines[whole(key[0]), whole(key[1])], kept = records_of(capture, self._kept.get(key))
+            lines[whole(key[0]), whole(key[1])], kept = records_of(capture, self._archived.get(key))
             if kept is not None:
                 self._written[key] = kept
         return lines
 
-    def _settle(self, refused: Collection[Key]) -> None:
-        unsettled = self._part is not None and not self._part.settled
-        super()._settle(refused)
-        if unsettled:
-            gone = set(refused)
+    def _commit(self, rejected: Collection[Key]) -> None:
+        uncommitted = self._part is not None and not self._part.committed
+        super()._commit(rejected)
+        if uncommitted:
+            left_out = set(rejected)
             for key, kept in self._written.items():
-                if key not in gone:
-                    self._kept.pop(key, None)
-                    self._kept[key] = kept
-            while len(self._kept) > REMEMBERED:
-                del self._kept[next(iter(self._kept))]
+                if key not in left_out:
+                    self._archived.pop(key, None)
+                    self._archived[key] = kept
+            while len(self._archived) > REMEMBERED:
+                del self._archived[next(iter(self._archived))]
 
     def _convert(self, part: Path) -> None:
         convert(part, self._path)
 
 
-async def gather(output: Path, *, live: Collection[str], replay: Replay, spider: bool = False) -> None:
-    await part_folder.gather(output, live=live, replay=replay, convert=convert)
+class WarcTechnology(FolderTechnology):
+    schemes = ("warc",)
+    holds = Holds.CAPTURES
+    sink_class = WarcSink
+
+    def convert(self, part: Path, output: Path) -> None:
+        convert(part, output)
+
+    def rows(self, path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
+        raise SinkRefused(
+            f"The output {self.uri(path)} cannot be read back; name a database, JSON lines, CSV or Parquet."
+        )
+
+
+TECHNOLOGY = WarcTechnology()
 
 
 def convert(part: Path, output: Path) -> None:
-    """Turn a settled part into files of the output, each durable and visible at once.
+    """Turn a committed part into files of the output, each durable and complete when it becomes visible.
 
-    A part's name is never used twice, and the same part gives the same bytes: whoever is killed in between, the same
-    files are written again over the first ones.
+    A part's name is never used twice, and the same part gives the same bytes: after a crash the same files are written
+    again over the first ones.
     """
     with part.open("rb") as source:
-        pieces, _ = scan(source)
-        for crawl in dict.fromkeys(crawl for piece in pieces.values() for crawl, _, _ in piece.batch.lines):
-            places = _places(crawl, pieces.values())
-            first = next(places, None)
+        batches, _ = scan(source)
+        for crawl in dict.fromkeys(crawl for batch in batches.values() for crawl, _, _ in batch.batch.lines):
+            ranges = _ranges(crawl, batches.values())
+            first = next(ranges, None)
             if first is None:
                 continue
             name = f"{quote(crawl, safe='')}-{part.stem}.warc.gz"
-            # Not of one name: the worker and the gatherer may both be at it.
+            # With the process id: a worker and a merge may convert the same part.
             new = output / f".{name}.{os.getpid()}.tmp"
             try:
                 with new.open("wb") as target:
                     target.write(warcinfo(name, crawl, int(part.stem.rpartition("-")[2]) / 1e9))
-                    for start, length in (first, *places):
+                    for start, length in (first, *ranges):
                         target.writelines(chunks(source, start, length))
                     target.flush()
                     flush(target.fileno())
@@ -101,8 +114,8 @@ def convert(part: Path, output: Path) -> None:
                 new.unlink(missing_ok=True)
 
 
-def _places(crawl: str, pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
-    """Where the lines of one crawl are that were not refused."""
-    for piece in pieces:
-        others = [(other, url) for other, url, _ in piece.batch.lines if other != crawl]
-        yield from visible(piece._replace(refused=[*(piece.refused or ()), *others]))
+def _ranges(crawl: str, batches: Iterable[PartBatch]) -> Iterator[tuple[int, int]]:
+    """The start and length of the records of one crawl that were not rejected."""
+    for batch in batches:
+        others = [(other, url) for other, url, _ in batch.batch.lines if other != crawl]
+        yield from visible(batch._replace(rejected=[*(batch.rejected or ()), *others]))

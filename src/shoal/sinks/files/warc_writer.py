@@ -1,7 +1,7 @@
-"""The records of a WARC file (ISO 28500:2017, WARC 1.1): what is said of an answer, each record a gzip member.
+"""The records of a WARC file (ISO 28500:2017, WARC 1.1), each one a gzip member.
 
-An answer is written as its decoded body with the length of that; what its server said of coding and length is kept
-under X-Archive-Orig-. The same answer gives the same bytes, ids included, however often it is written.
+A response is written with its decoded body and the length of that body; the server's headers on encoding and length are
+kept as X-Archive-Orig-*. The same response always gives the same bytes, including its ids.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from shoal.model.record import Capture
 from shoal.model.response import Response
 from shoal.version import __version__
 
-# A page of 15 KB takes 214 us at level 3, 345 us at 6 (which packs to 93 % of the size).
+# A page of 15 KB takes 214 us at level 3, and 345 us at level 6 (which compresses to 93 % of the size).
 GZIP_LEVEL = 3
 
 _ORIGINAL = {name: f"x-archive-orig-{name}" for name in ("content-encoding", "transfer-encoding", "content-length")}
-# Archives are given away. What lets a crawl in is not theirs to give.
+# Archives are given away, so they must not contain credentials.
 _SECRET = frozenset(("authorization", "proxy-authorization", "cookie"))
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
 _PROFILE = "http://netpreserve.org/warc/1.1/revisit/"
@@ -32,18 +32,18 @@ _UNSAFE = re.compile(r"[^!-~]")
 _FORMAT = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 
 
-class Kept(NamedTuple):
-    """A payload that is in the archive, for later records to point to."""
+class ArchivedPayload(NamedTuple):
+    """A payload that is in the archive, for revisit records to refer to."""
 
     digest: bytes
     id: str
     date: str
 
 
-def records_of(capture: Capture, before: Kept | None) -> tuple[bytes, Kept | None]:
-    """The records of one answer, and its payload for those that follow; None when there is nothing to point to.
+def records_of(capture: Capture, before: ArchivedPayload | None) -> tuple[bytes, ArchivedPayload | None]:
+    """The records of one response, and its payload for later revisits; None if there is no payload to refer to.
 
-    `before` is what the archive has of this URL. With the same body now the answer is a revisit.
+    `before` is the payload that the archive has for this URL. A response with the same body is a revisit.
     """
     page = capture.page
     http_like = page.url.startswith(("http:", "https:"))
@@ -51,10 +51,10 @@ def records_of(capture: Capture, before: Kept | None) -> tuple[bytes, Kept | Non
     target = _UNSAFE.sub(lambda found: quote(found[0], errors="replace"), page.url)
     payload = hashlib.sha256(page.body)
     about = [("WARC-Date", date), ("WARC-Target-URI", target)]
-    answer = [*about, ("WARC-IP-Address", page.address)] if page.address else about
-    head = _answer_head(capture) if http_like else b""
+    response = [*about, ("WARC-IP-Address", page.address)] if page.address else about
+    head = _response_head(capture) if http_like else b""
     ids = [_id(kind, capture) for kind in ("response", "request", "metadata")]
-    kept: Kept | None = None
+    kept: ArchivedPayload | None = None
     more: list[tuple[str, str]] = []
     body = b""
     if http_like and page.status == 304:
@@ -66,9 +66,9 @@ def records_of(capture: Capture, before: Kept | None) -> tuple[bytes, Kept | Non
     else:
         kind, body = "response" if http_like else "resource", page.body
         more = [("WARC-Payload-Digest", _shown(payload.digest()))]
-        kept = Kept(payload.digest(), ids[0], date) if http_like and page.body else None
+        kept = ArchivedPayload(payload.digest(), ids[0], date) if http_like and page.body else None
     content_type = _HTTP_RESPONSE if http_like else _line(page.header("content-type")) or "application/octet-stream"
-    written = [_record(kind, ids[0], [*answer, *_protocol(page), *more], content_type, head, body)]
+    written = [_record(kind, ids[0], [*response, *_protocol(page), *more], content_type, head, body)]
     concurrent = [*about, ("WARC-Concurrent-To", f"<urn:uuid:{ids[0]}>")]
     if http_like:
         written.append(
@@ -110,22 +110,22 @@ def _record(
     return b"".join((first, pack.compress(body), pack.compress(b"\r\n\r\n"), pack.flush()))
 
 
-def _answer_head(capture: Capture) -> bytes:
+def _response_head(capture: Capture) -> bytes:
     page = capture.page
     lines = [f"HTTP/{_version(page)} {page.status} {_PHRASES.get(page.status, '')}"]
     if page.status == 304 or capture.method == "HEAD":
-        # Of a body that is not here: all of it as it came.
+        # There is no body: the headers that describe it are kept unchanged.
         lines += [f"{name}: {value}" for name, value in page.headers]
     else:
-        length, told = str(len(page.body)), False
+        length, has_length = str(len(page.body)), False
         for name, value in page.headers:
             if name in _ORIGINAL:
-                if name == "content-length" and value == length and not told:
-                    told = True
+                if name == "content-length" and value == length and not has_length:
+                    has_length = True
                 else:
                     name = _ORIGINAL[name]
             lines.append(f"{name}: {value}")
-        if not told:
+        if not has_length:
             lines.append(f"content-length: {length}")
     return _head(lines)
 
@@ -148,7 +148,7 @@ def _head(lines: list[str]) -> bytes:
 
 
 def _line(text: str) -> str:
-    """A header's line never ends before its end."""
+    """A header line without line breaks inside it."""
     return _BREAKS.sub(" ", text) if "\n" in text or "\r" in text or "\0" in text else text
 
 
@@ -160,7 +160,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _version(page: Response) -> str:
-    # The text form of a message is that of HTTP/1: later versions are told by WARC-Protocol.
+    # A message is written in the text form of HTTP/1; WARC-Protocol names a later version.
     return page.http_version if page.http_version.startswith("1.") else "1.1"
 
 
@@ -168,7 +168,7 @@ def _protocol(page: Response) -> list[tuple[str, str]]:
     return [("WARC-Protocol", f"h{page.http_version}")] if page.http_version in ("2", "3") else []
 
 
-def _refers(before: Kept | None, target: str) -> list[tuple[str, str]]:
+def _refers(before: ArchivedPayload | None, target: str) -> list[tuple[str, str]]:
     if before is None:
         return []
     return [
@@ -180,7 +180,7 @@ def _refers(before: Kept | None, target: str) -> list[tuple[str, str]]:
 
 
 def _id(kind: str, capture: Capture) -> str:
-    """The same for the same answer, and nobody else's: an URL is asked by one worker at a time."""
+    """The id of a record: always the same for the same response. A URL is fetched by one worker at a time."""
     name = f"{kind} {capture.crawl} {capture.page.started_at:.6f} {capture.method} {capture.page.url}"
     return str(uuid.uuid5(uuid.NAMESPACE_URL, name.encode(errors="replace").decode()))
 
@@ -191,5 +191,5 @@ def _date(at: float) -> str:
 
 
 def _shown(digest: bytes) -> str:
-    # In hex, as the names of kept bodies (files.py): base32 of 32 bytes ends in =, which is no part of a token.
+    # In hex, like the names of stored bodies: base32 of 32 bytes ends in =, which is not allowed in a token.
     return f"sha256:{digest.hex()}"

@@ -1,13 +1,13 @@
-"""Tables of `?table_per_spider`, read: which they are, and the items that their rows were.
+"""Tables of `?table_per_spider`, read back: which tables they are, and the items of their rows.
 
-A column's name is that of its field as far as it can be told: a field of another spelling comes back under the
-column's, and one that was null does not come back.
+A field comes back under the name of its column, which may be spelled differently. A field that was null does not come
+back.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,42 +15,53 @@ import msgspec
 from shoal.errors import SinkRefused
 from shoal.sinks.columns import ITEM_COLUMNS, ColumnKind, column_of
 from shoal.sinks.reader import Values
-from shoal.sinks.sql.server import NAME_LENGTH, ServerAddress, ServerTable
+from shoal.sinks.sql.server import NAME_LENGTH, ServerAddress, ServerSink, ServerTable
 
 _FIXED = ITEM_COLUMNS[:-1]
-# What the names of our tables are made of.
+# The characters of our table names.
 _NAME = re.compile(r"[A-Za-z0-9_.]+")
-# Fields of such a name have the column item_NAME.
+# A field of such a name has the column item_NAME.
 _RENAMED = {column_of(name): name for name in ("id", "extra", *_FIXED)}
 
 
-def beginning_of(address: ServerAddress) -> tuple[str, str]:
-    """The schema, '' for the one in use, and how the names of all spiders' tables begin."""
+def name_prefix(address: ServerAddress) -> tuple[str, str]:
+    """The schema, '' for the current one, and the prefix that the names of all spiders' tables have."""
     schema, _, name = address.items("").rpartition(".")
-    # A name that is too long ends in its hash.
+    # A longer name ends in a hash.
     return schema, name[: NAME_LENGTH - 9]
 
 
-async def tables_of(
-    sink: Any, module: Any, connection: Any, names: Sequence[str]
-) -> AsyncIterator[tuple[str, Mapping[str, ColumnKind]]]:
-    """Those of the tables that are of spiders, with the kinds of their fields."""
-    some = False
-    for name in filter(_NAME.fullmatch, names):
-        try:
-            columns = await sink._columns(connection, ServerTable(name, module.SPIDER_DEFINITIONS, ("id", "number")))
-        except SinkRefused:
-            continue
-        if columns.keys() >= module.SPIDER_DEFINITIONS.keys():
-            some = True
-            yield name, {one: module._KINDS[told] for one, told in columns.items() if told in module._KINDS}
-    if not some:
-        raise sink._refused(f"has no table {beginning_of(sink._address)[1]}... of Shoal's; name the output of a crawl")
+async def spider_table(
+    sink: ServerSink[Any],
+    connection: Any,
+    name: str,
+    definitions: Mapping[str, str],
+    kinds: Mapping[Any, ColumnKind],
+) -> dict[str, ColumnKind] | None:
+    """The types of a table's fields; None if it is not the table of a spider.
+
+    `definitions` are the columns of every spider's table, `kinds` the types of fields by their column types.
+    """
+    if not _NAME.fullmatch(name):
+        return None
+    try:
+        columns = await sink.columns(connection, ServerTable(name, definitions, ("id", "number")))
+    except SinkRefused:
+        return None
+    if not columns.keys() >= definitions.keys():
+        return None
+    return {column: kinds[type_] for column, type_ in columns.items() if type_ in kinds}
 
 
-def items_of(sink: Any, table: str, kinds: Mapping[str, ColumnKind], rows: Iterable[Values]) -> list[Values]:
-    """Items, without the rows of another output whose tables have such names, too."""
-    return [_item(row, kinds) for row in rows if sink._address.items(row["spider"]) == table]
+def no_spider_table(sink: ServerSink[Any]) -> SinkRefused:
+    return sink.refused(f"has no table {name_prefix(sink.address)[1]}... of Shoal; name the output of a crawl")
+
+
+def items_of(
+    address: ServerAddress, table: str, kinds: Mapping[str, ColumnKind], rows: Iterable[Values]
+) -> list[Values]:
+    """The items, without the rows of another output whose tables have the same prefix."""
+    return [_item(row, kinds) for row in rows if address.items(row["spider"]) == table]
 
 
 def _item(row: Values, kinds: Mapping[str, ColumnKind]) -> Values:

@@ -1,17 +1,19 @@
-"""SQLite: tables `pages` and `items` with one row of a key, written by every worker of this machine at once.
+"""SQLite: tables `pages` and `items` with one row per key, written by all workers of this machine at the same time.
 
-The items of a page are replaced with its row, in one transaction. There is no table `items` before a spider needs it.
+The items of a page are replaced together with its row, in one transaction. The table `items` is created when a spider
+needs it.
 
-One connection per sink, in a thread of its own, one transaction per batch. The file is in WAL mode, so any SQLite
-program reads it while a crawl runs, and `synchronous=FULL` makes a returned `write` survive a power cut.
-What heals (a lock, a full disk, an I/O error) is waited for; what does not (no database, a foreign table) is
-SinkRefused.
+Each sink has one connection in its own thread, and writes one transaction per batch. The file is in WAL mode, so any
+SQLite program can read it while a crawl runs; `synchronous=FULL` makes a batch survive a power cut. A lock, a full disk
+and an I/O error are retried. A file that is not a database, or has other tables, is SinkRefused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
+import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,15 +23,17 @@ import msgspec
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
-from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, data_text, encodable, moment, visited
-from shoal.sinks.contract import Key, Stored
+from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row, confirmed_sql, data_text, encodable, moment, visited
+from shoal.sinks.contract import Holds, Key, OnTrouble, Stored
 from shoal.sinks.executor import SinkThread
-from shoal.sinks.retry import TransientError, persist
+from shoal.sinks.files.technology import LocalTechnology
+from shoal.sinks.reader import Cursor, ReadRequest
+from shoal.sinks.retry import TransientError, retry
 
 SCHEMA_VERSION = 1
-# How long one attempt waits for the other workers' transactions. A cancelled write waits at most this long, too.
+# How long one attempt waits for the transactions of other workers. A cancelled write waits at most this long, too.
 BUSY_MS = 1000
-# Workers wait for each other all the time: shorter than this, a lock is nothing to tell a person.
+# Workers often wait for each other: a shorter lock is not reported.
 LOCK_QUIET_SECONDS = 5.0
 
 _TYPES = {str: "TEXT NOT NULL DEFAULT ''", int: "INTEGER NOT NULL DEFAULT 0", float: "REAL NOT NULL DEFAULT 0"}
@@ -61,8 +65,8 @@ class SqliteTable(NamedTuple):
 
     @property
     def insert(self) -> str:
-        names, places = ", ".join(self.definitions), ", ".join("?" * len(self.definitions))
-        return f"INSERT INTO {self.name} ({names}) VALUES ({places}) ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET "  # noqa: S608 - names of fields
+        names, values = ", ".join(self.definitions), ", ".join("?" * len(self.definitions))
+        return f"INSERT INTO {self.name} ({names}) VALUES ({values}) ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET "  # noqa: S608 - names of fields
 
     @property
     def replace(self) -> str:
@@ -73,23 +77,22 @@ PAGES = SqliteTable("pages", DEFINITIONS, ("crawl", "url"))
 ITEMS = SqliteTable("items", ITEM_DEFINITIONS, ("crawl", "url", "spider", "number"))
 
 _REPLACE, _REPLACE_ITEM = PAGES.replace, ITEMS.replace
-_FORGET = "DELETE FROM items WHERE crawl = ? AND url = ? AND spider = ?"
-# 304: what the row says of the page still holds; only when it was asked, and the newer validators, change.
-_CONFIRM = (
-    PAGES.insert + "fetched_at = excluded.fetched_at, etag = coalesce(nullif(excluded.etag, ''), etag), "
-    "last_modified = coalesce(nullif(excluded.last_modified, ''), last_modified)"
+_DELETE_ITEMS = "DELETE FROM items WHERE crawl = ? AND url = ? AND spider = ?"
+# A 304 response updates the row of its page; any other response replaces it.
+_CONFIRM = PAGES.insert + ", ".join(
+    f"{name} = {value}" for name, value in confirmed_sql(str, lambda name: f"excluded.{name}").items()
 )
 _ERROR, _REDIRECTS, _FETCHED_AT = (COLUMNS.index(name) for name in ("error", "redirects", "fetched_at"))
 _ITEM_FETCHED_AT, _DATA = ITEM_COLUMNS.index("fetched_at"), ITEM_COLUMNS.index("data")
 
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
-_HEALS = {
+_TRANSIENT = {
     sqlite3.SQLITE_FULL: "has no space left on its disk",
-    sqlite3.SQLITE_IOERR: "has an error of its disk",
+    sqlite3.SQLITE_IOERR: "has a disk I/O error",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
     sqlite3.SQLITE_READONLY: "cannot be written",
     sqlite3.SQLITE_PERM: "cannot be written",
-    sqlite3.SQLITE_NOMEM: "has no memory",
+    sqlite3.SQLITE_NOMEM: "is out of memory",
 }
 
 
@@ -106,30 +109,30 @@ class SqliteSink:
         self._has_items = False
 
     async def open(self) -> None:
-        await persist(self._path, lambda: self._thread.run(self._first_connect), self._on_trouble)
+        await retry(self._path, lambda: self._thread.run(self._first_connect), self._on_trouble)
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
-        await persist(self._path, lambda: self._thread.run(lambda: self._store(records)), self._on_trouble)
+        await retry(self._path, lambda: self._thread.run(lambda: self._store(records)), self._on_trouble)
 
-    async def settle(self, refused: Collection[Key]) -> None:
-        """Nothing: whoever makes a refused visit again writes the same row."""
+    async def commit(self, rejected: Collection[Key]) -> None:
+        """Do nothing: the worker that repeats a rejected visit writes the same row."""
 
     async def close(self) -> None:
         await self._thread.end(self._disconnect)
 
-    # What follows runs in the thread.
+    # The methods below run in the thread.
 
     def _first_connect(self) -> None:
         try:
             self._connect()
         except sqlite3.Error as error:
-            # A lock or a full disk ends some day; a file that cannot be opened at the start will not open by waiting.
+            # A lock or a full disk may pass. A file that cannot be opened at the start will not open later.
             self._translate(error, never=(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM))
 
     def _store(self, records: Sequence[Stored]) -> None:
         try:
             connection = self._connection
-            # A file that was moved away takes along what is written to it, but what is acknowledged is under this name.
+            # If the file was moved away, records must go to a new file under the output's name.
             if connection is None or self._identity() != self._file:
                 connection = self._connect()
             try:
@@ -144,12 +147,12 @@ class SqliteSink:
         items = [record for record in records if isinstance(record, Item)]
         replaced = visited(pages)
         with _transaction(connection):
-            for confirmed, run in itertools.groupby(pages, lambda record: record.status == 304):
-                connection.executemany(_CONFIRM if confirmed else _REPLACE, _rows(run))
+            for not_modified, run in itertools.groupby(pages, lambda record: record.status == 304):
+                connection.executemany(_CONFIRM if not_modified else _REPLACE, _rows(run))
             if items or replaced:
                 if not self._has_items:
                     _prepare(connection, self._path, ITEMS)
-                connection.executemany(_FORGET, replaced)
+                connection.executemany(_DELETE_ITEMS, replaced)
                 connection.executemany(_REPLACE_ITEM, _item_rows(items))
         self._has_items = self._has_items or bool(items or replaced)
 
@@ -158,9 +161,9 @@ class SqliteSink:
         connection = sqlite3.connect(self._path, isolation_level=None)
         try:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-            # For a file that is new; texts in few pieces take a third less time than with pages of 4 KB.
+            # For a new file: long texts take a third less time than with pages of 4 KB.
             connection.execute("PRAGMA page_size = 16384")
-            # A file system without shared memory stays in its old mode, where readers and writers take turns.
+            # Without shared memory, a file system keeps its mode, in which readers and writers exclude each other.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             with _transaction(connection):
@@ -176,24 +179,24 @@ class SqliteSink:
 
     def _disconnect(self) -> None:
         if self._connection is not None:
-            # Whatever closing has to say: everything that was acknowledged is in the file and its log.
+            # An error does no harm here: everything that was acknowledged is in the file and its log.
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
             self._connection = None
 
     def _identity(self) -> tuple[int, int]:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return (0, 0)
-        return (found.st_dev, found.st_ino)
+        return (status.st_dev, status.st_ino)
 
     def _translate(self, error: sqlite3.Error, never: Collection[int] = ()) -> NoReturn:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _LOCKED:
             raise TransientError("is locked by another program", quiet_seconds=LOCK_QUIET_SECONDS) from error
-        if code in _HEALS and code not in never:
-            raise TransientError(_HEALS[code]) from error
+        if code in _TRANSIENT and code not in never:
+            raise TransientError(_TRANSIENT[code]) from error
         if code == sqlite3.SQLITE_NOTADB:
             raise SinkRefused(f"The output {self._path} is not an SQLite database; name another file.") from error
         if code == sqlite3.SQLITE_CORRUPT:
@@ -219,23 +222,25 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version not in (0, SCHEMA_VERSION):
         raise SinkRefused(
-            f"The output {path} has version {version} where {SCHEMA_VERSION} is known: it belongs to another program "
-            "or a newer Shoal; name another file."
+            f"The output {path} has schema version {version}, but {SCHEMA_VERSION} is supported: another program or a "
+            "newer Shoal created it; name another file."
         )
     if version != SCHEMA_VERSION:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, table: SqliteTable) -> None:
-    """Make the table, or add the columns that an older one lacks."""
+    """Create the table, or add the columns that an older one lacks."""
     columns = connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table.name,)).fetchall()
     if not columns:
         defined = ", ".join(f"{name} {definition}" for name, definition in table.definitions.items())
         connection.execute(f"CREATE TABLE {table.name} ({defined}, PRIMARY KEY ({', '.join(table.key)}))")
     else:
-        key = tuple(name for name, place in sorted(columns, key=lambda column: column[1]) if place)
+        key = tuple(name for name, position in sorted(columns, key=lambda column: column[1]) if position)
         if key != table.key:
-            raise SinkRefused(f"The output {path} has a table `{table.name}` that is not Shoal's; name another file.")
+            raise SinkRefused(
+                f"The output {path} has a table `{table.name}` that is not from Shoal; name another file."
+            )
         for name in table.definitions.keys() - {name for name, _ in columns}:
             connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {name} {table.definitions[name]}")
 
@@ -255,3 +260,28 @@ def _item_rows(items: Iterable[Item]) -> Iterator[list[object]]:
         values[_ITEM_FETCHED_AT] = moment(item)
         values[_DATA] = data_text(item.data)
         yield values
+
+
+class SqliteTechnology(LocalTechnology):
+    schemes = ("sqlite",)
+    endings = (".db", ".sqlite", ".sqlite3")
+    holds = Holds.TABLES
+
+    def open(self, address: Path, *, worker: str, on_trouble: OnTrouble, spider: bool) -> SqliteSink:
+        return SqliteSink(address, worker=worker, on_trouble=on_trouble, spider=spider)
+
+    def rows(self, path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
+        from shoal.sinks.sql.sqlite_reader import rows
+
+        return rows(path, request)
+
+    def example_query(self, address: Path, crawl: str, *, items: bool) -> str:
+        selected = "data from items" if items else "status, url, title from pages"
+        query = f"select {selected} where crawl = '{crawl}' limit 10"
+        if shutil.which("sqlite3"):
+            return f'sqlite3 {shlex.quote(str(address))} "{query}"'
+        program = f"import sqlite3; print(*sqlite3.connect({str(address)!r}).execute({query!r}), sep='\\n')"
+        return f"python3 -c {shlex.quote(program)}"
+
+
+TECHNOLOGY = SqliteTechnology()

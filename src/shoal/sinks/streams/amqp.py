@@ -7,14 +7,24 @@ returned and waits until a queue is bound.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, NamedTuple
 
-import aio_pika
-from aio_pika.abc import AbstractConnection, AbstractExchange
-
-from shoal.brokers.amqp import LOST, NO_VIRTUAL_HOST, abandon, connect, fault_of, is_abrupt_close
+from shoal.errors import InvalidInput
+from shoal.settings import masked
+from shoal.sinks.columns import Row
+from shoal.sinks.driver import lazy_import
+from shoal.sinks.reader import Cursor, ReadRequest
 from shoal.sinks.retry import QUIET_SECONDS
-from shoal.sinks.streams.stream import StreamMessage, StreamSink
+from shoal.sinks.streams.stream import StreamMessage, StreamSink, StreamTechnology
+
+if TYPE_CHECKING:
+    import aio_pika
+    from aio_pika.abc import AbstractConnection, AbstractExchange
+
+    from shoal.brokers import amqp
+else:
+    aio_pika, amqp = lazy_import("aio_pika"), lazy_import("shoal.brokers.amqp")
 
 
 class ExchangeChannel(NamedTuple):
@@ -25,20 +35,20 @@ class ExchangeChannel(NamedTuple):
 class AmqpSink(StreamSink[ExchangeChannel]):
     _was_connected = False
 
-    async def _connect(self) -> ExchangeChannel:
-        connection = await connect(self._address)
+    async def connect(self) -> ExchangeChannel:
+        connection = await amqp.connect(self.address)
         try:
             channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-            name = self._address.name
+            name = self.address.name
             exchange = await channel.get_exchange(name, ensure=True) if name else channel.default_exchange
         except BaseException:
-            abandon(connection)
+            amqp.abandon(connection)
             raise
         self._was_connected = True
         return ExchangeChannel(connection, exchange)
 
     async def _send(self, connection: ExchangeChannel, messages: list[StreamMessage]) -> None:
-        routing_key = self._address.options.get("routing_key", "")
+        routing_key = self.address.options.get("routing_key", "")
         sent = [
             connection.exchange.publish(
                 aio_pika.Message(
@@ -55,13 +65,28 @@ class AmqpSink(StreamSink[ExchangeChannel]):
     async def _disconnect(self, connection: ExchangeChannel) -> None:
         await connection.connection.close()
 
-    def _abandon(self, connection: ExchangeChannel) -> None:
-        abandon(connection.connection)
+    def abandon(self, connection: ExchangeChannel) -> None:
+        amqp.abandon(connection.connection)
 
-    def _meaning(self, error: Exception, *, connected: bool) -> Exception:
-        fault = fault_of(error)
+    def _explained(self, error: Exception, *, connected: bool) -> Exception:
+        fault = amqp.fault_of(error)
         if fault is None:
-            return super()._meaning(error, connected=connected)
-        if is_abrupt_close(error) and not self._was_connected:
-            fault = NO_VIRTUAL_HOST
-        return self._failed(fault, quiet_seconds=QUIET_SECONDS if fault is LOST else 0.0)
+            return super()._explained(error, connected=connected)
+        if amqp.is_abrupt_close(error) and not self._was_connected:
+            fault = amqp.NO_VIRTUAL_HOST
+        return self._failed(fault, quiet_seconds=QUIET_SECONDS if fault is amqp.LOST else 0.0)
+
+
+class AmqpTechnology(StreamTechnology):
+    schemes = ("amqp", "amqps")
+    driver = "aio_pika"
+    extra = "amqp"
+    sink_class = AmqpSink
+
+    def read(self, address: str, request: ReadRequest) -> AsyncGenerator[list[tuple[Cursor, Row]], None]:
+        raise InvalidInput(
+            f"The output {masked(address)} cannot be read back: an exchange does not store messages; name another."
+        )
+
+
+TECHNOLOGY = AmqpTechnology()

@@ -1,125 +1,130 @@
-"""Lists and streams of Redis, topics of Kafka, read from their beginning to where they end now. Nothing is taken out.
+"""Redis lists and streams and Kafka topics, read back from their start to their current end. Nothing is removed.
 
-What was sent twice is read twice: whoever wants each record once keeps one of a key. How to connect, and what errors
-mean, is the sinks' own.
+A record that was sent twice is read twice. A function that ends in `_bodies` yields the bodies of messages in batches.
 """
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
 
 from shoal.brokers.connection import CONNECT_SECONDS
+from shoal.model.record import Item, Record
 from shoal.sinks.columns import Row
+from shoal.sinks.driver import lazy_import
 from shoal.sinks.executor import SinkThread
-from shoal.sinks.reader import ReadRequest, line_decoder, record_of
-from shoal.sinks.sql.server_reader import answered
+from shoal.sinks.files.readers import line_decoder
+from shoal.sinks.reader import Cursor, ReadRequest, record_of
+from shoal.sinks.streams.stream import StreamSink
 
-# Of messages in memory at once; their sizes are known when the first of them are here.
+if TYPE_CHECKING:
+    import confluent_kafka
+
+    from shoal.brokers import kafka
+    from shoal.sinks.streams.kafka import KafkaSink
+    from shoal.sinks.streams.redis import RedisSink
+else:
+    confluent_kafka, kafka = lazy_import("confluent_kafka"), lazy_import("shoal.brokers.kafka")
+
+# The messages in memory at a time. Their size is known after the first ones.
 _BYTES, _FIRST, _MOST = 4_000_000, 20, 500
 _WAIT_SECONDS = 1.0
 
 
-async def read(scheme: str, uri: str) -> AsyncGenerator[list[Row], None]:
-    """All records of a stream, pages or items, those of any crawl."""
-    if scheme == "kafka":
-        sink: Any = importlib.import_module("shoal.sinks.streams.kafka").KafkaSink
-    else:
-        sink = importlib.import_module("shoal.sinks.streams.redis").RedisSink
-    sink = sink(uri, worker="reader", on_trouble=lambda text: None, spider=False)
-    bodies = _topic if scheme == "kafka" else _stream if "stream" in sink._address.options else _list
-    values_of, where = line_decoder(ReadRequest(None, items=False, columns=())), f"A message of {sink._address.shown}"
-    async with aclosing(answered(sink, bodies(sink))) as batches:
+async def read(
+    sink: StreamSink[Any], bodies: AsyncGenerator[list[bytes], None]
+) -> AsyncGenerator[list[tuple[Cursor, Row]], None]:
+    """All records of a stream, pages or items of any crawl, without cursors."""
+    decode, description = line_decoder(ReadRequest(None, items=False, columns=())), f"A message of {sink.shown}"
+    async with contextlib.aclosing(sink.translated(bodies)) as batches:
         async for batch in batches:
-            told = [values_of(body, where) for body in batch]
-            yield [record_of(one, ReadRequest(None, items="data" in one, columns=()).type, where) for one in told]
+            rows = [decode(body, description) for body in batch]
+            yield [((), record_of(values, Item if "data" in values else Record, description)) for values in rows]
 
 
-def _more(bodies: list[bytes]) -> int:
-    """How many of this size to ask for next."""
+def _next_count(bodies: list[bytes]) -> int:
+    """How many messages of this size to read next."""
     return max(1, min(_MOST, _BYTES * len(bodies) // max(sum(map(len, bodies)), 1)))
 
 
-async def _list(sink: Any) -> AsyncIterator[list[bytes]]:
-    connection = await sink._connect()
+async def list_bodies(sink: RedisSink) -> AsyncGenerator[list[bytes], None]:
+    connection = await sink.connect()
     try:
-        name, at, count = sink._address.name, 0, _FIRST
+        name, at, count = sink.address.name, 0, _FIRST
         end, last = await connection.ask("LLEN", name), b""
         while at < end:
-            # With the last one again: it is somewhere else when others take from the list.
-            found = await connection.ask("LRANGE", name, max(at - 1, 0), min(at + count, end) - 1)
-            if at and found[:1] != [last]:
-                raise sink._refused("is taken from meanwhile, so that records would be missing; stop who does that")
-            found = found[1:] if at else found
-            if not found:
-                raise sink._refused("has become shorter meanwhile; stop who takes from it")
-            at, last, count = at + len(found), found[-1], _more(found)
-            yield found
-    finally:
-        sink._abandon(connection)
-
-
-async def _stream(sink: Any) -> AsyncIterator[list[bytes]]:
-    connection = await sink._connect()
-    try:
-        name, behind, count = sink._address.name, b"-", _FIRST
-        newest = await connection.ask("XREVRANGE", name, "+", "-", "COUNT", 1)
-        end = newest[0][0] if newest else b""
-        while end and (found := await connection.ask("XRANGE", name, behind, end, "COUNT", count)):
-            bodies = [dict(zip(fields[::2], fields[1::2], strict=True)).get(b"json", b"") for _, fields in found]
-            behind, count = b"(" + found[-1][0], _more(bodies)
+            # Starts with the last one read: it has moved if another program removes entries.
+            bodies = await connection.ask("LRANGE", name, max(at - 1, 0), min(at + count, end) - 1)
+            if at and bodies[:1] != [last]:
+                raise sink.refused("loses entries to another program, so that records would be missing; stop it first")
+            bodies = bodies[1:] if at else bodies
+            if not bodies:
+                raise sink.refused("has become shorter, because another program removes entries; stop it first")
+            at, last, count = at + len(bodies), bodies[-1], _next_count(bodies)
             yield bodies
     finally:
-        sink._abandon(connection)
+        sink.abandon(connection)
 
 
-async def _topic(sink: Any) -> AsyncIterator[list[bytes]]:
-    """By a consumer of no group: it has its partitions assigned, and commits nothing."""
-    kafka: Any = importlib.import_module("confluent_kafka")
-    configuration: Any = importlib.import_module("shoal.brokers.kafka").configuration
-    topic, thread = sink._address.name, SinkThread("kafka-reader")
+async def stream_bodies(sink: RedisSink) -> AsyncGenerator[list[bytes], None]:
+    connection = await sink.connect()
+    try:
+        name, start, count = sink.address.name, b"-", _FIRST
+        newest = await connection.ask("XREVRANGE", name, "+", "-", "COUNT", 1)
+        end = newest[0][0] if newest else b""
+        while end and (entries := await connection.ask("XRANGE", name, start, end, "COUNT", count)):
+            bodies = [dict(zip(fields[::2], fields[1::2], strict=True)).get(b"json", b"") for _, fields in entries]
+            start, count = b"(" + entries[-1][0], _next_count(bodies)
+            yield bodies
+    finally:
+        sink.abandon(connection)
+
+
+async def topic_bodies(sink: KafkaSink) -> AsyncGenerator[list[bytes], None]:
+    """By a consumer with a group of its own: it assigns its partitions itself, and commits nothing."""
+    topic, thread = sink.address.name, SinkThread("kafka-reader")
     consumer: Any = None
 
-    def begin() -> dict[int, int]:
-        """Where each partition ends that has something."""
+    def assign() -> dict[int, int]:
+        """The end of each partition that has messages."""
         nonlocal consumer
-        consumer = kafka.Consumer(
+        consumer = confluent_kafka.Consumer(
             {
-                **configuration(sink._address), "group.id": f"shoal-export-{uuid.uuid4()}",
+                **kafka.configuration(sink.address), "group.id": f"shoal-export-{uuid.uuid4()}",
                 "enable.auto.commit": False, "auto.offset.reset": "earliest", "enable.partition.eof": True,
                 "queued.max.messages.kbytes": 16_384, "allow.auto.create.topics": False,
             }
         )  # fmt: skip
-        found = consumer.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
-        if found.error is not None:
-            raise kafka.KafkaException(found.error)
-        ends, parts = {}, []
-        for number in found.partitions:
-            low, high = consumer.get_watermark_offsets(kafka.TopicPartition(topic, number), timeout=CONNECT_SECONDS)
+        metadata = consumer.list_topics(topic, timeout=CONNECT_SECONDS).topics[topic]
+        if metadata.error is not None:
+            raise confluent_kafka.KafkaException(metadata.error)
+        ends, partitions = {}, []
+        for number in metadata.partitions:
+            partition = confluent_kafka.TopicPartition(topic, number)
+            low, high = consumer.get_watermark_offsets(partition, timeout=CONNECT_SECONDS)
             if low < high:
                 ends[number] = high
-                parts.append(kafka.TopicPartition(topic, number, low))
-        consumer.assign(parts)
+                partitions.append(confluent_kafka.TopicPartition(topic, number, low))
+        consumer.assign(partitions)
         return ends
 
     try:
-        ends = await thread.run(begin)
+        ends = await thread.run(assign)
         while ends:
             bodies = []
-            for one in await thread.run(lambda: consumer.consume(50, _WAIT_SECONDS)):
-                error, number = one.error(), one.partition()
+            for message in await thread.run(lambda: consumer.consume(50, _WAIT_SECONDS)):
+                error, number = message.error(), message.partition()
                 if error is not None:
-                    # The last messages before an end may be none for readers, as those of transactions.
-                    if error.code() != kafka.KafkaError._PARTITION_EOF:
-                        raise kafka.KafkaException(error)
+                    # The last offsets before the end may hold no message, e.g. the markers of transactions.
+                    if error.code() != confluent_kafka.KafkaError._PARTITION_EOF:
+                        raise confluent_kafka.KafkaException(error)
                     ends.pop(number, None)
                 elif number in ends:
-                    if one.offset() < ends[number] and one.value() is not None:
-                        bodies.append(one.value())
-                    if one.offset() >= ends[number] - 1:
+                    if message.offset() < ends[number] and message.value() is not None:
+                        bodies.append(message.value())
+                    if message.offset() >= ends[number] - 1:
                         del ends[number]
             if bodies:
                 yield bodies

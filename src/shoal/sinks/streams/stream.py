@@ -1,8 +1,9 @@
-"""Streams: Redis lists and streams, Kafka topics, AMQP exchanges. Their addresses, their messages, their sink.
+"""Streams: Redis lists and streams, Kafka topics, AMQP exchanges. Their messages, their sink, their technology.
 
-A message is one JSON object, the one that a line of JSON lines has. Streams take nothing back and know no keys, so a
-record comes at least once: a batch whose confirmation was lost, or whose worker died before it was acknowledged, is
-sent again. Readers that need each record once keep one of a key: `crawl` and `url`, and `spider` and `number` of items.
+A message is one JSON object, the same as a line of JSON lines. Messages cannot be removed and have no unique keys, so a
+record is sent at least once: a batch whose confirmation was lost, or whose worker died before it was acknowledged, is
+sent again. A consumer that needs each record once keeps one record per key: `crawl` and `url`, for items also `spider`
+and `number`.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from shoal.brokers.address import parse_broker_uri
 from shoal.model.record import Item, Record
 from shoal.sinks.columns import Row, encodable
-from shoal.sinks.contract import Key, Stored
+from shoal.sinks.contract import Key, Location, OnTrouble, Stored, Technology
 from shoal.sinks.files.jsonl import json_line
 from shoal.sinks.retry import Connected, Connection
 
-# A batch goes out in groups of at most this much, so that memory stays bounded whatever the size of pages.
+# A batch is sent in groups of at most this size, so that memory stays bounded.
 GROUP_BYTES = 8_000_000
 GROUP_MESSAGES = 1000
 
 
 class StreamMessage(NamedTuple):
-    """`key` is the record's in one text. `headers` are its parts."""
+    """`key` is the record's key as one text, `headers` are its parts."""
 
     key: str
     body: bytes
@@ -33,7 +34,7 @@ class StreamMessage(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The key where there is little room: 32 characters, the same whenever it is sent."""
+        """A hash of the key, 32 characters, for brokers with short message ids."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:32]
 
 
@@ -50,7 +51,7 @@ def message_of(record: Row) -> StreamMessage:
 
 
 def groups(messages: Iterator[StreamMessage]) -> Iterator[list[StreamMessage]]:
-    """Messages in groups of a bounded size, at least one each."""
+    """Messages in groups of a bounded size, at least one message each."""
     group: list[StreamMessage] = []
     size = 0
     for message in messages:
@@ -64,27 +65,41 @@ def groups(messages: Iterator[StreamMessage]) -> Iterator[list[StreamMessage]]:
 
 
 class StreamSink(Connected[Connection]):
-    """One worker's connection to one stream. A technology adds `_send`, which returns when all of it is confirmed."""
+    """One worker's connection to one stream. A technology adds `_send`, which returns when all are confirmed."""
 
-    def __init__(self, uri: str, *, worker: str, on_trouble: Callable[[str], None], spider: bool) -> None:
-        self._address = parse_broker_uri(uri)
-        super().__init__(self._address.shown, on_trouble)
-        self._kept: type[Row] = Item if spider else Record
+    def __init__(self, uri: str, *, on_trouble: Callable[[str], None], spider: bool = False) -> None:
+        self.address = parse_broker_uri(uri)
+        super().__init__(self.address.shown, on_trouble)
+        self._holds: type[Row] = Item if spider else Record
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
-        last = {record.key: record for record in records if isinstance(record, self._kept)}
+        last = {record.key: record for record in records if isinstance(record, self._holds)}
         for group in groups(self._message(record) for record in last.values()):
 
             async def send(connection: Connection, group: list[StreamMessage] = group) -> None:
                 await self._send(connection, group)
 
-            await self._persist(send)
+            await self._retry(send)
 
-    async def settle(self, refused: Collection[Key]) -> None:
-        """Nothing: what was sent cannot be taken back."""
+    async def commit(self, rejected: Collection[Key]) -> None:
+        """Do nothing: a message cannot be taken back."""
 
     def _message(self, record: Row) -> StreamMessage:
         return message_of(record)
 
     @abstractmethod
     async def _send(self, connection: Connection, messages: list[StreamMessage]) -> None: ...
+
+
+class StreamTechnology(Technology[str]):
+    """A message broker."""
+
+    location: ClassVar[Location] = Location.STREAM
+    repeats: ClassVar[bool] = True
+    sink_class: ClassVar[type[StreamSink[Any]]]
+
+    def parse(self, uri: str) -> str:
+        return parse_broker_uri(uri).uri
+
+    def open(self, address: str, *, worker: str, on_trouble: OnTrouble, spider: bool) -> StreamSink[Any]:
+        return self.sink_class(address, on_trouble=on_trouble, spider=spider)
