@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from shoal.errors import StoreError
@@ -13,6 +14,8 @@ from shoal.store import Subscriber
 # A reading of the store's clock older than this is not used: clocks drift.
 _READING_SECONDS = 60.0
 _STEP_MS = 1000
+# As many digits of the server's run id as a token carries.
+RUN_DIGITS = 10
 _LAG_MS = 2000
 
 
@@ -22,7 +25,23 @@ class Epochs:
         self._channel = channel(shards.namespace, worker)
         self._readings: dict[int, tuple[int, float]] = {}
         self._listener: Subscriber | None = None
+        self._runs: dict[int, bytes] = {}
         self.epochs = 0
+        self.on_turn: list[Callable[[], None]] = []
+
+    def answered(self, shard: int, run: bytes) -> None:
+        """Note the server process that a reply of this shard names.
+
+        A process other than the previous one may have lost confirmed writes, whichever worker started the epoch.
+        """
+        if self._runs.setdefault(shard, run) != run:
+            self._runs[shard] = run
+            self._turned()
+
+    def _turned(self) -> None:
+        self.epochs += 1
+        for callback in self.on_turn:
+            callback()
 
     def note(self, shard: int, now_ms: int, called_mono: float) -> None:
         """Record the shard's clock as returned by a call that started at `called_mono`."""
@@ -50,7 +69,7 @@ class Epochs:
         safe = int(self._shards.store.durable)
         await self._shards.call("epoch", shard, (safe, lease_ms, _LAG_MS, step, seen), replicated=True)
         self._readings.pop(shard, None)
-        self.epochs += 1
+        self._turned()
         return True
 
     async def _step(self, shard: int) -> tuple[int, int]:

@@ -56,8 +56,8 @@ class Frontier:
         self.robots = RobotsCache(shards, self.hosts)
         self.validators = Validators(shards, self.crawls)
         self.workers = Workers(shards, worker)
-        self._admission = Admission(shards, self.crawls)
         self._watch = Epochs(shards, worker)
+        self._admission = Admission(shards, self.crawls, self._watch)
         self._leasing = Leasing(shards, self.crawls, self._watch, self._terms)
         self._acknowledgement = Acknowledgement(shards, self._watch, worker, self._terms.lease_ms)
         self._owned_store: Store | None = None
@@ -71,6 +71,13 @@ class Frontier:
     def epochs(self) -> int:
         """How many new epochs this worker has seen: after each, the store may have lost its last writes."""
         return self._watch.epochs
+
+    def on_epoch(self, callback: Callable[[], None]) -> None:
+        """Call this at each new epoch, before `lease` returns the first visits of it.
+
+        A program that remembers what it added must forget it then.
+        """
+        self._watch.on_turn.append(callback)
 
     @classmethod
     async def open(

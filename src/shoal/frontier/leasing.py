@@ -180,6 +180,7 @@ class Leasing:
         leases = []
         for i in range(4, len(reply), 7):
             token, host_bytes, delay_ms, epoch, robots, ahead_ms, flat = reply[i : i + 7]
+            self._watch.answered(shard, token.partition(b".")[0])
             lease = Lease(
                 token.decode(), shard, host_bytes.decode(), delay_ms / 1000, epoch, trusted, (), robots_version=robots,
                 ahead_seconds=ahead_ms / 1000,

@@ -34,7 +34,7 @@ class _NewVisit(NamedTuple):
 
 class Outbox:
     def __init__(
-        self, frontier: Frontier, crawl_id: str, *, on_added: Callable[[Request, Visit, bool], None],
+        self, frontier: Frontier, crawl_id: str, *, on_added: Callable[[Request, Visit, bool, bool], None],
         on_change: Callable[[], None], on_ended: Callable[[], Awaitable[bool]],
     ) -> None:  # fmt: skip
         self._frontier = frontier
@@ -98,6 +98,7 @@ class Outbox:
             entries = [entry for entry in new if entry.force is force]
             if not entries:
                 continue
+            epochs = self._frontier.epochs
             try:
                 added = await self._frontier.add(self._crawl, [entry.visit for entry in entries], force=force)
             except InvalidInput as error:
@@ -108,8 +109,10 @@ class Outbox:
                     for entry in entries:
                         await self._add([entry])
                 continue
+            # What was confirmed before a change of epoch may be lost: it does not count as known.
+            known = epochs == self._frontier.epochs
             for entry, result in zip(entries, added.results, strict=True):
-                self._on_added(entry.request, entry.visit, result is AddResult.NEW)
+                self._on_added(entry.request, entry.visit, result is AddResult.NEW, known)
 
     async def _acknowledge(self, ended: list[tuple[LeasedSlot, Outcome]]) -> None:
         by_token: dict[str, tuple[LeasedSlot, list[Outcome]]] = {}

@@ -82,7 +82,6 @@ class Scheduler(BaseScheduler):
         self._ended = False
         # The reason for Scrapy to close, if the crawl was stopped or has expired.
         self._close_reason = ""
-        self._epochs = 0
         self._waiting = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._importer: Importer | None = None
@@ -126,6 +125,7 @@ class Scheduler(BaseScheduler):
             log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
         self._identity = RequestIdentity(spider, self._filter.fingerprint, Cookies(self._crawler))
         self._identity.flat = scrapy_redis_settings.order(settings).flat
+        frontier.on_epoch(self._identity.forget)
         self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
         self._renewer = LeaseRenewer(
             self._session.settings, frontier.worker, partial(log.error, "Cannot renew leases: %s")
@@ -294,9 +294,6 @@ class Scheduler(BaseScheduler):
 
     async def _check_finished(self) -> bool:
         """Check whether the crawl is finished. False when this process is busy, so that there was nothing to check."""
-        if self.frontier.epochs != self._epochs:
-            self._epochs = self.frontier.epochs
-            self._identity.forget()
         if not (self._feed.idle and self._feed.hungry and not len(self._outbox)):
             self._finished_mono = 0.0
             return False
@@ -326,8 +323,9 @@ class Scheduler(BaseScheduler):
         self._ended = True
         return False
 
-    def _added(self, request: Request, visit: Visit, new: bool) -> None:
-        self._identity.added(visit)
+    def _added(self, request: Request, visit: Visit, new: bool, known: bool) -> None:
+        if known:
+            self._identity.added(visit)
         if new:
             self._count("enqueued")
             return

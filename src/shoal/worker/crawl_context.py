@@ -128,6 +128,7 @@ class CrawlContexts:
         self._named = named or {}
         self._trapped = {} if trapped is None else trapped
         self._contexts: dict[str, CrawlContext] = {}
+        frontier.on_epoch(self._forget_links)
 
     async def of(self, crawl_id: str) -> CrawlContext:
         context = self._contexts.get(crawl_id)
@@ -142,7 +143,7 @@ class CrawlContexts:
         """The branch of the same crawl for another spider."""
         return await self.of(await self._frontier.crawls.branch(context.name, context.lane + spider))
 
-    def forget_links(self) -> None:
+    def _forget_links(self) -> None:
         """The store may have lost recently added links: they are added again."""
         for context in self._contexts.values():
             context.forget_links()

@@ -67,7 +67,6 @@ class Delivery:
         self._closing = self._stopping = False
         self.health = OutputHealth(frontier, self.put, self._trouble)
         self._outputs = Outputs(frontier.worker, self.health.listener, self._trouble)
-        self._epochs = frontier.epochs
         self._received: dict[str, int] = {}
         self._bytes_counted_mono = mono()
 
@@ -240,9 +239,6 @@ class Delivery:
 
     async def _add(self, batch: list[VisitResult]) -> set[str]:
         """Add the links of the pages. Returns the crawls for which the store has no room."""
-        if self._epochs != self._frontier.epochs:
-            self._epochs = self._frontier.epochs
-            self._contexts.forget_links()
         by_crawl: dict[str, dict[tuple[str, str], Visit]] = {}
         for result in batch:
             if result.visits and result.context is not None:
@@ -264,6 +260,7 @@ class Delivery:
         """False if the store stays full."""
         crawl = context.crawl.id
         for attempt in range(_FULL_TRIES):
+            epochs = self._frontier.epochs
             try:
                 added = await self._persist(lambda: self._frontier.add(crawl, visits, skip_invalid=True))
             except (CrawlEnded, UnknownCrawl):
@@ -273,6 +270,9 @@ class Delivery:
                 self._report.trouble = str(error)
                 await asyncio.sleep(0.5 * 2**attempt)
                 continue
+            if epochs != self._frontier.epochs:
+                # The links were confirmed before a change of epoch, and may be lost: they do not count as known.
+                return True
             for visit, result in zip(visits, added.results, strict=True):
                 if result.in_crawl:
                     context.recent.add(visit.url)

@@ -1,7 +1,8 @@
 -- add: admit visits of one crawl that it has not seen.
 -- ARGV    1 now | 2 crawl | 3 visits in all | 4 a name for a call with forced visits, else '' | then groups: host,
 --         priority, depth, 1 = also if seen, visits, and for each visit: fingerprint (signed decimal), entry
--- Reply   OK, one letter a visit: n new, s seen, d too deep, h pages per host reached, b host blocked
+-- Reply   OK, one letter a visit: n new, s seen, d too deep, h pages per host reached, b host blocked; then the server
+--         process of the shard's epoch
 -- Keeps   a visit is marked seen and queued in one step; over a limit it is neither. Idempotent.
 -- Refused whole when the store is full: its first write is one that needs memory
 -- Cost    O(visits), at most 250
@@ -25,7 +26,7 @@ if not wrong and visits ~= total then wrong = 'visits' end
 if wrong then return {S.INVALID, wrong} end
 
 local before = request ~= '' and call('GET', P .. 'forced:' .. request)
-if before then return {S.OK, before} end
+if before then return {S.OK, before, META[4] or ''} end
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 if ended(c) then save() return {S.ENDED, c.st} end
@@ -73,4 +74,4 @@ save()
 if armed then wake() end
 -- A forced visit is not known by its fingerprint: its call is known by its name, for longer than anybody repeats it.
 if request ~= '' then call('SET', P .. 'forced:' .. request, table.concat(result), 'PX', 180000) end
-return {S.OK, table.concat(result)}
+return {S.OK, table.concat(result), META[4] or ''}
