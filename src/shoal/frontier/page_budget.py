@@ -3,7 +3,7 @@
     pages = left at home + granted, not yet taken over + allowance in shards + leased + stored
 
 Every move is written as a total that only grows, on both sides, so it can be repeated and can be taken up by anybody
-after whoever made it has died.
+after its caller has died.
 """
 
 from __future__ import annotations
