@@ -169,7 +169,8 @@ def api_tables() -> str:
 
 def crawl_options() -> str:
     """Every option of a crawl, as model/crawl_spec.py declares it."""
-    from shoal.model.crawl_spec import flag_name, options
+    from shoal.model.crawl_spec import options
+    from shoal.model.option import flag_name
 
     lines = ["| option | flag | default | enforced by | meaning |", "| --- | --- | --- | --- | --- |"]
     for option in options():

@@ -19,18 +19,17 @@ from shoal.frontier import Frontier
 from shoal.frontier.crawl_codec import crawl_of, packed
 from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import (
-    GROUPS,
     INTERNAL,
     REQUEST_FIELDS,
     STORED_SEEDS,
     CrawlRequest,
     CrawlSpec,
     Limits,
-    flag_name,
     flag_of,
     flags,
     options,
 )
+from shoal.model.option import GROUPS, flag_name
 from shoal.operations import begin
 from shoal.operations.submit import parse, submit, to_submission
 from shoal.urls import canonical

@@ -7,7 +7,6 @@ documentation are derived from these classes: a new option is one more field her
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -17,7 +16,8 @@ import msgspec
 from msgspec import Meta, field
 
 from shoal.errors import InvalidLimit
-from shoal.model.validation import WIDEST, number, spider, whole
+from shoal.model.option import GROUPS, MARKED_INTERNAL, Flag, Option, declared, flag_name
+from shoal.model.validation import WIDEST, spider, whole
 from shoal.version import __version__
 
 if TYPE_CHECKING:
@@ -42,36 +42,6 @@ _NOT_IN_A_TOKEN = frozenset(' :()<>@,;\\"/[]?={}')
 
 Texts = tuple[str, ...]
 Count = Annotated[int, Meta(ge=0, le=WIDEST)]
-
-
-class Flag(msgspec.Struct, frozen=True, kw_only=True):
-    """The command-line flag of an option. Its type, range and default are those of the field."""
-
-    # The section of `--help`, one of GROUPS.
-    group: str
-    # The flag without its dashes; '' when it is the field's name.
-    name: str = ""
-    metavar: str = ""
-    # '' when it is the field's description.
-    help: str = ""
-    # Takes 500k or 1.5mb.
-    size: bool = False
-    # Splits NAME and VALUE of an option that is a mapping.
-    separator: str = ""
-    # One argument may have several values, with commas between them.
-    commas: bool = False
-    # Whether shells complete its value with file names.
-    completes_files: bool = False
-    commands: tuple[str, ...] = ("crawl", "submit")
-
-
-class Internal:
-    """Marks an option that no request and no flag can set."""
-
-
-# The order in which `--help` shows flags.
-GROUPS = ("output", "crawl", "scope", "limits", "politeness", "requests")
-_INTERNAL = Internal()
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,12 +71,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_depth: Annotated[
         Count | None, Meta(description="Maximum link depth from the start URLs."), Flag(group="limits", metavar="N")
     ] = None  # fmt: skip
-    order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), _INTERNAL] = "fifo"
+    order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), MARKED_INTERNAL] = "fifo"
     expires_at: Annotated[
         float, Meta(ge=0, le=WIDEST / 1000, description="When the crawl expires, in seconds since 1970; 0 is never.")
     ] = 0.0
     dedup_seconds: Annotated[
-        float, Meta(ge=0, le=10**10, description="How long a URL is remembered; 0 means without limit."), _INTERNAL
+        float,
+        Meta(ge=0, le=10**10, description="How long a URL is remembered; 0 means without limit."),
+        MARKED_INTERNAL,
     ] = 0.0
     spider: Annotated[str, Meta(description="Name of the spider that parses the pages; '' for none.")] = ""
 
@@ -146,7 +118,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow: Annotated[
         bool, Meta(description="Follow links."), Flag(group="scope", help="Visit only the given URLs.")
     ] = True  # fmt: skip
-    links: Annotated[Texts, Meta(description="Kinds of links to follow."), _INTERNAL] = (
+    links: Annotated[Texts, Meta(description="Kinds of links to follow."), MARKED_INTERNAL] = (
         "a", "area", "iframe", "frame", "next"
     )  # fmt: skip
     max_bytes: Annotated[
@@ -161,7 +133,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     retries: Annotated[int, Meta(ge=0, le=100, description="How often a failed request is retried.")] = 3
     delay_factor: Annotated[
-        float, Meta(ge=0, le=100, description="Response times to wait between requests, at least."), _INTERNAL
+        float, Meta(ge=0, le=100, description="Response times to wait between requests, at least."), MARKED_INTERNAL
     ] = 1.0
     timeout_seconds: Annotated[
         float,
@@ -169,7 +141,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Flag(group="requests", name="timeout", metavar="S"),
     ] = 30.0
     body_bytes: Annotated[
-        int, Meta(ge=1, le=2**31 - 1, description="Bytes of a body that are read."), _INTERNAL
+        int, Meta(ge=1, le=2**31 - 1, description="Bytes of a body that are read."), MARKED_INTERNAL
     ] = 10_000_000  # fmt: skip
     user_agent: Annotated[
         str,
@@ -212,7 +184,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Flag(group="scope", help="Disable crawler-trap detection."),
     ] = True
     drop_parameters: Annotated[
-        Texts, Meta(description="Query parameters that are removed from links."), _INTERNAL
+        Texts, Meta(description="Query parameters that are removed from links."), MARKED_INTERNAL
     ] = DROPPED_PARAMETERS  # fmt: skip
     outputs: Annotated[
         Texts,
@@ -235,9 +207,9 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="With --files: store only bodies of this content type, e.g. image/.",
         ),
     ] = ()  # fmt: skip
-    machine: Annotated[str, Meta(description="Machine that output files belong to."), _INTERNAL] = ""
+    machine: Annotated[str, Meta(description="Machine that output files belong to."), MARKED_INTERNAL] = ""
     parent: Annotated[
-        str, Meta(description="Crawl that this crawl is a branch of; records carry that crawl's name."), _INTERNAL
+        str, Meta(description="Crawl that this crawl is a branch of; records carry that crawl's name."), MARKED_INTERNAL
     ] = ""
     app: Annotated[
         str,
@@ -338,70 +310,10 @@ class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=T
         return msgspec.convert(dict(fields), cls)
 
 
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One option, as its field declares it."""
-
-    attribute: str
-    # In the HTTP API.
-    name: str
-    kind: Any
-    default: Any
-    description: str
-    least: float | None
-    most: float | None
-    internal: bool
-    flag: Flag | None
-    enforced_by: str
-
-    def check(self, value: Any) -> None:
-        """Raise InvalidLimit for a number out of range. Other types have no range."""
-        if self.least is None or self.most is None or (value is None and self.default is None):
-            return
-        if self.kind is int:
-            whole(self.name, value, int(self.least), int(self.most))
-        else:
-            number(self.name, value, self.least, self.most)
-
-
 @cache
-def options(declared: type[Limits] = CrawlSpec) -> tuple[Option, ...]:
+def options(struct: type[Limits] = CrawlSpec) -> tuple[Option, ...]:
     """All options that a class declares or inherits."""
-    hints = typing.get_type_hints(declared, include_extras=True)
-    return tuple(
-        _option(entry.name, entry.encode_name, hints[entry.name], _default(entry))
-        for entry in msgspec.structs.fields(declared)
-    )
-
-
-def _option(attribute: str, name: str, hint: Any, default: Any) -> Option:
-    kind, annotations = _unwrapped(hint)
-    meta = [annotation for annotation in annotations if isinstance(annotation, Meta)]
-    return Option(
-        attribute=attribute, name=name, kind=kind, default=default,
-        description=next((each.description for each in meta if each.description), ""),
-        least=next((each.ge for each in meta if each.ge is not None), None),
-        most=next((each.le for each in meta if each.le is not None), None),
-        internal=_INTERNAL in annotations,
-        flag=next((annotation for annotation in annotations if isinstance(annotation, Flag)), None),
-        enforced_by="frontier" if attribute in Limits.__struct_fields__ else "worker",
-    )  # fmt: skip
-
-
-def _default(entry: msgspec.structs.FieldInfo) -> Any:
-    return entry.default if entry.default_factory is msgspec.NODEFAULT else entry.default_factory()
-
-
-def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
-    """A type without its annotations and without None, and all annotations on the way to it."""
-    annotations: list[Any] = []
-    while True:
-        if typing.get_origin(hint) is Annotated:
-            hint, *found = typing.get_args(hint)
-            annotations += found
-        elif isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-            hint = next(member for member in typing.get_args(hint) if member is not type(None))
-        else:
-            return hint, annotations
+    return declared(struct, by_frontier=Limits.__struct_fields__)
 
 
 def flags(command: str) -> Iterator[tuple[Option, Flag]]:
@@ -416,12 +328,6 @@ def flag_of(attribute: str) -> str:
         if option.attribute == attribute:
             return f"--{flag_name(option)}"
     return f"--{attribute.replace('_', '-')}"
-
-
-def flag_name(option: Option) -> str:
-    """A flag without its dashes. An option that is on by default has a flag that turns it off."""
-    name = (option.flag.name if option.flag else "") or option.attribute.replace("_", "-")
-    return f"no-{name}" if option.default is True else name
 
 
 @cache

@@ -18,7 +18,8 @@ from shoal.cli.crawl_file import from_file
 from shoal.cli.options import WholeNumber, on_spec, on_store, parse_size, settings_of, spec_fields, store_flags
 from shoal.cli.ui.json_log import on_log
 from shoal.errors import InvalidInput, SinkRefused
-from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, flag_name, flags
+from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, flags
+from shoal.model.option import flag_name
 from shoal.settings.sections import networks_of
 
 
