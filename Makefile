@@ -9,7 +9,7 @@ STEPS  ?= 100000
 
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
-SOURCES := $(wildcard src tests bench examples tools docs/generate.py)
+SOURCES := $(wildcard src tests bench examples tools docs/*.py)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 COMPILE := $(BIN)/python -m piptools compile --quiet --no-header --annotation-style=line --strip-extras \
            --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --resolver=backtracking

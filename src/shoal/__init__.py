@@ -48,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when they are asked for: `shoal --help` and a supervisor need none of them."""
+    """Names are imported on first use: `shoal --help` and a supervisor need none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
     return getattr(importlib.import_module(f"shoal.{_HOMES.get(name, 'model')}"), name)

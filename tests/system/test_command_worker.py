@@ -80,7 +80,7 @@ def test_a_crawl_goes_on_only_where_its_files_are(store: Server, shell: Shell) -
     asyncio.run(elsewhere())
     ran = shell.crawl("--name", "theirs", "--store", store.url)
     assert ran.code == 1, ran.err
-    assert "a file of machine far-away; go on with it there" in ran.err
+    assert "a file of machine far-away; resume it there" in ran.err
     assert shell.counts("theirs", "--store", store.url)["state"] == "paused"
 
 

@@ -26,16 +26,16 @@ from shoal.store.embedded import check_server, find_server
 from shoal.store.server_info import ServerInfo, check, parse_facts
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-# Somebody waits for the answer: a store that is away for longer is away.
+# A person waits for the result: a store that does not respond for longer counts as unavailable.
 TIMEOUT_SECONDS = 10.0
 # What a worker process has open beside its connections: libraries, outputs, the store.
 _FILES_BESIDE = 64
 _DISK_WARN_BYTES, _DISK_FAIL_BYTES = 1_000_000_000, 100_000_000
 _MEMORY_WARN, _MEMORY_FAIL = 0.8, 0.95
 _PYTHONS = ((3, 11), (3, 15))
-# PREREQFUNCTION, by which an address is judged before it is asked, came with this libcurl.
+# This libcurl introduced PREREQFUNCTION, which checks an address before a request.
 _OLDEST_LIBCURL = (7, 80)
-# Bits of curl_version_info: without the first no page can be had, without the others it takes longer.
+# Bits of curl_version_info: without the first no page can be fetched, without the others it takes longer.
 _NEEDED = {"TLS": 1 << 2}
 _WANTED = {"gzip": 1 << 3, "HTTP/2": 1 << 16, "brotli": 1 << 23}
 

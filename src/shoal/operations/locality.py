@@ -31,18 +31,18 @@ async def check_places(frontier: Frontier, policy: CrawlSpec) -> None:
 
 
 def check_machine(crawl: str, policy: CrawlSpec, machine: str) -> None:
-    """Refuse to go on with a crawl here whose outputs are files of another machine."""
+    """Refuse to resume a crawl here if its outputs are files on another machine."""
     files = _files(policy)
     if files and policy.machine not in ("", machine):
         raise SinkRefused(
-            f"Crawl {crawl!r} writes {masked(files[0])}, a file of machine {policy.machine}; go on with it there."
+            f"Crawl {crawl!r} writes {masked(files[0])}, a file of machine {policy.machine}; resume it there."
         )
 
 
 async def check_joining(frontier: Frontier, machine: str) -> None:
     """Refuse to work on a store where a running crawl writes files of another machine."""
     async for crawl in frontier.crawls.all():
-        # A branch goes with its crawl, and one of Scrapy's is no affair of these workers.
+        # A branch goes with its crawl, and these workers do not serve crawls of Scrapy.
         if crawl.state is State.RUNNING and crawl.kind not in (CrawlKind.BRANCH, CrawlKind.SCRAPY):
             policy = CrawlSpec.of(crawl)
             files = _files(policy)
@@ -66,7 +66,7 @@ async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
     """
     paused = []
     async for crawl in frontier.crawls.all():
-        # A branch goes with its crawl; what was submitted waits for workers, whoever brings them.
+        # A branch goes with its crawl; submitted crawls wait for workers of any machine.
         if crawl.state is not State.RUNNING or crawl.id == but or crawl.kind is CrawlKind.BRANCH:
             continue
         if not (await frontier.crawls.facts.read(crawl.id)).submitted:

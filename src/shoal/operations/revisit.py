@@ -1,7 +1,7 @@
-"""A finished crawl, visited again: every page it has, asked for by what we have of it, and what is new beside them.
+"""Revisit a finished crawl: every page it has, with a conditional request, and new pages.
 
 The frontier knows fingerprints, not URLs: those come from the crawl's own output. Each pass has a number, and a URL is
-admitted once in a pass, so a pass that was killed is gone on with from the front of the output. Links to pages that
+admitted once in a pass, so a killed pass is resumed from the start of the output. Links to pages that
 the crawl knows are known still; only links to others lead to new visits.
 """
 

@@ -327,7 +327,7 @@ class LeaseFeed:
 
     @property
     def _stuck(self) -> bool:
-        """Scrapy takes no request until unscheduled ones are through, so no process may keep their hosts from them."""
+        """Scrapy takes no request until unscheduled ones are done, so no process may keep their hosts from them."""
         if not len(self._unscheduled) or not self._engine.needs_backout():
             self._full_mono = 0.0
             return False

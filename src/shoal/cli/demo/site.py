@@ -1,4 +1,4 @@
-"""Four small web sites for `shoal demo`, served on ports of 127.0.0.1, and the log of what was asked of them.
+"""Four small web sites for `shoal demo`, served on ports of 127.0.0.1, and the log of their requests.
 
 Each site is one host to Shoal. The log is the web servers' own: when each request came and when its answer was written.
 """
