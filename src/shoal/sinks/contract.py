@@ -12,7 +12,7 @@ The order of a batch makes "stored once" hold for any technology:
 A database keeps one row per key, so a rejected record does no harm: the database ignores `receipt`, and `commit` does
 nothing. A file cannot take a line back: it keeps `receipt` beside the lines until `commit`. If a worker dies before
 that, the merge asks the store whether the batch was acknowledged. If it was not, it never will be. The store remembers
-only the last receipt of a worker's name, so it must be asked before the name is used again.
+only the last receipt of a worker's name, so it must be read before the name is used again.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class S3BodyStore(BodyStore):
             )  # fmt: skip
         except Exception as error:
             fault = _fault_of(str(error))
-            # A bucket that worked before may work again: somebody changed it, and can change it back.
+            # A bucket that worked before may work again, when its configuration is corrected.
             if fault.transient or self._opened:
                 raise TransientError(fault.sentence) from None
             raise SinkRefused(f"Files cannot be stored in {self._bucket.uri}: it {fault.sentence}.") from None

@@ -172,7 +172,7 @@ class Merger:
         if not state.remove and self._output.exists():
             with self._output.open("r+b") as output:
                 found = os.fstat(output.fileno())
-                # Another file has nothing of ours. A file that was truncated by its user must not grow.
+                # Another file has no lines of this crawl. A file that was truncated by its user must not grow.
                 if state.file == (found.st_dev, found.st_ino) and found.st_size > state.length:
                     output.truncate(state.length)
                     flush(output.fileno())

@@ -1,6 +1,6 @@
 """AMQP 0-9-1 (RabbitMQ): persistent messages to an exchange, each confirmed by the broker.
 
-The exchange must exist. A broker drops a message that no queue takes without an error, so the sink asks for it to be
+The exchange must exist. A broker drops a message that no queue takes without an error, so the sink has it
 returned and waits until a queue is bound.
 """
 
