@@ -31,7 +31,7 @@ FOLDERS = {
     "decisions": "What was decided, why, and what would change our mind",
 }
 # The folders whose code tells what happens.
-TELLERS = ("say", "_say", "warn", "tell", "_tell", "emit", "_emit", "_emit_once")
+EMITTERS = ("report", "warn", "emit", "_emit", "_emit_once")
 TELLING = ("cli", "operations", "listen", "api")
 # `.git` is a file in a worktree, and a folder elsewhere.
 SKIPPED = {".git", "__pycache__", "build", "dist", "node_modules"}
@@ -206,13 +206,13 @@ def event_fields() -> dict[str, list[str]]:
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for call in ast.walk(function):
-                teller = _called(call)
-                if not isinstance(call, ast.Call) or teller not in TELLERS:
+                emitter = _called(call)
+                if not isinstance(call, ast.Call) or emitter not in EMITTERS:
                     continue
                 keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-                if teller not in ("say", "warn") and "event" not in keywords:
+                if emitter not in ("report", "warn") and "event" not in keywords:
                     continue
-                default = ast.Constant("warning" if teller == "warn" else "note")
+                default = ast.Constant("warning" if emitter == "warn" else "note")
                 event = keywords.pop("event", default)
                 fields = [name for name in keywords if name]
                 if None in keywords:

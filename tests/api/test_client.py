@@ -98,7 +98,7 @@ def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> N
     assert "finished" in shell.run("show", "typed").out
     assert "typed" in shell.run("crawls").out
     assert shell.run("failed", "typed").out == f"status 404\thttp://{host}/gone\n"
-    assert "1 URL waits again" in shell.run("failed", "typed", "--retry").err
+    assert "Queued 1 URL again." in shell.run("failed", "typed", "--retry").err
     assert "2.5" in shell.run("hosts", host, "--delay", "2.5").out
     assert (
         shell.run("submit", "http://example.org/", "--out", "main", "--name", "later", "--spider", "nobody").out

@@ -131,9 +131,9 @@ def test_an_ended_crawl_leaves_the_store_after_its_time_and_results_stay(crawls:
     crawl = f"crawl{next(crawls.numbers) - 1}"
 
     async def tend(keep_days: float) -> str:
-        tender = Maintainer(crawls.frontier, Settings(frontier=FrontierSettings(keep_days=keep_days)))
-        await tender.look()
-        await tender.look()
+        maintainer = Maintainer(crawls.frontier, Settings(frontier=FrontierSettings(keep_days=keep_days)))
+        await maintainer.check()
+        await maintainer.check()
         return (await crawls.frontier.crawls.get(crawl)).state.value
 
     assert crawls.do(tend(1.0)) == "finished"
@@ -149,7 +149,7 @@ def test_crawls_of_others_are_not_ended_by_a_tender(crawls: Crawls) -> None:
         await make("of-scrapy", Limits(), {"scrapy": "x"})
         await make("branch", Limits(), CrawlSpec(parent="of-scrapy").stored())
         await make("seedless", Limits(), CrawlSpec().stored())
-        await Maintainer(crawls.frontier, Settings()).look()
+        await Maintainer(crawls.frontier, Settings()).check()
         return [(await crawls.frontier.crawls.get(name)).state.value for name in ("of-scrapy", "branch", "seedless")]
 
     assert crawls.do(states()) == ["running"] * 3

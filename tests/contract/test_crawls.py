@@ -291,12 +291,12 @@ async def test_the_maintainer_repairs_shards_after_a_kill(fleet: Fleet, state: s
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [f"http://{host}/" for host in fleet.hosts(8, shard=None)])
     maintainer = Maintainer(bob, Settings())
-    await maintainer.look()
+    await maintainer.check()
     # Whoever paused or stopped it was killed after the home shard had the change.
     await fleet.run("change", fleet.shards.home("c"), "c", state, "", "")
     assert len(await ann.lease(hosts=1)) == 1
-    maintainer.look_soon("c")
-    await maintainer.look()
+    maintainer.check_soon("c")
+    await maintainer.check()
     assert await ann.lease(hosts=8) == []
     counts = await ann.crawls.count("c")
     assert (counts.waiting, counts.excluded) == ((7, 0) if state == "p" else (0, 7))
@@ -310,7 +310,7 @@ async def test_a_crawl_that_was_closed_too_early_is_reopened_after_a_kill(fleet:
     await ann.add("c", [f"http://{host}/" for host in hosts])
     # Whoever finished it was killed before the shards knew; a visit came in between the look and that.
     await fleet.run("change", fleet.shards.home("c"), "c", "f", "finished", "")
-    await Maintainer(bob, Settings()).look()
+    await Maintainer(bob, Settings()).check()
     assert (await ann.crawls.get("c")).state is State.RUNNING
     assert (await ann.crawls.count("c")).waiting == 8
     assert len(await drain(fleet, ann)) == 8

@@ -130,9 +130,9 @@ async def test_a_crawl_that_is_still_fed_is_not_over_for_whoever_tends_it(fleet:
     (lease,) = await ann.lease()
     await ann.acknowledge(lease, [visit.stored() for visit in lease.visits])
     assert await ann.crawls.finished("c")
-    await Maintainer(ann, Settings()).look()
+    await Maintainer(ann, Settings()).check()
     assert (await ann.crawls.get("c")).state is State.RUNNING
     await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
-    await Maintainer(ann, Settings()).look()
+    await Maintainer(ann, Settings()).check()
     assert (await ann.crawls.get("c")).state is State.FINISHED
     await ann.close()

@@ -24,7 +24,7 @@ async def nobody() -> set[str]:
 CALLERS: dict[str, Caller] = {
     "finish_if_over": lambda frontier: finish_if_over(frontier, "c"),
     "CrawlRun": lambda frontier: CrawlRun(frontier, "c", outputs={}, others=nobody).finish(),
-    "Maintainer": lambda frontier: Maintainer(frontier, Settings()).look(),
+    "Maintainer": lambda frontier: Maintainer(frontier, Settings()).check(),
 }
 
 

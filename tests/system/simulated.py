@@ -288,7 +288,7 @@ class SimulatedFleet:
 class Simulated:
     """What a stretch of a crawl showed."""
 
-    pages_a_second: float
+    pages_per_second: float
     store_busy: float
     pages_a_lease: float
     pages_a_call: float
@@ -296,8 +296,9 @@ class Simulated:
 
 
 async def simulate(
-    store: Store, *, hosts: int, delay: float, response: float, workers: int, places: int, worker_pages_a_second: float,
-    seconds: float, warm_seconds: float, slice_of: int = 1, waiting: int = 1, namespace: str = "simulated",
+    store: Store, *, hosts: int, delay: float, response: float, workers: int, places: int,
+    worker_pages_per_second: float, seconds: float, warm_seconds: float,
+    slice_of: int = 1, waiting: int = 1, namespace: str = "simulated",
 ) -> Simulated:  # fmt: skip
     """Play `seconds` of a crawl after `warm_seconds` that are not counted."""
     timeline, tally = Timeline(), Tally()
@@ -311,7 +312,7 @@ async def simulate(
     joined.store = Counted(store, tally)  # type: ignore[assignment]
     fleet = SimulatedFleet(timeline, tally, BusyStore(timeline, tally, slice_of), response, response if delay else 0.0)
     for frontier in frontiers:
-        worker = SimulatedWorker(fleet, frontier, places, 1 / worker_pages_a_second)
+        worker = SimulatedWorker(fleet, frontier, places, 1 / worker_pages_per_second)
         worker.own([one.worker for one in frontiers], shards)
         timeline.at(0.0, worker.ask)
     await timeline.run(warm_seconds)

@@ -47,7 +47,7 @@ def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None
     assert told["failed"] == {"status 404": 1}
     assert told["state"] == "finished"
     site.at(host, "/gone", page())
-    assert "1 URL waits again; go on with: shoal crawl --name again\n" in shell.run("failed", "again", "--retry").err
+    assert "Queued 1 URL again. Resume with: shoal crawl --name again\n" in shell.run("failed", "again", "--retry").err
     ran = shell.crawl("--name", "again")
     assert ran.code == 0, ran.err
     assert shell.rows()[f"http://{host}/gone"]["status"] == 200
@@ -75,7 +75,7 @@ def test_of_a_host_its_times_are_dates_and_nothing_is_known_of_a_stranger(site: 
     assert re.search(r"^last finished at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", ran.out, re.M)
     assert ran.err == ""
     ran = shell.run("hosts", "nobody.example")
-    assert "The store knows nothing of host nobody.example yet" in ran.err
+    assert "The store has no record of host nobody.example." in ran.err
     assert re.search(r"^last finished at +-$", ran.out, re.M)
 
 

@@ -156,7 +156,7 @@ def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> Non
     assert ran.code == 130, ran.err
     again = "shoal crawl --name mine --spider mine.py:Titles --allow-network 127.0.0.0/8"
     assert f"Resume with: {again}\n" in ran.err
-    assert "wait again; go on with: shoal crawl --name mine --spider FILE.py:Titles\n" in (
+    assert "again. Resume with: shoal crawl --name mine --spider FILE.py:Titles\n" in (
         shell.run("failed", "mine", "--retry").err
     )
     running = shell.start(*again.split()[1:], "--workers", "1")
@@ -164,7 +164,7 @@ def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> Non
     # It began with a URL, which its spider does not know.
     wait_until(lambda: len(running.workers()) == 1, "its worker runs")
     ran = running.end(signal.SIGINT)
-    assert re.search(r"^  time +[\d.]+ s of this run, ", ran.err, re.M), ran.err
+    assert re.search(r"^  time +[\d.]+ s in this run, ", ran.err, re.M), ran.err
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

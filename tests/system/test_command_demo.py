@@ -33,7 +33,7 @@ def test_the_demo_reports_what_held(shell: Shell) -> None:
     for _ in range(2):  # the second one replaces the results of the first
         ran = shell.run("demo")
         assert ran.code == 0, ran.err
-        assert "All 37 pages are stored, each once, and no host was asked too soon." in ran.out
+        assert "All 37 pages are stored exactly once, and no host got a request too soon." in ran.out
         gaps = re.findall(r"^(\w+) +\d+ +\d+ +1 +(\d\.\d+) s +(\d\.\d+) s$", ran.out, re.M)
         assert len(gaps) == 4
         assert all(float(gap) >= float(delay) for _, gap, delay in gaps)

@@ -73,7 +73,7 @@ def test_a_dump_goes_through_a_pipe(shell: Shell, tmp_path: Path) -> None:
     assert lines[-1] == {"end": len(lines) - 1}
     ran = shell.run("load", "--folder", "other", given=dumped.out)
     assert ran.code == 0, ran.err
-    assert "Loaded; 30 URLs wait now." in ran.err
+    assert "Loaded; 30 URLs are waiting." in ran.err
     assert shell.counts("far", "--folder", "other")["counts"]["waiting"] == 30
     wait_until(lambda: not (shell.folder / "other/store/socket").exists(), "the other embedded store stops")
 
@@ -135,9 +135,9 @@ def test_a_dump_that_is_ended_lets_the_workers_go_on_at_once(shell: Shell, tmp_p
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "is no whole dump"),
-        ("not a dump\n", "is no whole dump"),
-        ('{"frontier": 1, "seed": 5, "now_ms": 7}\n', "is no whole dump, its end is missing; nothing was loaded"),
+        ("", "is truncated"),
+        ("not a dump\n", "is truncated"),
+        ('{"frontier": 1, "seed": 5, "now_ms": 7}\n', "is truncated; nothing was loaded"),
         ('["frontie"]\n{"end": 1}\n', "The first line is not that of a dump"),
         ('\ufffd\n{"end": 1}\n', "The first line is not that of a dump"),
     ],
@@ -151,7 +151,7 @@ def test_what_is_no_whole_dump_makes_no_store(shell: Shell, text: str, sentence:
     assert [path.name for path in shell.folder.iterdir()] == ["d"]
     ran = shell.run("load", "missing")
     assert ran.code == 2
-    assert "The dump missing cannot be read: No such file or directory." in ran.err
+    assert "Cannot read the dump missing: No such file or directory." in ran.err
 
 
 def test_a_pipe_that_breaks_off_is_named(shell: Shell, tmp_path: Path) -> None:

@@ -58,16 +58,16 @@ URL = "http://127.0.0.1:9/"
         (["crawl", URL, "--out", "missing/pages.db"], "does not exist"),
         (["crawl", URL, "--out", "mysql://u:s3cret@h:notaport/db"], "The output"),
         (["crawl", URL, "--files", "s3://a:s3cret@c/d"], "contains keys"),
-        (["plan", "--pages", "1M", "--hosts", "1", "--page-size", "99999999999tb"], "is no size of a page"),
+        (["plan", "--pages", "1M", "--hosts", "1", "--page-size", "99999999999tb"], "is not the size of a page"),
         (["crawl", URL, "--name", "a b"], "A crawl's id is 'a b'"),
         (["crawl", "--seeds", "missing.txt"], "Cannot read the seeds in missing.txt"),
         (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to resume"),
-        (["crwal", URL], "No such command 'crwal'; `shoal crawl` is there"),
+        (["crwal", URL], "No such command 'crwal'; did you mean `shoal crawl`?"),
         (["fly"], "No such command 'fly'"),
-        (["completion"], "Say for which shell: `shoal completion bash`"),
+        (["completion"], "Name the shell: `shoal completion bash`"),
         (["hosts", "h", "--block", "--unblock"], "contradict each other"),
         (["hosts", "h", "--delay", "1", "--forget-delay"], "contradict each other"),
-        (["hosts", "--block"], "Say which HOST is meant"),
+        (["hosts", "--block"], "Name the HOST to change"),
     ],
 )  # fmt: skip
 def test_what_is_typed_wrongly_is_said_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
@@ -115,7 +115,7 @@ def test_a_disk_that_is_full_is_no_defect_of_shoal(shell: Shell, typed: tuple[st
             [sys.executable, "-m", "shoal", *typed], cwd=shell.folder, stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert ran.returncode == 1
-    assert ran.stderr == "shoal: What is said here cannot be written: No space left on device.\n"
+    assert ran.stderr == "shoal: Cannot write to stdout: No space left on device.\n"
 
 
 def test_a_file_where_the_folder_should_be(shell: Shell) -> None:
@@ -167,9 +167,9 @@ def test_private_networks_are_not_asked_unless_they_are_allowed(shell: Shell) ->
 
 
 def test_a_flag_of_the_command_is_named_as_python_has_it() -> None:
-    with pytest.raises(InvalidInput, match="there is no delay; delay_seconds is there"):
+    with pytest.raises(InvalidInput, match="no argument delay; did you mean delay_seconds"):
         shoal.crawl(URL, delay=1)
-    with pytest.raises(InvalidInput, match="there is no max_page; max_pages is there"):
+    with pytest.raises(InvalidInput, match="no argument max_page; did you mean max_pages"):
         shoal.crawl(URL, max_page=1)
 
 

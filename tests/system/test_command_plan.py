@@ -36,8 +36,8 @@ def test_too_few_workers_are_the_limit_and_it_says_how_many_help(shell: Shell) -
     # 2,400 hosts / 1.2 s = 2,000 pages/s for all of them, 400 for one worker
     assert told["limit"] == "workers"
     assert told["workers_useful"] == 2000 / planning.WORKER_PAGES_A_SECOND
-    assert told["pages_a_second"] == 2 * planning.WORKER_PAGES_A_SECOND
-    assert told["bytes_a_second"] == told["pages_a_second"] * 10_000
+    assert told["pages_per_second"] == 2 * planning.WORKER_PAGES_A_SECOND
+    assert told["bytes_per_second"] == told["pages_per_second"] * 10_000
     assert told["bytes_total"] == 10**11
     ran = shell.run("plan", "--pages", "10M", "--hosts", "2400", "--workers", 2)
     assert "cannot help" not in ran.err
@@ -48,7 +48,7 @@ def test_without_a_number_of_workers_there_are_as_many_as_help() -> None:
     made = plan(pages=10**7, hosts=2400, delay=1, response=0.2, page_bytes=1)
     assert (made.workers, made.limit) == (made.workers_useful, "politeness")
     more = plan(pages=10**7, hosts=2400, delay=1, response=0.2, page_bytes=1, workers=made.workers + 10)
-    assert more.pages_a_second == made.pages_a_second
+    assert more.pages_per_second == made.pages_per_second
 
 
 def test_a_million_hosts_are_more_than_one_server_of_the_store_serves(shell: Shell) -> None:
@@ -57,7 +57,7 @@ def test_a_million_hosts_are_more_than_one_server_of_the_store_serves(shell: She
     # A delay of 1 s leaves room for one visit in a lease.
     cost = planning.STORE_PAGE_SECONDS + planning.STORE_LEASE_SECONDS + planning.STORE_BATCH_SECONDS / 64
     assert (told["limit"], told["visits_a_lease"]) == ("store", 1)
-    assert told["pages_a_second"] == pytest.approx(1 / cost)
+    assert told["pages_per_second"] == pytest.approx(1 / cost)
     # 1,000,000 hosts / 1.2 s
     assert told["nodes_useful"] == math.ceil(833_333.3 * cost)
     assert "the store: 1 server of it" in ran.out
@@ -67,12 +67,12 @@ def test_a_million_hosts_are_more_than_one_server_of_the_store_serves(shell: She
 def test_nodes_share_pages_and_memory_until_something_else_is_the_limit(shell: Shell) -> None:
     one = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1)
     four = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1, nodes=4)
-    assert four.pages_a_second == pytest.approx(4 * one.pages_a_second)
+    assert four.pages_per_second == pytest.approx(4 * one.pages_per_second)
     assert four.workers == pytest.approx(4 * one.workers, abs=3)
     assert (four.store_bytes_most, four.node_bytes_most) == (one.store_bytes_most, one.store_bytes_most // 4)
     few = plan(pages=10**9, hosts=2400, delay=1, response=0.2, page_bytes=1, nodes=4)
     assert (few.limit, few.nodes_useful) == ("politeness", 1)
-    assert few.pages_a_second == pytest.approx(2000)
+    assert few.pages_per_second == pytest.approx(2000)
     slow = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1, workers=2, nodes=4)
     assert (slow.limit, slow.nodes_useful) == ("workers", 1)
     ran = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 4)
@@ -100,7 +100,7 @@ def test_a_lease_keeps_its_place_in_the_gaps_between_its_visits(
 ) -> None:
     made = plan(pages=10**6, hosts=10**6, delay=delay, response=response, page_bytes=1, workers=1)
     assert made.visits_a_lease == visits
-    assert made.worker_pages_a_second == pytest.approx(min(400, 200 / place_seconds))
+    assert made.worker_pages_per_second == pytest.approx(min(400, 200 / place_seconds))
 
 
 def test_large_pages_take_more_of_a_worker_and_small_ones_as_much() -> None:
@@ -108,10 +108,10 @@ def test_large_pages_take_more_of_a_worker_and_small_ones_as_much() -> None:
         plan(pages=10**6, hosts=10**6, delay=1, response=0.2, page_bytes=size, workers=1)
         for size in (planning.PAGE_BYTES, 1000, 10 * planning.PAGE_BYTES)
     )
-    assert small.pages_a_second == usual.pages_a_second == pytest.approx(10 * large.pages_a_second)
+    assert small.pages_per_second == usual.pages_per_second == pytest.approx(10 * large.pages_per_second)
     assert small.cpu_core_days == usual.cpu_core_days == pytest.approx(large.cpu_core_days / 10)
     # So bandwidth stays what one core can read.
-    assert large.bytes_a_second == pytest.approx(usual.bytes_a_second)
+    assert large.bytes_per_second == pytest.approx(usual.bytes_per_second)
 
 
 def test_a_server_that_is_slower_than_the_delay_is_given_as_long_as_it_took() -> None:
@@ -122,7 +122,7 @@ def test_a_server_that_is_slower_than_the_delay_is_given_as_long_as_it_took() ->
 def test_slow_servers_take_more_workers() -> None:
     slow = plan(pages=10**6, hosts=10_000, delay=60, response=50, page_bytes=1)
     # 200 hosts at once, 50 s each
-    assert slow.worker_pages_a_second == 4
+    assert slow.worker_pages_per_second == 4
     assert slow.workers == 23
 
 

@@ -32,7 +32,7 @@ def test_workers_join_a_store_and_leave_it(site: Site, store: Server, shell: She
     hosts = site.take(4)
     tree = site.plant(80, hosts)
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker of")
+    worker.until_said("1 worker on")
     ran = shell.crawl(
         tree.url(0), "--store", store.url, "--scope", "any", "--delay", "0.05", "--workers", "1", "--out", "p.jsonl"
     )
@@ -106,7 +106,7 @@ def test_crawls_of_scrapy_on_the_store_are_shown_and_in_nobodys_way(site: Site, 
     (host,) = site.take()
     tree = site.plant(5, [host])
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker of")
+    worker.until_said("1 worker on")
     ran = shell.run("submit", tree.url(0), "--store", store.url, "--name", "ours", "--delay", "0", "--out", "p.jsonl")
     assert ran.code == 0, ran.err
     # The worker itself notices the end, and puts the file together.
@@ -141,7 +141,7 @@ def test_a_crawl_whose_output_cannot_be_used_is_paused_and_others_go_on(
     here, there = site.take(2)
     bad, good = site.plant(5, [here]), site.plant(5, [there])
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker of")
+    worker.until_said("1 worker on")
     outputs = {"bad": "sqlite:foreign.db", "nameless": "warehouse", "good": "good.db"}
     for name, output in outputs.items():
         url = good.url(0) if name == "good" else bad.url(0)

@@ -48,7 +48,7 @@ CALLS: dict[str, Callable[[shoal.Coordinator], Any]] = {
 def test_before_its_start_it_says_that_it_is_not_at_work() -> None:
     coordinator = shoal.Coordinator(folder="kept", settings=LOCAL)
     for call in CALLS.values():
-        with pytest.raises(InvalidInput, match="not at work; call start first"):
+        with pytest.raises(InvalidInput, match="not started; call start first"):
             call(coordinator)
     assert coordinator.pids == []
 
@@ -59,11 +59,11 @@ def test_started_again_it_counts_its_rates_anew(site: Site) -> None:
     with coordinator:
         coordinator.submit([tree.url(0)], delay_seconds=0, outputs=["pages.db"], name="one")
         wait_until(lambda: coordinator.finished("one"), "the crawl is over")
-        wait_until(lambda: coordinator.stats().pages_a_second > 0, "its workers have reported")
+        wait_until(lambda: coordinator.stats().pages_per_second > 0, "its workers have reported")
     assert coordinator.pids == []
     with coordinator:
         stats = coordinator.stats()
-    assert (stats.pages_a_second, stats.requests_a_second) == (0, 0)
+    assert (stats.pages_per_second, stats.requests_per_second) == (0, 0)
 
 
 def test_a_spider_that_nobody_has_is_told_and_a_host_is_counted_once(site: Site) -> None:

@@ -25,7 +25,7 @@ from tests.system.commanding import LOCAL, ROOT, Shell, children, command_line
 
 pytestmark = pytest.mark.full
 
-LABELS = ("pages", "received", "to go", "failed", "excluded", "hosts", "limit")
+LABELS = ("pages", "received", "remaining", "failed", "excluded", "hosts", "bottleneck")
 NAMED = ("--user-agent", "bot/1.0 (+https://bot.example/)")
 
 
@@ -136,7 +136,7 @@ def test_a_crawl_is_seen_while_it_runs_and_ends_in_its_summary(
     assert sum(bool(re.match(r" +[12] +\d+ +[\d,]+ ", line)) for line in lines) == 2
     # Room for messages stays.
     assert any(line.startswith("Starting crawl seen") for line in lines)
-    pane.until("^ready>.*$|look  ")
+    pane.until("^ready>.*$|try  ")
     pane.until(r"stored +120 pages")
     whole = pane.screen(all_lines=True)
     assert "Crawl seen is finished." in whole
@@ -262,7 +262,7 @@ def test_a_log_of_json_tells_how_far_it_is_and_how_long_it_takes(site: Site, she
     assert said[0] == begun
     assert (end["state"], end["pages"], end["failed"]) == ("finished", 76, 0)
     assert progress["pages"] + progress["open"] == 76
-    assert {"pages_a_second", "bytes", "hosts_open", "hosts_cooling", "limits", "workers"} <= set(progress)
+    assert {"pages_per_second", "bytes", "hosts_open", "hosts_cooling", "limits", "workers"} <= set(progress)
     # By what ended a second so far, it would be half as long: only the slow host is left.
     ended, told = datetime.fromisoformat(end["time"]), datetime.fromisoformat(progress["time"])
     left = (ended - told).total_seconds()
@@ -272,7 +272,7 @@ def test_a_log_of_json_tells_how_far_it_is_and_how_long_it_takes(site: Site, she
 def test_workers_log_what_happens_to_them(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = "json"
     running = shell.start("worker", "--workers", "1", *LOCAL)
-    running.until_said("workers.begin")
+    running.until_said("workers.started")
     wait_until(running.workers, "the worker process")
     os.kill(running.workers()[0], signal.SIGKILL)
     running.until_said("worker.died")
@@ -281,7 +281,7 @@ def test_workers_log_what_happens_to_them(shell: Shell) -> None:
     said = {one["event"]: one for one in objects(ran.err)}
     assert said["worker.died"]["worker"].endswith("-1")
     assert "killed by SIGKILL" in said["worker.died"]["message"]
-    assert said["workers.end"]["pages"] == 0
+    assert said["workers.stopped"]["pages"] == 0
 
 
 def test_workers_show_themselves_on_a_terminal(shell: Shell, opens: Opens) -> None:

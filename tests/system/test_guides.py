@@ -51,7 +51,7 @@ SITE = {
 }
 # Lines that come by the clock: how far a crawl is, and what limited it if it took long enough to tell.
 _PROGRESS = r" +\d+\.\d s  [\d,]+ pages, .*\n"
-_LIMIT = r"  limit +.*\n"
+_LIMIT = r"  bottleneck +.*\n"
 # What may differ in a line, and what may stand there instead.
 _DIFFERS = {
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",

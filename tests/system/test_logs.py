@@ -71,7 +71,7 @@ def command(kind: str, store: Server) -> list[str]:
     return [kind, *more, "--store", store.url]
 
 
-BEGINS = {"serve": "Serving redis://", "worker": "1 worker of", "listen": "Listening to redis://"}
+BEGINS = {"serve": "Serving redis://", "worker": "1 worker on", "listen": "Listening to redis://"}
 
 
 @pytest.mark.parametrize("kind", BEGINS)
@@ -85,7 +85,7 @@ def test_a_service_writes_json_where_nobody_looks_and_text_when_asked(kind: str,
     ran = running.end(signal.SIGTERM)
     assert ran.code == 0, ran.err
     said = [one["event"] for one in events(ran.err)]
-    begin = {"serve": "serve.begin", "worker": "workers.begin", "listen": "listen.begin"}[kind]
+    begin = {"serve": "serve.started", "worker": "workers.started", "listen": "listen.started"}[kind]
     assert (said[0], said[-1]) == (begin, begin.replace("begin", "end"))
     assert plain.end(signal.SIGTERM).err.startswith(BEGINS[kind])
 
@@ -96,7 +96,7 @@ from shoal.api import run
 from shoal.settings import load
 def tell(text, /, *, event, **facts):
     print(event, flush=True)
-    if event == "serve.begin":
+    if event == "serve.started":
         os.kill(os.getpid(), signal.SIGTERM)
 asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, emit=tell))
 """
@@ -104,7 +104,7 @@ asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, 
 
 def test_a_server_may_be_stopped_as_soon_as_it_reports_that_it_serves(store: Server, shell: Shell) -> None:
     ran = shell.start(store.url, program=("-c", STOPPED_AT_ONCE)).end()
-    assert (ran.code, ran.out.split()) == (0, ["serve.begin", "serve.open", "serve.end"]), ran.err
+    assert (ran.code, ran.out.split()) == (0, ["serve.started", "serve.open", "serve.stopped"]), ran.err
 
 
 @pytest.mark.parametrize("kind", BEGINS)
@@ -175,7 +175,7 @@ def logged(api: Served) -> Iterator[list[dict[str, Any]]]:
     before = len(api.said())
     found: list[dict[str, Any]] = []
     yield found
-    found += [one for one in events(api.said()[before:]) if one["event"] != "crawl.end"]
+    found += [one for one in events(api.said()[before:]) if one["event"] != "crawl.ended"]
 
 
 def ask(api: Served, role: str, method: str, path: str, body: Any = None) -> Any:
@@ -359,7 +359,7 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
     async with await Frontier.open(store.url) as frontier:
         crawls = frontier.crawls
-        tender = Maintainer(frontier, settings, tell=log.tell)
+        maintainer = Maintainer(frontier, settings, emit=log.tell)
 
         async def begin(name: str, notify: str = "") -> None:
             policy = CrawlSpec(outputs=("main",), app="shop", notify=notify)
@@ -370,47 +370,47 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
 
         async def look() -> list[tuple[str, str]]:
             """The events of one round, each with its crawl."""
-            for name in list(tender._known):
-                tender.look_soon(name)
-            await tender.look()
-            await asyncio.gather(*tender._telling)
+            for name in list(maintainer._known):
+                maintainer.check_soon(name)
+            await maintainer.check()
+            await asyncio.gather(*maintainer._notifying)
             found = [(event, str(facts["crawl"])) for event, facts in log[len(seen) :]]
             seen.extend(found)
             return found
 
         await begin("docs", f"{ear}/?key=opensesame")
         assert await look() == []
-        for why, event in ((OUTPUT_AWAY, "output.away"), (OUTPUT_REFUSED, "output.refused")):
+        for why, event in ((OUTPUT_AWAY, "output.unavailable"), (OUTPUT_REFUSED, "output.refused")):
             await crawls.pause("docs", why)
             assert await look() == [(event, "docs")]
             assert await look() == []
             await crawls.resume("docs", why)
-            assert await look() == ([("output.back", "docs")] if why == OUTPUT_AWAY else [])
+            assert await look() == ([("output.recovered", "docs")] if why == OUTPUT_AWAY else [])
         await crawls.stop("docs")
-        assert await look() == [("crawl.end", "docs"), ("notify.told", "docs")]
+        assert await look() == [("crawl.ended", "docs"), ("notify.sent", "docs")]
         assert await look() == []
 
         await begin("deaf", f"{ear}/refuse?key=opensesame")
         await look()
         await expire_now(frontier, "deaf")
-        assert await look() == [("crawl.end", "deaf"), ("notify.failed", "deaf")]
+        assert await look() == [("crawl.ended", "deaf"), ("notify.failed", "deaf")]
         for tries in (2, 3, 4, 5):
             assert await look() == [("notify.failed", "deaf")]
             about = {"crawl": "deaf", "app": "shop"}
-            assert log[-1][1] == {**about, "tries": tries, "why": "status 500", "given_up": tries == 5}
+            assert log[-1][1] == {**about, "tries": tries, "reason": "status 500", "given_up": tries == 5}
         assert await look() == []
 
-        short = Maintainer(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), tell=log.tell)
-        await short.look()
+        short = Maintainer(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), emit=log.tell)
+        await short.check()
         freed = [facts for event, facts in log if event == "crawl.deleted"]
-        assert {(facts["crawl"], facts["why"]) for facts in freed} == {("docs", "keep_days"), ("deaf", "keep_days")}
+        assert {(facts["crawl"], facts["reason"]) for facts in freed} == {("docs", "keep_days"), ("deaf", "keep_days")}
 
 
 def test_a_bridge_tells_the_same_operations_and_where_they_came_from(store: Server, shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "postgresql://root:hunter2@127.0.0.1:1/pages"\n')
     running = shell.start(*command("listen", store))
-    running.until_said("listen.begin")
+    running.until_said("listen.started")
     own = json.dumps(request("own", app="shop", outputs=["default"]))
     action = {"appid": "shop", "uuid": "1"}
     bodies = [
@@ -432,6 +432,6 @@ def test_a_bridge_tells_the_same_operations_and_where_they_came_from(store: Serv
         ], key=str,
     )  # fmt: skip
     assert {one["source"] for one in said} == {f"{store.url}/0/asked"}
-    assert end["event"] == "listen.end"
+    assert end["event"] == "listen.stopped"
     for secret in SECRETS:
         assert secret not in ran.err

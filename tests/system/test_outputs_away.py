@@ -32,7 +32,7 @@ def fleet(shell: Shell, store: Server) -> Running:
 
 def start(shell: Shell, store: Server) -> Running:
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker of")
+    worker.until_said("1 worker on")
     return worker
 
 

@@ -43,7 +43,7 @@ async def played(
     return await simulate(
         store, hosts=(hosts or made.hosts) // slice_of, delay=made.delay_seconds, response=made.response_seconds,
         workers=workers, places=round(WorkerSettings().hosts * strength),
-        worker_pages_a_second=WORKER_PAGES_A_SECOND * strength, seconds=seconds, warm_seconds=warm_seconds,
+        worker_pages_per_second=WORKER_PAGES_A_SECOND * strength, seconds=seconds, warm_seconds=warm_seconds,
         slice_of=slice_of, waiting=2 * made.visits_a_lease - 1,
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ async def test_50_million_pages_of_one_site_are_limited_by_politeness(store: Sto
     made = plan(pages=50_000_000, hosts=1, delay=1, response=0.2, page_bytes=40_000, workers=3)
     seen = await played(store, made, seconds=60, warm_seconds=3)
     assert made.limit == "politeness"
-    assert seen.pages_a_second == pytest.approx(made.pages_a_second, rel=0.1)
+    assert seen.pages_per_second == pytest.approx(made.pages_per_second, rel=0.1)
     # Three workers for one host: they sleep, and what they ask in vain is no more than a few calls for a page.
     assert seen.empty_leases_a_page < 10
 
@@ -62,15 +62,15 @@ async def test_10_thousand_sites_are_limited_by_8_workers(store: Store) -> None:
     made = plan(pages=100_000_000, hosts=10_000, delay=1, response=0.2, page_bytes=40_000, workers=8)
     seen = await played(store, made, seconds=3, warm_seconds=3, slice_of=SLICES)
     assert made.limit == "workers"
-    assert seen.pages_a_second * SLICES == pytest.approx(made.pages_a_second, rel=0.1)
+    assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)
 
 
 async def test_1_billion_pages_are_limited_by_the_store(store: Store) -> None:
     made = plan(pages=1_000_000_000, hosts=1_000_000, delay=1, response=0.2, page_bytes=40_000)
-    enough = round(1.5 * made.pages_a_second * (made.delay_seconds + made.response_seconds))
+    enough = round(1.5 * made.pages_per_second * (made.delay_seconds + made.response_seconds))
     seen = await played(store, made, seconds=3, warm_seconds=3, hosts=enough, slice_of=SLICES)
     assert made.limit == "store"
-    assert seen.pages_a_second * SLICES == pytest.approx(made.pages_a_second, rel=0.1)
+    assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)
     assert seen.store_busy > 0.95
 
 
@@ -78,7 +78,7 @@ async def test_as_many_workers_as_are_said_to_help_reach_what_politeness_allows(
     made = plan(pages=10**7, hosts=2000, delay=1, response=0.2, page_bytes=40_000)
     seen = await played(store, made, seconds=2.4, warm_seconds=2.4)
     assert made.limit == "politeness"
-    assert seen.pages_a_second == pytest.approx(made.pages_a_second, rel=0.1)
+    assert seen.pages_per_second == pytest.approx(made.pages_per_second, rel=0.1)
 
 
 async def test_a_lease_of_two_visits_keeps_its_place_in_the_gap_between_them(store: Store) -> None:
@@ -86,13 +86,13 @@ async def test_a_lease_of_two_visits_keeps_its_place_in_the_gap_between_them(sto
     # The first lease of a host is longer, since nobody knows yet how long it takes to answer.
     seen = await played(store, made, seconds=3.6, warm_seconds=8, slice_of=SLICES)
     assert (made.visits_a_lease, made.limit) == (2, "workers")
-    assert made.worker_pages_a_second == pytest.approx(WorkerSettings().hosts / 0.65)
+    assert made.worker_pages_per_second == pytest.approx(WorkerSettings().hosts / 0.65)
     assert seen.pages_a_lease == pytest.approx(2, rel=0.1)
-    assert seen.pages_a_second * SLICES == pytest.approx(made.pages_a_second, rel=0.1)
+    assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)
 
 
 async def test_slow_servers_are_limited_by_places(store: Store) -> None:
     made = plan(pages=10**7, hosts=8000, delay=1, response=1.5, page_bytes=40_000, workers=8)
     seen = await played(store, made, seconds=6, warm_seconds=6, slice_of=SLICES)
     assert (made.visits_a_lease, made.limit) == (1, "workers")
-    assert seen.pages_a_second * SLICES == pytest.approx(made.pages_a_second, rel=0.1)
+    assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)

@@ -266,7 +266,7 @@ def test_a_coordinator_runs_workers_and_tells_how_it_goes(site: Site, folder: Pa
     lines = [json.loads(line)["url"] for line in (folder / "pages.jsonl").read_text().splitlines()]
     assert sorted(lines) == sorted(tree.walk())
     assert not site.judge(*hosts).impolite(0.02)
-    with pytest.raises(InvalidInput, match="not at work"):
+    with pytest.raises(InvalidInput, match="not started"):
         coordinator.stats()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoal.api.audit import OPERATIONS
 from shoal.cli.ui import console, json_log
-from shoal.cli.ui.frame import PLAIN_BARS, Snapshot, cells, frame, graph, painted
+from shoal.cli.ui.frame import PLAIN_BARS, Snapshot, cells, frame, graph, paint
 from shoal.cli.ui.rates import Rates
 from shoal.fleet.totals import Totals, causes, seconds_left
 from shoal.model import Lease, Visit
@@ -26,13 +26,13 @@ REASONS = {"failed:timed out": 40, "failed:status 404": 30, "failed:名前がな
 
 
 def pace(
-    seconds: int = 60, *, pages_a_second: int = 10, to_go: int = 500, ahead: float = 0.0, max_pages: int = 0,
+    seconds: int = 60, *, pages_per_second: int = 10, to_go: int = 500, ahead: float = 0.0, max_pages: int = 0,
     workers: int = 2, trouble: str = "",
 ) -> Rates:  # fmt: skip
     """A crawl that ran so long at a constant pace, counted once a second."""
     made = Rates("docs", max_pages)
     for second in range(seconds):
-        stored = second * pages_a_second
+        stored = second * pages_per_second
         reports = [
             WorkerReport(
                 worker=f"box-1-{n + 1}", pid=100 + n, pages=stored // workers, bytes=stored * 1000, open_hosts=5,
@@ -53,29 +53,29 @@ def shown(made: Rates, columns: int, rows: int, title: str = "docs", *, resumed:
         title=title, state="running", elapsed_seconds=61.0, pace=made, left_seconds=made.left(59.0), prefix="box-1",
         resumed=resumed,
     )  # fmt: skip
-    return [painted(line, colours=False) for line in frame(view, columns, rows)]
+    return [paint(line, colours=False) for line in frame(view, columns, rows)]
 
 
 # Time left
 
 
 def test_the_host_that_takes_longest_decides_however_fast_the_others_are() -> None:
-    assert seconds_left(open=500, ended_a_second=100, ahead_seconds=400) == 400
+    assert seconds_left(open=500, ended_per_second=100, ahead_seconds=400) == 400
 
 
 def test_where_the_workers_are_the_limit_their_pace_decides() -> None:
-    assert seconds_left(open=5000, ended_a_second=10, ahead_seconds=60) == 500
+    assert seconds_left(open=5000, ended_per_second=10, ahead_seconds=60) == 500
 
 
 def test_a_limit_on_pages_ends_it_sooner() -> None:
-    left = seconds_left(open=5000, ended_a_second=10, ahead_seconds=900, pages_left=50, pages_a_second=5)
+    left = seconds_left(open=5000, ended_per_second=10, ahead_seconds=900, pages_left=50, pages_per_second=5)
     assert left == 10
 
 
 def test_without_any_pace_nobody_can_say_and_with_nothing_open_it_is_over() -> None:
-    assert seconds_left(open=5, ended_a_second=0, ahead_seconds=0) is None
-    assert seconds_left(open=5, ended_a_second=0, ahead_seconds=7) == 7
-    assert seconds_left(open=0, ended_a_second=0, ahead_seconds=7) == 0
+    assert seconds_left(open=5, ended_per_second=0, ahead_seconds=0) is None
+    assert seconds_left(open=5, ended_per_second=0, ahead_seconds=7) == 7
+    assert seconds_left(open=0, ended_per_second=0, ahead_seconds=7) == 0
 
 
 def test_a_pace_reckons_by_its_counts_its_limit_and_its_slowest_host() -> None:
@@ -153,32 +153,32 @@ def test_a_frame_says_what_there_is_to_know() -> None:
     text = "\n".join(lines)
     assert lines[0] == "docs  running  61 s  about 5 min left"
     assert "57% of 1,176 URLs found" in lines[1]
-    assert lines[2].startswith("pages     590         10.0 pages/s now, 10.0 mean")
-    assert "received  590 kB" not in text  # two workers received as much each
-    assert "received  1.2 MB" in text
-    assert "to go     500         500 waiting" in text
-    assert "failed    79          40 timed out, 30 status 404, 9 名前がない" in text
-    assert "excluded  7           7 robots.txt" in text
-    assert "hosts     10 open     3 ready, 40 cooling down, 0 backing off" in text
-    assert "limit     politeness 80%, CPU 20%" in text
+    assert lines[2].startswith("pages       590         10.0 pages/s now, 10.0 mean")
+    assert "received    590 kB" not in text  # two workers received as much each
+    assert "received    1.2 MB" in text
+    assert "remaining   500         500 waiting" in text
+    assert "failed      79          40 timed out, 30 status 404, 9 名前がない" in text
+    assert "excluded    7           7 robots.txt" in text
+    assert "hosts       10 open     3 ready, 40 cooling down, 0 backing off" in text
+    assert "bottleneck  politeness 80%, CPU 20%" in text
     assert "     1      100         295      5.0      5    20%  politeness 80%" in lines
     assert "     2      101         295      5.0      5    20%  politeness 80%" in lines
 
 
 def test_what_is_only_of_this_run_is_called_so_when_there_were_others() -> None:
     lines = shown(pace(), 100, 24, resumed=True)
-    assert lines[0].startswith("docs  running  61 s of this run  about")
-    assert "10.0 pages/s now, 10.0 mean of this run" in lines[2]
-    assert lines[3].endswith("kB/s, of this run")
-    assert not any("of this run" in line for line in shown(pace(), 100, 24))
+    assert lines[0].startswith("docs  running  61 s in this run  about")
+    assert "10.0 pages/s now, 10.0 mean in this run" in lines[2]
+    assert lines[3].endswith("kB/s, in this run")
+    assert not any("in this run" in line for line in shown(pace(), 100, 24))
 
 
 def test_a_host_whose_visits_are_leased_is_open_before_its_worker_says_so() -> None:
     made = Rates("docs")
     made.note(0.0, WorkerReport(), [WorkerReport(worker="a")], Counts(admitted=7, waiting=5, leased=2), (0, 0))
     text = "\n".join(shown(made, 80, 24))
-    assert "hosts     1 open      0 ready, 0 cooling down" in text
-    assert "to go     7           5 waiting, 2 with workers" in text
+    assert "hosts       1 open      0 ready, 0 cooling down" in text
+    assert "remaining   7           5 waiting, 2 with workers" in text
 
 
 def test_workers_that_do_not_fit_are_counted() -> None:
@@ -213,7 +213,7 @@ def test_whatever_there_is_to_show_fits_and_steers_nothing(
 
 def test_nothing_is_known_yet_at_the_start() -> None:
     assert shown(Rates("docs"), 80, 24)[0] == "docs  running  61 s"
-    assert shown(Rates(), 80, 24)[-1] == "limit     not known yet"
+    assert shown(Rates(), 80, 24)[-1] == "bottleneck  not known yet"
 
 
 def test_a_graph_has_its_largest_value_at_the_top_and_shows_the_smallest() -> None:
@@ -235,26 +235,28 @@ def test_a_graph_of_a_long_crawl_takes_several_seconds_together() -> None:
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Any:
-    console.speak_through(json_log.speak_json)
+    console.set_renderer(json_log.render_json)
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    console.speak_through(None)
+    console.set_renderer(None)
 
 
 def test_a_log_line_is_one_object_with_a_time_a_level_and_its_fields(said: Any) -> None:
-    console.say("Crawl a\n  begins    now", event="crawl.begin", crawl="a", host="", worker=None)
+    console.report("Crawl a\n  begins    now", event="crawl.started", crawl="a", host="", worker=None)
     console.warn("Beware.")
     first, second = said()
     assert len(first.pop("time")) == len("2026-03-01T12:00:00.123Z")
-    assert first == {"level": "info", "event": "crawl.begin", "crawl": "a", "message": "Crawl a begins now"}
+    assert first == {"level": "info", "event": "crawl.started", "crawl": "a", "message": "Crawl a begins now"}
     assert (second["level"], second["event"], second["message"]) == ("warning", "warning", "Beware.")
 
 
 def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.CaptureFixture[str]) -> None:
-    console.speak_through(json_log.speak_json)
+    console.set_renderer(json_log.render_json)
     try:
-        console.say("\x1b[2J\x7f\x9b1m\u202eé redis://me:top@host/0 and http://h/@somebody", trouble="x password=top y")
+        console.report(
+            "\x1b[2J\x7f\x9b1m\u202eé redis://me:top@host/0 and http://h/@somebody", trouble="x password=top y"
+        )
     finally:
-        console.speak_through(None)
+        console.set_renderer(None)
     line = capsys.readouterr().err
     assert line.rstrip("\n").isascii()
     assert line.rstrip("\n").isprintable()
@@ -264,12 +266,12 @@ def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.Capt
 
 
 def test_one_is_singular() -> None:
-    assert [console.counted(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
+    assert [console.pluralize(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
     assert [console.size(number) for number in (0, 1, 1000)] == ["0 bytes", "1 byte", "1.0 kB"]
 
 
 def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[str]) -> None:
-    console.say("The store redis://:top@host/0 is away.")
+    console.report("The store redis://:top@host/0 is away.")
     assert capsys.readouterr().err == "The store redis://***@host/0 is away.\n"
 
 

@@ -99,7 +99,15 @@ def test_an_error_that_is_missing_from_the_drawn_tree_is_found(
 
 @pytest.mark.parametrize(
     "event",
-    ["crawl.end", "host.changed", "crawl.retried", "crawl.expired", "notify.told", "crawl.trouble", "listen.recovered"],
+    [
+        "crawl.ended",
+        "host.changed",
+        "crawl.retried",
+        "crawl.expired",
+        "notify.sent",
+        "crawl.trouble",
+        "listen.recovered",
+    ],
 )
 def test_an_event_that_no_table_names_is_found(
     generate: ModuleType, monkeypatch: pytest.MonkeyPatch, event: str
@@ -113,7 +121,7 @@ def test_an_event_that_no_table_names_is_found(
 
 def test_fields_of_events_are_those_of_the_code(generate: ModuleType) -> None:
     fields = generate.event_fields()
-    assert {"crawl", "state", "failed_by_reason", "outputs"} <= set(fields["crawl.end"])
+    assert {"crawl", "state", "failed_by_reason", "outputs"} <= set(fields["crawl.ended"])
     assert "left_seconds" in fields["crawl.progress"]
     assert "left_seconds" not in fields["workers.progress"]
     assert fields["worker.died"] == ["worker", "crawl"]

@@ -20,7 +20,7 @@ from shoal.api.problem_details import TYPE, Problem
 from shoal.api.request import ApiServer, RequestContext
 from shoal.api.routes import Route
 from shoal.model.crawl import Crawl
-from shoal.operations.events import Emit, tell_action
+from shoal.operations.events import Emit, emit_action
 from shoal.operations.scrapy_cluster import Action, cluster_name
 
 # Repeated refusals must not fill the log's disk.
@@ -132,7 +132,7 @@ class AuditLog:
             return
         if subject.action:
             action = msgspec.json.decode(entry.body, type=Action)
-            await tell_action(self._emit, context.frontier, action, **caller)
+            await emit_action(self._emit, context.frontier, action, **caller)
             return
         facts = {name: content.get(name) for name in operation.facts}
         if operation.event == "host.changed":

@@ -73,7 +73,7 @@ async def run(settings: Settings, *, emit: Emit) -> None:
                 server_header=False, proxy_headers=False, limit_concurrency=_MAX_CONNECTIONS,
                 timeout_keep_alive=15, timeout_graceful_shutdown=_GRACE_SECONDS, ws="none", http="h11",
             )  # fmt: skip
-            server.maintainer = Maintainer(frontier, settings, tell=emit)
+            server.maintainer = Maintainer(frontier, settings, emit=emit)
             maintenance = asyncio.create_task(server.maintainer.run())
             uvicorn_server = _Uvicorn(config, server.stopping)
             try:
@@ -82,13 +82,15 @@ async def run(settings: Settings, *, emit: Emit) -> None:
                 store, url = frontier.store_name, f"http://{shown}:{port}"
                 # Before the first line: a process that reads it may send a signal at once.
                 with uvicorn_server.stopped_by_signals():
-                    emit(f"Serving {store} at {url}. Press Ctrl-C to stop.", event="serve.begin", store=store, url=url)
+                    emit(
+                        f"Serving {store} at {url}. Press Ctrl-C to stop.", event="serve.started", store=store, url=url
+                    )
                     if not tokens:
                         emit(
                             "No tokens are configured: every user of this machine has full access.", event="serve.open"
                         )
                     await uvicorn_server.serve(sockets=[listener])
-                emit("The server has stopped.", event="serve.end")
+                emit("The server has stopped.", event="serve.stopped")
             finally:
                 maintenance.cancel()
                 await asyncio.gather(maintenance, return_exceptions=True)

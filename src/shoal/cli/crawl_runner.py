@@ -22,8 +22,8 @@ from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spider_choice import Chosen, spider_flag
 from shoal.cli.ui import summary
-from shoal.cli.ui.console import counted, say, warn
-from shoal.cli.ui.json_log import tell
+from shoal.cli.ui.console import pluralize, report, warn
+from shoal.cli.ui.json_log import emit
 from shoal.cli.ui.progress import Progress
 from shoal.errors import InvalidInput, UnknownCrawl
 from shoal.fleet import Event, Supervisor, WorkerFolder, live_workers, reclaim, startup_settings
@@ -105,12 +105,12 @@ class CrawlRunner:
             if self.crawl_run is not None:
                 self.crawl_run.wake()
         elif event.kind != "report":
-            say(event.text, event=f"worker.{event.kind}", crawl=self.name, worker=event.worker)
+            report(event.text, event=f"worker.{event.kind}", crawl=self.name, worker=event.worker)
 
     def on_crawl_event(self, text: str, /, *, event: str, **facts: object) -> None:
         if event == "crawl.paused":
             text = f"{text} Resume with: {self.command(self.name, 'resume')}"
-        tell(text, event=event, **facts)
+        emit(text, event=event, **facts)
 
     async def crawl(self, frontier: Frontier) -> int:
         """Start the crawl, drive it to its end, and print how it ended."""
@@ -125,7 +125,7 @@ class CrawlRunner:
         started = await self.start(frontier, run)
         resumed = started.how is not operations.StartMode.NEW
         if started.how is operations.StartMode.FINISHED:
-            say(
+            report(
                 f"Crawl {self.name} is already finished ({started.crawl.why or 'finished'}). Choose another --name, "
                 "or pass --again to revisit its pages.",
                 crawl=self.name,
@@ -141,13 +141,13 @@ class CrawlRunner:
     async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:
             progress.state = "paused" if run.paused else "running"
-            await progress.look(frontier)
+            await progress.update(frontier)
 
         await self.supervisor.start(frontier)
         workers = asyncio.create_task(self.supervisor.wait())
         try:
             await run.feed(spec, self.job.rest)
-            end = await run.watch(workers, self.signals.came, on_check=on_check)
+            end = await run.watch(workers, self.signals.received, on_check=on_check)
         finally:
             workers.cancel()
             await run.stop_feeding()
@@ -158,7 +158,7 @@ class CrawlRunner:
             text = (
                 "Pausing: waiting for in-flight requests. Press Ctrl-C again to quit now; nothing is lost either way."
             )
-            say(text, event="crawl.paused", crawl=self.name)
+            report(text, event="crawl.paused", crawl=self.name)
             await run.pause(grace_seconds)
         elif end is not RunEnd.FINISHED and not await self.others(frontier):
             await run.pause(grace_seconds)
@@ -174,7 +174,7 @@ class CrawlRunner:
             for name in await operations.pause_interrupted(frontier, but=self.name):
                 spider = spider_flag((await frontier.crawls.get(name)).limits.spider, self.job.settings)
                 resume = self.command(name, spider=spider)
-                say(f"Crawl {name} was interrupted; it is now paused. Resume with: {resume}", crawl=name)
+                report(f"Crawl {name} was interrupted; it is now paused. Resume with: {resume}", crawl=name)
         await reclaim(frontier, self.workplace.folder)
 
     async def start(self, frontier: Frontier, run: CrawlRun) -> operations.StartedCrawl:
@@ -230,14 +230,14 @@ class CrawlRunner:
             warn(text, event="output.trouble", crawl=self.name)
 
     def announce(self, started: operations.StartedCrawl) -> None:
-        workers = counted(self.job.workers, "worker")
+        workers = pluralize(self.job.workers, "worker")
         if started.how is operations.StartMode.NEW:
             text = f"Starting crawl {self.name} with {workers}. Press Ctrl-C to pause it."
         elif started.how is operations.StartMode.AGAIN:
             text = f"Revisiting crawl {self.name} with {workers}."
         else:
             text = f"Resuming crawl {self.name} with {workers}."
-        say(text, event="crawl.begin", crawl=self.name)
+        report(text, event="crawl.started", crawl=self.name)
         if started.differs:
             flags = ", ".join(flag_of(field) for field in started.differs)
             are = "is" if len(started.differs) == 1 else "are"
@@ -266,13 +266,13 @@ class CrawlRunner:
                 text, seeds = f"Not all seeds of crawl {self.name} were read. {text}", "FILE"
             resume = self.command(self.name, spider=self.job.spider)
             flag = f" --seeds {shlex.quote(seeds)}" if seeds else ""
-            say(f"{text} Resume with: {resume}{flag}", crawl=self.name)
+            report(f"{text} Resume with: {resume}{flag}", crawl=self.name)
             return INTERRUPTED if end is RunEnd.INTERRUPTED else FAILED
         return self.exit_code(crawl, stored=counts.stored, failed=counts.failed)
 
     def exit_code(self, crawl: Crawl, *, stored: int, failed: int) -> int:
         if crawl.state is State.STOPPED:
-            say(f"Crawl {self.name} was stopped externally.", crawl=self.name)
+            report(f"Crawl {self.name} was stopped externally.", crawl=self.name)
             return FAILED
         # As with curl and wget, a run that fetched nothing is an error.
         return FAILED if failed and not stored else FINISHED
@@ -283,4 +283,4 @@ class CrawlRunner:
     def command(self, name: str, verb: str = "crawl", *, spider: str = "") -> str:
         """Return the command to type, without secrets."""
         flags = {key: masked(str(value)) for key, value in self.job.flags.items()}
-        return summary.command(name, verb, flags, spider)
+        return summary.resume_command(name, verb, flags, spider)

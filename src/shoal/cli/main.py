@@ -1,6 +1,6 @@
-"""The command and its subcommands: found by name, run, and every error turned into one sentence and an exit code.
+"""The `shoal` program: dispatch to a command, and every error as one sentence and an exit code.
 
-0 finished    1 ended with an error    2 usage    130 interrupted
+0 finished    1 failed    2 usage error    130 interrupted
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from shoal.errors import InvalidInput, SettingsError, ShoalError
 from shoal.version import __version__
 
 FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-# Of whatever stdout is.
+# Errors of the disk that stdout is written to.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-# Said here and not in the modules, so that `shoal --help` need not import them.
+# Here and not in the modules, so that `shoal --help` does not import them.
 COMMANDS = {
     "demo": "Crawl a small site that ships with Shoal.",
     "crawl": "Crawl from URLs until nothing is left, or resume a crawl.",
-    "worker": "Work for the crawls of a store until a signal.",
-    "serve": "Answer the HTTP API for the crawls of a store.",
-    "submit": "Submit a crawl to the workers of a store, and print its id.",
-    "listen": "Take crawl requests from Redis, Kafka or AMQP.",
+    "worker": "Run workers for the crawls of a store.",
+    "serve": "Run the HTTP API server.",
+    "submit": "Submit a crawl to the workers of a store.",
+    "listen": "Submit crawl requests from Redis, Kafka or AMQP.",
     "crawls": "List the crawls of a store.",
-    "show": "Say how far a crawl is.",
-    "pause": "Pause a crawl; nothing of it is lost.",
-    "resume": "Let the workers of a store go on with a paused crawl.",
-    "stop": "Stop a crawl for good.",
-    "delete": "Free what an ended crawl holds in the store.",
-    "failed": "List the URLs that failed, or try them again.",
-    "hosts": "List hosts; say what is known of one, set its delay, block it.",
-    "plan": "Reckon what a crawl would take: days, workers, memory.",
+    "show": "Show crawl status.",
+    "pause": "Pause a crawl.",
+    "resume": "Resume a paused crawl.",
+    "stop": "Stop a crawl permanently.",
+    "delete": "Delete an ended crawl from the store.",
+    "failed": "List the URLs that failed, or retry them.",
+    "hosts": "List hosts; show one, set its delay, block it.",
+    "plan": "Estimate time, workers and memory for a crawl.",
     "doctor": "Check the store and this machine.",
-    "export": "Write the pages of an output into another one.",
+    "export": "Copy the pages of an output to another output.",
     "dump": "Write all crawls of a store to a file.",
-    "load": "Read what `shoal dump` wrote into an empty store.",
-    "completion": "Print what lets a shell complete commands and flags.",
+    "load": "Load a dump into an empty store.",
+    "completion": "Print the shell completion script.",
 }
-# Where a command is, when not as `command` in a module of its name.
+# Commands that are not `command` in a module of their name.
 _HOMES = {verb: ("commands.state", verb) for verb in ("pause", "resume", "stop", "delete")}
 _HOMES["demo"] = ("demo.command", "command")
 
@@ -68,13 +68,13 @@ class Program(click.Group):
             import difflib
 
             if near := difflib.get_close_matches(args[0], COMMANDS, 1):
-                ctx.fail(f"No such command {args[0]!r}; `shoal {near[0]}` is there.")
+                ctx.fail(f"No such command {args[0]!r}; did you mean `shoal {near[0]}`?")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Without an import of every command: somebody waits with a finger on the key."""
-        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        """Complete command names without importing every command."""
+        items = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -88,7 +88,9 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say which it is.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
+)
 def program() -> None:
     """Shoal crawls the web with any number of machines as if it were one careful visitor."""
 
@@ -106,7 +108,8 @@ def _run(args: list[str] | None) -> int:
         return USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "shoal"
-        warn(f"{error.format_message().rstrip('.')}; see `{path} --help`.")
+        text = error.format_message().rstrip(".")
+        warn(f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`.")
         return USAGE
     except click.ClickException as error:
         warn(error.format_message())
@@ -115,14 +118,14 @@ def _run(args: list[str] | None) -> int:
         warn("Interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has had enough, as `head` does.
+        # The reader of our output has closed it, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
         _trace()
         if error.errno not in _DISK:
             return _defect(error)
-        warn(f"What is said here cannot be written: {error.strerror}.")
+        warn(f"Cannot write to stdout: {error.strerror}.")
         return FAILED
     except ShoalError as error:
         _trace()
@@ -134,8 +137,8 @@ def _run(args: list[str] | None) -> int:
 
 
 def _defect(error: Exception) -> int:
-    text = f"This is a defect of Shoal: {type(error).__name__}: {error}."
-    warn(f"{text} Please report it, with what SHOAL_DEBUG=1 shows.")
+    text = f"Internal error (a bug in Shoal): {type(error).__name__}: {error}."
+    warn(f"{text} Please report it with the traceback that SHOAL_DEBUG=1 prints.")
     return FAILED
 
 

@@ -1,51 +1,66 @@
-"""Commands on an API in place of a store: `--store http://...`, with the token of SHOAL_TOKEN."""
+"""A Control (control.py) on an HTTP API: `--store http://...`, with the token of SHOAL_TOKEN."""
 
 from __future__ import annotations
 
-import itertools
-import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
 
-import click
-
-from shoal.cli.ui.console import counted, say, visible
+from shoal.cli.control import CrawlRow
 from shoal.client import Client, is_api
 from shoal.settings import load
 
+if TYPE_CHECKING:
+    from shoal.operations import Description
+
 
 def client_of(store: str | None) -> Client | None:
-    """A client, when the URL that was given, by flag or setting, is that of an API."""
+    """Return a client if the URL of the flag, or else of the settings, is that of an API."""
     url = store or load().settings.store.url
     return Client(url) if is_api(url) else None
 
 
-def crawls(client: Client) -> None:
-    for crawl in reversed(list(client.crawls())):
-        counts = crawl["counts"]
-        left = counts["waiting"] + counts["leased"] + counts["later"]
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(crawl["created_at"]))
-        line = f"{crawl['state']:<9} {counts['stored']:>9,} stored {left:>9,} to go  {began}  {crawl['id']}"
-        click.echo(visible(line))
+class ApiControl:
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
+    def __enter__(self) -> Self:
+        return self
 
-def show(client: Client, name: str, as_json: bool) -> None:
-    import msgspec
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
 
-    from shoal.cli.commands.show import tell
-    from shoal.operations import Description
+    def crawls(self) -> list[CrawlRow]:
+        rows = []
+        for crawl in self._client.crawls():
+            counts = crawl["counts"]
+            remaining = counts["waiting"] + counts["leased"] + counts["later"]
+            rows.append(CrawlRow(crawl["id"], crawl["state"], counts["stored"], remaining, crawl["created_at"]))
+        return rows[::-1]
 
-    tell(msgspec.convert(client.crawl(name), Description), as_json)
+    def describe(self, crawl: str) -> Description:
+        import msgspec
 
+        from shoal.operations import Description
 
-def steer(client: Client, name: str, verb: str) -> None:
-    # Of one that is deleted nothing is told.
-    done = getattr(client, verb)(name) or {"state": "deleted"}
-    say(f"Crawl {name} is {done['state']}.")
+        return msgspec.convert(self._client.crawl(crawl), Description)
 
+    def change(self, crawl: str, verb: str) -> tuple[str, str]:
+        # The API returns nothing for a crawl that it deleted.
+        changed = getattr(self._client, verb)(crawl) or {"state": "deleted"}
+        return changed["state"], ""
 
-def failed(client: Client, name: str, retry: bool, most: int | None) -> None:
-    if retry:
-        count = client.retry(name)
-        say(f"{counted(count, 'URL')} {'waits' if count == 1 else 'wait'} again.")
-        return
-    for one in itertools.islice(client.failed(name), most):
-        click.echo(f"{visible(one['reason'])}\t{visible(one['url'])}")
+    def failed(self, crawl: str) -> Iterator[tuple[str, str]]:
+        for failure in self._client.failed(crawl):
+            yield failure["reason"], failure["url"]
+
+    def retry(self, crawl: str) -> tuple[int, str]:
+        return self._client.retry(crawl), ""
+
+    def hosts(self) -> Iterator[dict[str, Any]]:
+        return self._client.hosts()
+
+    def host(self, name: str) -> dict[str, Any]:
+        return self._client.host(name)
+
+    def change_host(self, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+        return self._client.change_host(name, **changes)

@@ -15,36 +15,36 @@ Result = TypeVar("Result")
 
 
 class Interrupted(Exception):
-    """A signal came."""
+    """A signal was received."""
 
 
 class Signals:
-    """The first asks to end; the second ends this process and its workers at once."""
+    """The first signal asks the program to stop; the second kills it and its workers."""
 
     def __init__(self, supervisor: Supervisor) -> None:
-        self.came = asyncio.Event()
+        self.received = asyncio.Event()
         self._supervisor = supervisor
         loop = asyncio.get_running_loop()
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # nohup has it ignored, and means it.
-            if one is not signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN:
-                loop.add_signal_handler(one, self._handle)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # nohup ignores SIGHUP, and so do we.
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._handle)
 
     def _handle(self) -> None:
-        if self.came.is_set():
+        if self.received.is_set():
             self._supervisor.kill()
             os._exit(INTERRUPTED)
-        self.came.set()
+        self.received.set()
 
     async def race(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result, unless a signal comes first."""
-        task, signal_ = asyncio.create_task(work), asyncio.create_task(self.came.wait())
+        """Return the result, or raise Interrupted if a signal comes first."""
+        task, signal_ = asyncio.create_task(work), asyncio.create_task(self.received.wait())
         try:
             await asyncio.wait({task, signal_}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 raise Interrupted
             return task.result()
         finally:
-            for one in (task, signal_):
-                one.cancel()
+            for pending in (task, signal_):
+                pending.cancel()
             await asyncio.gather(task, signal_, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Which spiders a command's workers have: those that were typed, or all that are registered."""
+"""The spiders of a command's workers: those on the command line, or all registered ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.worker.crawl_context import CALLER
 
 
 class Chosen(NamedTuple):
-    """Names and references, the classes, and whether crawls without a spider are served, too."""
+    """Names and references, classes, and whether crawls without a spider are served."""
 
     references: dict[str, str]
     classes: dict[str, type[Spider]]
@@ -20,9 +20,9 @@ class Chosen(NamedTuple):
 
 
 def choose(typed: Sequence[str], settings: Settings, *, alone: bool = True) -> Chosen:
-    """The typed ones first, and `alone` or before those that are registered.
+    """Return the spiders of the command line, and unless `alone` also the registered ones.
 
-    Spiders are loaded here, too: what is wrong with one is said before anything starts.
+    Loads them, so that an error in a spider is reported before anything starts.
     """
     registered = {**installed(), **settings.spiders}
     if not typed:
@@ -36,13 +36,13 @@ def choose(typed: Sequence[str], settings: Settings, *, alone: bool = True) -> C
 
 
 def spider_flag(spider: str, settings: Settings) -> str:
-    """What to type for a crawl's spider whose file is not known here: '' when there is none, or workers have it."""
-    # One of a crawl of Python goes on by the program that has it.
+    """Return the --spider argument for a crawl's spider, '' if it has none or workers load it anyway."""
+    # A crawl from Python is resumed by the program that has the spider.
     known = not spider or spider.startswith(CALLER) or spider in {**installed(), **settings.spiders}
     return "" if known else f"FILE.py:{spider}"
 
 
 def _absolute(reference: str) -> str:
-    """Also for a worker that works elsewhere."""
+    """Return a reference that is valid in any working directory."""
     where, _, name = reference.rpartition(":")
     return f"{Path(where).resolve()}:{name}" if where.endswith(".py") else reference

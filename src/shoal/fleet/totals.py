@@ -65,10 +65,10 @@ def causes(total: WorkerReport, since: WorkerReport | None = None) -> list[tuple
 def seconds_left(
     *,
     open: int,
-    ended_a_second: float,
+    ended_per_second: float,
     ahead_seconds: float,
     pages_left: int | None = None,
-    pages_a_second: float = 0.0,
+    pages_per_second: float = 0.0,
 ) -> float | None:
     """Estimate the remaining time of a crawl: until its slowest host is done, or until all is done at this pace.
 
@@ -81,12 +81,12 @@ def seconds_left(
     """
     if not open:
         return 0.0
-    known = [open / ended_a_second] if ended_a_second > 0 else []
+    known = [open / ended_per_second] if ended_per_second > 0 else []
     if ahead_seconds > 0:
         known.append(ahead_seconds)
     if not known:
         return None
     left = max(known)
-    if pages_left is not None and pages_a_second > 0:
-        left = min(left, pages_left / pages_a_second)
+    if pages_left is not None and pages_per_second > 0:
+        left = min(left, pages_left / pages_per_second)
     return left

@@ -31,7 +31,7 @@ from shoal.errors import (
 from shoal.frontier import Frontier
 from shoal.listen.source import ReceivedMessage, Source, SourceUnavailable
 from shoal.model.crawl_spec import CrawlRequest
-from shoal.operations.events import Emit, tell_action
+from shoal.operations.events import Emit, emit_action
 from shoal.operations.scrapy_cluster import Action, act
 from shoal.operations.submit import MAX_REQUEST_BYTES, parse, submit, to_submission, with_output
 from shoal.sinks import is_name
@@ -154,7 +154,7 @@ class Bridge:
     async def _act(self, action: Action) -> dict[str, Any]:
         try:
             reply = await act(self._frontier, action)
-            await tell_action(self._emit, self._frontier, action, source=self._source.shown)
+            await emit_action(self._emit, self._frontier, action, source=self._source.shown)
             return reply
         except (UnknownCrawl, InvalidInput) as error:
             self._report_refusal(action, str(error))

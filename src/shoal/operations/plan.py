@@ -53,21 +53,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     page_bytes: int
     seconds: float
     days: float
-    pages_a_second: float
+    pages_per_second: float
     limit: str
     workers: int
     workers_useful: int
-    worker_pages_a_second: float
+    worker_pages_per_second: float
     visits_a_lease: int
     cpu_cores: float
     cpu_core_days: float
     nodes: int
     nodes_useful: int
-    node_pages_a_second: float
+    node_pages_per_second: float
     store_bytes_end: int
     store_bytes_most: int
     node_bytes_most: int
-    bytes_a_second: float
+    bytes_per_second: float
     bytes_total: int
 
 
@@ -99,12 +99,12 @@ def plan(
     most = max(end, round(pages * WAITING_BYTES + hosts * HOST_WAITING_BYTES))
     return Plan(
         pages=pages, hosts=hosts, delay_seconds=gap, response_seconds=response, page_bytes=page_bytes,
-        seconds=pages / rate, days=pages / rate / _DAY_SECONDS, pages_a_second=rate, limit=limit,
-        workers=count, workers_useful=useful, worker_pages_a_second=one, visits_a_lease=visits,
+        seconds=pages / rate, days=pages / rate / _DAY_SECONDS, pages_per_second=rate, limit=limit,
+        workers=count, workers_useful=useful, worker_pages_per_second=one, visits_a_lease=visits,
         cpu_cores=rate * PAGE_CPU_SECONDS * heavy, cpu_core_days=pages * PAGE_CPU_SECONDS * heavy / _DAY_SECONDS,
-        nodes=nodes, nodes_useful=max(1, math.ceil(asked_for / node)), node_pages_a_second=node,
+        nodes=nodes, nodes_useful=max(1, math.ceil(asked_for / node)), node_pages_per_second=node,
         store_bytes_end=end, store_bytes_most=most,
-        node_bytes_most=math.ceil(most / nodes), bytes_a_second=rate * page_bytes, bytes_total=pages * page_bytes,
+        node_bytes_most=math.ceil(most / nodes), bytes_per_second=rate * page_bytes, bytes_total=pages * page_bytes,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.describe import waiting_for
-from shoal.operations.events import Emit, ignore_event, pluralize
+from shoal.operations.events import Emit, ignore_event
 from shoal.operations.merge_outputs import is_merged, merge_outputs
 from shoal.operations.revisit import revisits
 from shoal.operations.seeds import Seeds, feed
@@ -279,8 +279,10 @@ class CrawlRun:
             for fault in seeds.faults:
                 self._warn(fault)
             if seeds.skipped:
-                not_urls = "is not a URL and was" if seeds.skipped == 1 else "are not URLs and were"
-                self._warn(f"{pluralize(seeds.skipped, 'line')} of {seeds.shown} {not_urls} skipped.")
+                lines, are = (
+                    ("line", "is not a URL and was") if seeds.skipped == 1 else ("lines", "are not URLs and were")
+                )
+                self._warn(f"{seeds.skipped:,} {lines} of {seeds.shown} {are} skipped.")
         revisit = (await self._facts()).revisit
         if revisit.under_way:
             visits = revisits(frontier, crawl_id, spec, revisit, named=self._outputs)
@@ -288,7 +290,9 @@ class CrawlRun:
             if count is not None:
                 await frontier.crawls.facts.finish_feed(crawl_id, Feed.PASS)
                 self._emit(
-                    f"Revisiting {pluralize(count, 'URL')} of crawl {crawl_id}.", event="crawl.seeded", crawl=crawl_id
+                    f"Revisiting {count:,} URL{'' if count == 1 else 's'} of crawl {crawl_id}.",
+                    event="crawl.seeded",
+                    crawl=crawl_id,
                 )
 
     async def _facts(self) -> Facts:

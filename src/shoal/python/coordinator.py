@@ -1,12 +1,12 @@
-"""The coordinator: worker processes of this machine on a store, from Python.
+"""`shoal.Coordinator`: worker processes of this machine on a store, from Python.
 
     with shoal.Coordinator(store="redis://10.0.0.5:6379/0", workers=4) as coordinator:
         name = coordinator.submit(["https://example.org/"], outputs=["postgresql://db/crawls"])
         while not coordinator.finished(name):
             print(coordinator.stats())
 
-Workers are processes, so spiders are given by reference, as FILE.py:Class. Everything here can be called from any
-thread; each call waits for its answer.
+Workers are processes, so spiders are passed by reference, e.g. FILE.py:Class. All methods can be called from any
+thread; each call blocks until it is done.
 """
 
 from __future__ import annotations
@@ -37,53 +37,53 @@ from shoal.spider import load as load_spider
 from shoal.spider import name_of, unique
 
 Result = TypeVar("Result")
-# What workers said last, for whoever looks.
+# How many of the last messages are kept.
 _EVENTS = 100
 _WATCH_SECONDS = 2.0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """The store at one moment. `pages_a_second` is of this coordinator's own workers, since the last time it was asked.
-
-    `pending` and `seen` are URLs of all crawls; `hosts` are those that wait to be asked. `waiting` has a sentence for
-    each crawl that waits for a spider which no worker has.
-    """
+    """A snapshot of the store."""
 
     crawls: int
     running: int
+    # URLs of all crawls that have not ended, and all URLs that were found.
     pending: int
     seen: int
     stored: int
     failed: int
+    # Hosts with waiting URLs.
     hosts: int
     workers: int
-    pages_a_second: float
-    requests_a_second: float
+    # Rates of this coordinator's workers since the last call of `stats`.
+    pages_per_second: float
+    requests_per_second: float
+    # A sentence for each crawl that waits for a spider that no worker has.
     waiting: tuple[str, ...] = ()
 
 
 class Coordinator:
-    """Starts with `start` or `with`, ends with `stop`. Workers that die are replaced; nothing is lost at an end."""
+    """Runs from `start` to `stop`, or in a `with` block. Workers that die are replaced; stopping loses nothing."""
 
     def __init__(
         self, *, store: str = "", folder: str = ".shoal", workers: int = 1, spiders: Sequence[str] = (),
         settings: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """`store` is a URL, '' for the embedded one in `folder`; with `spiders`, workers serve those and no others."""
+        """`store` is a URL, '' for the embedded store in `folder`. With `spiders`, workers serve only those."""
         flags = {"store.url": store, "store.folder": folder, **(settings or {})}
         self._settings = load(flags=flags).settings
         self._workers = workers
         self._spiders = unique((name_of(load_spider(reference)), reference) for reference in spiders)
         self._background: LoopThread | None = None
         self._frontier: Frontier
-        self._asked: tuple[float, int, int]
-        self._told: set[str] = set()
+        self._last_stats: tuple[float, int, int]
+        self._noted: set[str] = set()
         self.events: deque[str] = deque(maxlen=_EVENTS)
 
     def start(self) -> None:
-        """Open the store and put the workers to work."""
+        """Open the store and start the workers."""
         if self._background is not None:
-            raise InvalidInput("This coordinator is at work already.")
+            raise InvalidInput("This coordinator is already started.")
         self._background = LoopThread("shoal-coordinator")
         try:
             self._background.do(self._start())
@@ -92,7 +92,7 @@ class Coordinator:
             raise
 
     def stop(self) -> None:
-        """Let open requests end, end the workers. Crawls that are not over wait for the next start."""
+        """Stop the workers after their in-flight requests. Crawls that are not over continue at the next start."""
         if self._background is not None:
             try:
                 self._background.do(self._stop())
@@ -100,11 +100,11 @@ class Coordinator:
                 self._close()
 
     def submit(self, seeds: Sequence[str], **terms: Any) -> str:
-        """Begin a crawl and return its name; `terms` are the fields of a crawl request (docs/reference/api.md)."""
+        """Submit a crawl and return its name. `terms` are the fields of a crawl request (docs/reference/api.md)."""
         try:
             request = CrawlRequest.of_fields({"seeds": seeds, **terms})
         except msgspec.ValidationError as error:
-            raise InvalidInput(f"This crawl cannot be submitted: {error}.") from None
+            raise InvalidInput(f"Invalid crawl: {error}.") from None
         request = with_output(request, self._settings.outputs, as_in='outputs=["pages.db"]')
         machine = platform.node() if self._settings.store.url else ""
         submission = to_submission(request, machine=machine)
@@ -124,12 +124,12 @@ class Coordinator:
         self._do(lambda: self._frontier.crawls.resume(name))
 
     def cancel(self, name: str) -> None:
-        """Stop a crawl for good."""
+        """Stop a crawl permanently."""
         self._do(lambda: self._frontier.crawls.stop(name))
 
     @property
     def pids(self) -> list[int]:
-        """The worker processes that run now."""
+        """Process ids of the running workers."""
         return [] if self._background is None else self._supervisor.pids
 
     def stats(self) -> Stats:
@@ -146,7 +146,7 @@ class Coordinator:
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         if self._background is None:
-            raise InvalidInput("This coordinator is not at work; call start first.")
+            raise InvalidInput("This coordinator is not started; call start first.")
         return self._background.do(work())
 
     def _close(self) -> None:
@@ -158,9 +158,9 @@ class Coordinator:
         self._place = WorkerFolder(self._settings)
         self._supervisor = Supervisor(
             flags=startup_settings(self._settings), workers=self._workers, folder=self._place.folder,
-            on_event=self._hear, spiders=self._spiders, plain=not self._spiders, shared=True,
+            on_event=self._on_event, spiders=self._spiders, plain=not self._spiders, shared=True,
         )  # fmt: skip
-        self._asked = (time.monotonic(), 0, 0)
+        self._last_stats = (time.monotonic(), 0, 0)
         try:
             self._frontier = await Frontier.from_settings(self._settings)
             await operations.check_joining(self._frontier, platform.node())
@@ -177,10 +177,10 @@ class Coordinator:
         await asyncio.gather(self._watching, return_exceptions=True)
         await self._supervisor.stop(self._settings.worker.grace_seconds)
         try:
-            # Whoever watched the counts alone has not asked whether the crawl is over.
+            # Callers that only read the counts never called `finished`.
             async for crawl in self._frontier.crawls.all():
                 if crawl.kind is CrawlKind.OWN:
-                    await self._wind_up(crawl)
+                    await self._finish(crawl)
         except ShoalError as error:
             self.events.append(str(error))
         finally:
@@ -191,11 +191,11 @@ class Coordinator:
             await frontier.close()
         self._place.close()
 
-    async def _wind_up(self, crawl: Crawl) -> None:
-        """Close a crawl of which nothing is left, and make visible what was written on this machine."""
+    async def _finish(self, crawl: Crawl) -> None:
+        """Finish a crawl that is over, and merge what was written on this machine."""
         if crawl.state is State.RUNNING:
             await finish_if_over(self._frontier, crawl.id)
-        # Who can use an embedded store is on its machine.
+        # Users of an embedded store are on its machine.
         if self._place.embedded or crawl.spec.get("machine") == platform.node():
             await self._run(crawl.id).merge()
 
@@ -209,10 +209,10 @@ class Coordinator:
         )  # fmt: skip
 
     async def _watch(self) -> None:
-        """Tell of spiders that nobody has, once workers of ours have said which they have."""
+        """Note spiders that no worker has, once our workers have reported theirs."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
-            # A store that does not answer is what the workers tell of.
+            # The workers report that the store is unavailable.
             with contextlib.suppress(ShoalError):
                 names = [worker.name for worker in await self._frontier.workers.alive()]
                 if any(name.startswith(f"{self._supervisor.name}-") for name in names):
@@ -229,7 +229,7 @@ class Coordinator:
         return tuple(waits)
 
     async def _hosts(self, spiders: Iterable[str]) -> int:
-        """Hosts that wait, each once, however many spiders are to ask it."""
+        """Return the number of waiting hosts, each counted once for all spiders."""
         counts = {spider: sum(await self._frontier.hosts.waiting(spider)) for spider in spiders}
         busy = [spider for spider, count in counts.items() if count]
         if len(busy) < 2:
@@ -239,23 +239,23 @@ class Coordinator:
 
     async def _stats(self) -> Stats:
         every = [crawl async for crawl in self._frontier.crawls.all()]
-        found = [crawl for crawl in every if crawl.kind is not CrawlKind.BRANCH]
-        counts = [await self._frontier.crawls.count(crawl.id) for crawl in found]
+        crawls = [crawl for crawl in every if crawl.kind is not CrawlKind.BRANCH]
+        counts = [await self._frontier.crawls.count(crawl.id) for crawl in crawls]
         total, now = self._supervisor.total(), time.monotonic()
-        then, pages, requests = self._asked
-        self._asked = (now, total.pages, total.requests)
+        then, pages, requests = self._last_stats
+        self._last_stats = (now, total.pages, total.requests)
         passed = max(now - then, 1e-9)
         return Stats(
-            crawls=len(counts), running=sum(crawl.state is State.RUNNING for crawl in found),
+            crawls=len(counts), running=sum(crawl.state is State.RUNNING for crawl in crawls),
             pending=sum(count.open for count in counts), seen=sum(count.admitted for count in counts),
             stored=sum(count.stored for count in counts), failed=sum(count.failed for count in counts),
             hosts=await self._hosts({crawl.limits.spider for crawl in every}),
             workers=len(await self._frontier.workers.alive()),
-            pages_a_second=(total.pages - pages) / passed, requests_a_second=(total.requests - requests) / passed,
-            waiting=await self._waiting(found),
+            pages_per_second=(total.pages - pages) / passed, requests_per_second=(total.requests - requests) / passed,
+            waiting=await self._waiting(crawls),
         )  # fmt: skip
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.text:
             self.events.append(event.text)
 
@@ -264,6 +264,6 @@ class Coordinator:
 
     def _note(self, text: str) -> None:
         """Keep a text for the caller, once, however often it is emitted."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._noted:
+            self._noted.add(text)
             self.events.append(text)

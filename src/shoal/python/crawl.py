@@ -1,11 +1,11 @@
-"""`shoal.crawl`: a crawl in the calling process, whose records the caller iterates over.
+"""`shoal.crawl`: a crawl in the calling process; the caller iterates over its records.
 
     for record in shoal.crawl("https://books.example", spider=Books, max_pages=1000):
         print(record)
 
 One worker runs in a thread of this process, so classes of `__main__` and notebooks work; for more workers, see
-`shoal.Coordinator`. The store is a temporary one, unless `folder` names where it is kept: then the same `name` goes on
-with a crawl that was interrupted.
+`shoal.Coordinator`. The store is temporary, unless `folder` names a place to keep it: then the same `name` resumes a
+crawl that was interrupted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OWN_STORE = ("store.url", "store.folder")
 
 
 class Crawling:
-    """A crawl of this process. Iterate over it once, with `for` or `async for`; leaving the loop ends it.
+    """A crawl in this process. Iterate over it once, with `for` or `async for`; leaving the loop stops it.
 
     Without a spider each record is a `shoal.Record`, the row of a page; with one it is the dict of an item.
     """
@@ -92,16 +92,16 @@ class Crawling:
             await asyncio.to_thread(self.stop)
 
     def stop(self) -> None:
-        """Come to an end: open requests may finish, the rest waits. Called by itself when the loop is left."""
+        """Stop after the in-flight requests. Called automatically when the loop is left."""
         background, self._background = self._background, None
-        # In a process that was forked meanwhile there is no thread of it, and nothing of it is that one's to remove.
+        # A forked process has no thread of this crawl, and must not remove its folder.
         if background is None or os.getpid() != self._pid:
             return
         atexit.unregister(self.stop)
         CHANNELS.pop(self._output, None)
         background.call(self._stopping.set)
         try:
-            # Its error is the caller's already, unless the loop was left before.
+            # The caller has its error already, unless the loop was left before.
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 self._running.result()
         finally:
@@ -113,7 +113,7 @@ class Crawling:
         if self._started:
             raise InvalidInput("A crawl can be iterated over once; call shoal.crawl again.")
         if self._output in CHANNELS:
-            raise InvalidInput(f"Crawl {self._submission.name!r} is running in this process already.")
+            raise InvalidInput(f"Crawl {self._submission.name!r} is already running in this process.")
         self._started = True
         self._pid = os.getpid()
         if self._folder is None:
@@ -121,10 +121,10 @@ class Crawling:
         where = msgspec.structs.replace(self._settings.store, url="", folder=self._folder or self._temporary)
         self._settings = msgspec.structs.replace(self._settings, store=where)
         CHANNELS[self._output] = self._channel
-        # A program may end while it is still in the loop; when its last objects go, no thread runs any more.
+        # A program may exit inside the loop; later, during finalization, no thread runs any more.
         atexit.register(self.stop)
         self._background = LoopThread("shoal-crawl")
-        self._running = self._background.begin(self._run())
+        self._running = self._background.start(self._run())
 
     async def _run(self) -> None:
         try:
@@ -146,13 +146,13 @@ class Crawling:
                 frontier, wanted.name, outputs=self._settings.outputs, emit=_print_trouble,
                 others=partial(self._other_workers, frontier.worker), own=lambda: {frontier.worker},
             )  # fmt: skip
-            begun = await run.start(seeds=wanted.urls, visits=self._first, spec=spec)
-            if begun.how is not StartMode.FINISHED:
+            started = await run.start(seeds=wanted.urls, visits=self._first, spec=spec)
+            if started.how is not StartMode.FINISHED:
                 worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
                 with self._traced(frontier.worker):
                     working = asyncio.create_task(worker.run())
                     try:
-                        await run.feed(begun.spec)
+                        await run.feed(started.spec)
                         await run.watch(working, stopping)
                     finally:
                         await run.stop_feeding()
@@ -164,7 +164,7 @@ class Crawling:
 
     @contextlib.contextmanager
     def _traced(self, worker: str) -> Iterator[None]:
-        """Whoever goes on after this process was killed sees at once that it is dead."""
+        """Hold the worker's lock file, so that the next process sees at once if this one was killed."""
         files = WorkerFiles.create(self._traces, worker)
         try:
             yield
@@ -195,9 +195,11 @@ def crawl(
     scope, max_pages, delay_seconds, outputs ... `settings` are those of shoal.toml, as {"fetch.proxy": ...}.
     """
     if folder is not None and name is None:
-        raise InvalidInput("A crawl with a folder needs a name: the same name goes on with it.")
+        raise InvalidInput("A crawl with a folder needs a name: the same name resumes it.")
     if "seeds" in terms:
-        raise InvalidInput("shoal.crawl takes no seeds: give the URLs first, as in shoal.crawl(*urls, max_pages=100).")
+        raise InvalidInput(
+            "shoal.crawl has no seeds argument: pass the URLs first, e.g. shoal.crawl(*urls, max_pages=100)."
+        )
     known = _known(spider, spiders)
     asked = {"seeds": urls, "name": name or f"python-{time.time_ns()}", **terms}
     first: list[Visit] = []
@@ -213,12 +215,12 @@ def crawl(
     for term in terms.keys() - set(REQUEST_FIELDS):
         longer = [field for field in REQUEST_FIELDS if field.startswith(f"{term}_")]
         near = longer or difflib.get_close_matches(term, REQUEST_FIELDS, 1)
-        meant = f"; {near[0]} is there" if near else ""
-        raise InvalidInput(f"shoal.crawl cannot do this: there is no {term}{meant} (docs/reference/api.md).")
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidInput(f"shoal.crawl has no argument {term}{hint} (docs/reference/api.md).")
     try:
         request = CrawlRequest.of_fields(asked)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"shoal.crawl cannot do this: {_PLACE.sub(_FOR, str(error))}.") from None
+        raise InvalidInput(f"Invalid argument of shoal.crawl: {_PLACE.sub(_FOR, str(error))}.") from None
     return Crawling(to_submission(request), first, known, folder, _loaded(settings or {}))
 
 
@@ -226,27 +228,27 @@ def _known(spider: type[Spider] | None, others: Iterable[type[Spider]]) -> dict[
     """The spiders by their names, all of them what they must be."""
     others = list(others)
     if spider is None and others:
-        raise InvalidInput("spiders are those that spider sends pages to: give spider too.")
+        raise InvalidInput("spiders are those that spider sends pages to; pass spider, too.")
     every = [] if spider is None else [spider, *others]
-    for one in every:
-        if not (isinstance(one, type) and issubclass(one, Spider)):
-            raise InvalidInput(f"A spider is {one!r}: pass the class itself, a subclass of shoal.Spider.")
-    return unique((name_of(one), one) for one in every)
+    for candidate in every:
+        if not (isinstance(candidate, type) and issubclass(candidate, Spider)):
+            raise InvalidInput(f"{candidate!r} is not a spider: pass the class itself, a subclass of shoal.Spider.")
+    return unique((name_of(known), known) for known in every)
 
 
 def _loaded(settings: Mapping[str, Any]) -> Settings:
     for key in _OWN_STORE:
         if key in settings:
             raise InvalidInput(
-                f"shoal.crawl has a store of its own, so settings may not have {key}: give folder= to keep it, "
-                "or use shoal.Coordinator(store=...) for crawls on a store that others share."
+                f"shoal.crawl has its own store, so settings must not have {key}: pass folder= to keep it, "
+                "or use shoal.Coordinator(store=...) for crawls on a shared store."
             )
     try:
         return load(flags=settings).settings
     except SettingsError as error:
-        # What is no flag for the caller is one for `load`.
-        said = str(error).replace("The command line has", "settings has").replace("on the command line", "in settings")
-        raise SettingsError(said) from None
+        # `load` calls them flags.
+        text = str(error).replace("The command line has", "settings has").replace("on the command line", "in settings")
+        raise SettingsError(text) from None
 
 
 def _print_trouble(text: str, /, *, event: str, **facts: object) -> None:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none, or one that is not ours: notebooks, servers."""
+"""An event loop in its own thread, for callers without a loop or with a foreign one, e.g. notebooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """Runs until `close`. What it is given runs in its loop; the caller may wait for it in its own way."""
+    """Runs until `close`. Coroutines run in its loop; the caller waits for them as it likes."""
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
@@ -25,12 +25,12 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+    def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def do(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result, waited for. An interrupt cancels the work."""
-        future = self.begin(work)
+        """Run the coroutine and return its result. An interrupt cancels it."""
+        future = self.start(work)
         try:
             return future.result()
         except BaseException:
@@ -38,11 +38,11 @@ class LoopThread:
             raise
 
     def call(self, function: Any) -> None:
-        """Call something in the loop, soon."""
+        """Schedule a call in the loop."""
         self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """End the loop and its thread. A second call does nothing."""
+        """Stop the loop and its thread. A second call does nothing."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -215,7 +215,7 @@ async def retry(context: RequestContext) -> Response:
     crawl = await context.crawl()
     count = await context.frontier.crawls.retry(crawl.id)
     if context.server.maintainer is not None:
-        context.server.maintainer.look_soon(crawl.id)
+        context.server.maintainer.check_soon(crawl.id)
     return Json(Retried(retried=count))
 
 
@@ -271,7 +271,7 @@ async def feed(context: RequestContext) -> Response:
             submitted = await submit_for(context, request)
             if not submitted.created and context.server.maintainer is not None:
                 # The crawl may have been reopened.
-                context.server.maintainer.look_soon(submitted.id)
+                context.server.maintainer.check_soon(submitted.id)
         return Json({"status": "SUCCESS", "data": data, "error": None})
     except InvalidInput as error:
         return _failure(str(error), 400)

@@ -1,4 +1,4 @@
-"""`shoal completion`: what a shell needs to complete commands, flags and files."""
+"""`shoal completion`: the script by which a shell completes commands, flags and files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from click.shell_completion import CompletionItem, get_completion_class
 _VARIABLE = "_SHOAL_COMPLETE"
 
 
-@click.command("completion", short_help="Print what lets a shell complete commands and flags.")
+@click.command("completion", short_help="Print the shell completion script.")
 @click.argument("shell", metavar="bash|zsh|fish", required=False, type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str | None) -> None:
-    """Print a script that lets a shell complete commands, flags and files.
+    """Print the script by which a shell completes commands, flags and files.
 
     \b
     bash   add to ~/.bashrc:  eval "$(shoal completion bash)"
@@ -19,15 +19,15 @@ def command(shell: str | None) -> None:
     fish   shoal completion fish > ~/.config/fish/completions/shoal.fish
     """
     if shell is None:
-        raise click.UsageError("Say for which shell: `shoal completion bash`, zsh or fish.")
+        raise click.UsageError("Name the shell: `shoal completion bash`, zsh or fish.")
     from shoal.cli.main import program
 
-    made = get_completion_class(shell)
-    if made is None:
-        raise click.UsageError(f"{shell} cannot be completed for.")
-    # The template alone: what click does beside it starts a bash to ask for its version.
-    one = made(program, {}, "shoal", _VARIABLE)
-    click.echo(one.source_template % one.source_vars())
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
+        raise click.UsageError(f"There is no completion for {shell}.")
+    # Only the template: otherwise click starts a bash to read its version.
+    completion = completion_class(program, {}, "shoal", _VARIABLE)
+    click.echo(completion.source_template % completion.source_vars())
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -1,4 +1,4 @@
-"""`shoal doctor`: whether the store and this machine are as a crawl needs them."""
+"""`shoal doctor`: check the store and this machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shoal.cli.options import on_store, settings_of, store_flags
 
 
 @click.command("doctor", short_help="Check the store and this machine.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @on_store
 def command(as_json: bool, store: str | None, folder: str | None) -> int:
-    """Check the store and this machine, and say what to do where something is not as a crawl needs it.
+    """Check the store and this machine, and suggest how to fix what is wrong.
 
-    Changes nothing, and makes no store. Exit code 1 when something fails.
+    Changes nothing and creates no store. Exits with 1 if a check fails.
     """
     import msgspec
 
@@ -24,11 +24,11 @@ def command(as_json: bool, store: str | None, folder: str | None) -> int:
     from shoal.operations.doctor import FAIL, examine_machine, examine_store
 
     settings = settings_of(store_flags(store, folder))
-    found = [*asyncio.run(examine_store(settings)), *examine_machine(settings)]
-    failed = any(one.state == FAIL for one in found)
+    findings = [*asyncio.run(examine_store(settings)), *examine_machine(settings)]
+    failed = any(finding.state == FAIL for finding in findings)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"ok": not failed, "checks": found})).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode({"ok": not failed, "checks": findings})).decode())
     else:
-        for one in found:
-            click.echo(f"{one.state:<6}{one.check:<14}{visible(one.text)}")
+        for finding in findings:
+            click.echo(f"{finding.state:<6}{finding.check:<14}{visible(finding.text)}")
     return FAILED if failed else FINISHED

@@ -17,21 +17,21 @@ from shoal.settings import Settings
 
 @click.command("dump", short_help="Write all crawls of a store to a file.")
 @click.argument("file", metavar="[FILE|-]", default="-")
-@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @on_store
 def command(file: str, force: bool, store: str | None, folder: str | None) -> None:
-    """Write all crawls of a store, with every URL they know, to FILE or to standard output.
+    """Write all crawls of a store, with all of their URLs, to FILE or to standard output.
 
-    Workers wait meanwhile. The file holds the cookies and passwords of the crawls: only you can read it.
+    Workers wait until it is done. The file contains the cookies and passwords of the crawls: only you can read it.
     """
     settings = existing(store, folder)
-    # Ended as by Ctrl-C, so that workers need not wait until a dump that is gone is given up.
+    # As with Ctrl-C, so that workers do not wait until the hold of a dead dump expires.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     asyncio.run(_dump(settings, file, force))
 
 
 async def _dump(settings: Settings, name: str, force: bool) -> None:
-    from shoal.cli.ui.console import say, warn
+    from shoal.cli.ui.console import report, warn
     from shoal.frontier import Frontier, dump
     from shoal.operations.atomic_file import whole_file
 
@@ -41,7 +41,7 @@ async def _dump(settings: Settings, name: str, force: bool) -> None:
     with output as file:
         async with (
             await Frontier.from_settings(settings, on_warning=warn) as frontier,
-            # Closed here and now, whatever happens: until then the store takes no writes.
+            # Closed here in any case: until then the store accepts no writes.
             contextlib.aclosing(cast("AsyncGenerator[str, None]", dump(frontier.shards))) as dumped,
         ):
             async for line in dumped:
@@ -49,4 +49,4 @@ async def _dump(settings: Settings, name: str, force: bool) -> None:
                 lines += 1
                 crawls += line.startswith('{"crawl":')
         file.flush()
-    say(f"Dumped {crawls:,} crawl{'' if crawls == 1 else 's'} in {lines:,} lines.")
+    report(f"Dumped {crawls:,} crawl{'' if crawls == 1 else 's'} in {lines:,} lines.")

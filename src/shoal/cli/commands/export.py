@@ -1,4 +1,4 @@
-"""`shoal export`: the rows of one output in another one."""
+"""`shoal export`: copy the rows of one output to another."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from shoal.cli.commands.completion import files
 from shoal.errors import InvalidInput
 
 
-@click.command("export", short_help="Write the pages of an output into another one.")
+@click.command("export", short_help="Copy the pages of an output to another output.")
 @click.option(
     "--from", "source", metavar="URI|NAME", default="pages.db", show_default=True, shell_complete=files,
-    help="Output to read, as for --out of `shoal crawl`.",
+    help="Output to read, as in --out of `shoal crawl`.",
 )  # fmt: skip
 @click.option(
     "--to", "target", metavar="URI|NAME|-", required=True, shell_complete=files,
-    help="Any output but an archive; csv:- for CSV on stdout.",
+    help="Any output except WARC; csv:- writes CSV to stdout.",
 )  # fmt: skip
 @click.option("--crawl", metavar="NAME", help="Only pages of this crawl.")
-@click.option("--items", is_flag=True, help="Of a database or stream: what a spider found, instead of the pages.")
-@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@click.option("--items", is_flag=True, help="Copy the items of spiders instead of pages (databases and streams).")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(source: str, target: str, crawl: str | None, items: bool, force: bool) -> None:
-    """Write the pages of an output into another one, also while a crawl runs.
+    """Copy the pages of an output to another output, even while a crawl runs.
 
-    - is standard output, as JSON lines. A database is added to: a page that it has is overwritten. In CSV, cells that
-    a spreadsheet would take for a formula get an apostrophe before them.
+    - writes JSON lines to standard output. In a database, existing pages are overwritten. In CSV, cells that a
+    spreadsheet would read as a formula are prefixed with an apostrophe.
     """
-    from shoal.cli.ui.console import say, warn
+    from shoal.cli.ui.console import report, warn
     from shoal.errors import SinkRefused
     from shoal.operations.atomic_file import whole_file
     from shoal.operations.export import into_lines, into_output
@@ -55,7 +55,7 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
             output = contextlib.nullcontext(sys.stdout.buffer)
         with output as file:
             count = asyncio.run(into_lines(source, _line_format(kind), file, name, crawl=crawl, items=items))
-    say(f"Exported {count:,} row{'' if count == 1 else 's'}.")
+    report(f"Exported {count:,} row{'' if count == 1 else 's'}.")
 
 
 def _named(text: str) -> str:
@@ -83,7 +83,7 @@ def _source(text: str, target: str) -> str:
     named = text if Path(text).exists() else text.partition(":")[2] or text
     path = Path(named)
     if not path.exists():
-        raise InvalidInput(f"There is no file {named} to export; name the output of a crawl.")
+        raise InvalidInput(f"There is no file {named} to export; pass the output of a crawl.")
     there = Path(target) if Path(target).exists() else Path(target.partition(":")[2] or target)
     if target != "-" and there.exists() and path.samefile(there):
         raise click.UsageError("--from and --to are the same file.")

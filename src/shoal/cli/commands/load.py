@@ -1,4 +1,4 @@
-"""`shoal load`: what `shoal dump` wrote, into a store that has no crawls."""
+"""`shoal load`: load a dump into a store that has no crawls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shoal.settings import Settings
 _TAIL_BYTES = 64
 
 
-@click.command("load", short_help="Read what `shoal dump` wrote into an empty store.")
+@click.command("load", short_help="Load a dump into an empty store.")
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option("--shards", metavar="N", type=WholeNumber(1, 1024), help="Shards of the new store.  [default: 16]")
 @on_store
 def command(file: str, shards: int | None, store: str | None, folder: str | None) -> None:
-    """Read a dump from FILE or standard input into a store that has no crawls yet.
+    """Load a dump from FILE or standard input into a store that has no crawls.
 
-    Start workers only when it is done.
+    Start workers only after it is done.
     """
     settings = settings_of(store_flags(store, folder) | {"store.shards": shards})
     if file == "-":
@@ -37,37 +37,37 @@ def command(file: str, shards: int | None, store: str | None, folder: str | None
     try:
         raw = Path(file).open("rb")  # noqa: SIM115 - closed below, where an OSError may be another's
     except OSError as error:
-        raise InvalidInput(f"The dump {file} cannot be read: {error.strerror}.") from error
+        raise InvalidInput(f"Cannot read the dump {file}: {error.strerror}.") from error
     with raw:
         _check_end(raw, file)
         _load(settings, raw, shards)
 
 
 def _check_end(raw: IO[bytes], name: str) -> None:
-    """Refuse a dump that is cut off before anything of it is in the store; a pipe's end is not known yet."""
+    """Refuse a truncated dump before anything is loaded. The end of a pipe is not known yet."""
     if not raw.seekable():
         return
     raw.seek(max(0, raw.seek(0, os.SEEK_END) - _TAIL_BYTES))
     last = raw.read().rstrip(b"\n").rpartition(b"\n")[2]
     raw.seek(0)
     if not last.startswith(b'{"end":'):
-        raise InvalidInput(f"The file {name} is no whole dump, its end is missing; nothing was loaded.")
+        raise InvalidInput(f"The dump {name} is truncated; nothing was loaded.")
 
 
 def _load(settings: Settings, raw: IO[bytes], shards: int | None) -> None:
-    # What is not UTF-8 is no dump, which its line then says.
-    asyncio.run(_load_lines(settings, _begun(io.TextIOWrapper(raw, "utf-8", "replace")), shards))
+    # A line that is not UTF-8 is then reported as invalid.
+    asyncio.run(_load_lines(settings, _checked(io.TextIOWrapper(raw, "utf-8", "replace")), shards))
 
 
-def _begun(lines: IO[str]) -> Iterator[str]:
-    """The lines, when the first is a dump's: else not even an empty store is made."""
+def _checked(lines: IO[str]) -> Iterator[str]:
+    """Return the lines if the first one is that of a dump; otherwise no store is created."""
     first = lines.readline()
     try:
-        begins = "frontier" in json.loads(first)
+        is_dump = "frontier" in json.loads(first)
     except (ValueError, TypeError):
-        begins = False
-    if not begins:
-        raise InvalidInput("The first line is not that of a dump; give a file that `shoal dump` wrote.")
+        is_dump = False
+    if not is_dump:
+        raise InvalidInput("The first line is not that of a dump; pass a file that `shoal dump` wrote.")
 
     def chained() -> Iterator[str]:
         yield first
@@ -77,7 +77,7 @@ def _begun(lines: IO[str]) -> Iterator[str]:
 
 
 async def _load_lines(settings: Settings, lines: Iterator[str], shards: int | None) -> None:
-    from shoal.cli.ui.console import say, warn
+    from shoal.cli.ui.console import report, warn
     from shoal.frontier import Frontier, load
 
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
@@ -87,4 +87,4 @@ async def _load_lines(settings: Settings, lines: Iterator[str], shards: int | No
                 "load into another store or namespace, or leave --shards out."
             )
         waiting = await load(frontier.shards, lines)
-    say(f"Loaded; {waiting:,} URL{' waits' if waiting == 1 else 's wait'} now.")
+    report(f"Loaded; {waiting:,} URL{' is' if waiting == 1 else 's are'} waiting.")

@@ -1,4 +1,4 @@
-"""`shoal plan`: what a crawl would take, before it is begun."""
+"""`shoal plan`: estimates for a crawl before it is started."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MOST_BYTES = 10**9
 
 
 def parse_page(text: str) -> int:
-    """What a page has, in bytes; a size that no page has is a slip."""
+    """Parse the size of a page in bytes; reject a size that no page has."""
     if (size := parse_size(text)) > _MOST_BYTES:
-        raise click.BadParameter(f"{text!r} is no size of a page: write 40kb or 1.5mb.")
+        raise click.BadParameter(f"{text!r} is not the size of a page: write 40kb or 1.5mb.")
     return size
 
 
@@ -37,28 +37,28 @@ def parse_count(text: str) -> int:
     return count
 
 
-@click.command("plan", short_help="Reckon what a crawl would take: days, workers, memory.")
-@click.option("--pages", metavar="N", type=parse_count, required=True, help="Pages to fetch, as 50M.")
-@click.option("--hosts", metavar="N", type=parse_count, required=True, help="Hosts they are spread over.")
+@click.command("plan", short_help="Estimate time, workers and memory for a crawl.")
+@click.option("--pages", metavar="N", type=parse_count, required=True, help="Pages to fetch, e.g. 50M.")
+@click.option("--hosts", metavar="N", type=parse_count, required=True, help="Number of hosts that have them.")
 @click.option(
     "--delay", metavar="S", type=Number(0, 86400), default=1.0, show_default=True,
     help="Seconds from the end of a request to the next one to the same host.",
 )  # fmt: skip
 @click.option(
     "--response", metavar="S", type=Number(0.001, 3600), default=0.2, show_default=True,
-    help="Seconds a server takes to answer.",
+    help="Seconds until a server has responded.",
 )  # fmt: skip
 @click.option(
     "--page-size", metavar="N", type=parse_page, default="40kb", show_default=True, help="Bytes received for a page."
 )
 @click.option(
-    "--workers", metavar="N", type=WholeNumber(1, 10**6), help="Worker processes.  [default: as many as help]"
+    "--workers", metavar="N", type=WholeNumber(1, 10**6), help="Worker processes.  [default: as many as are useful]"
 )
 @click.option(
     "--nodes", metavar="N", type=WholeNumber(1, 1024), default=1, show_default=True,
-    help="Servers that the store has, more than one as a cluster.",
+    help="Servers of the store; more than one is a cluster.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     pages: int,
     hosts: int,
@@ -69,9 +69,10 @@ def command(
     nodes: int,
     as_json: bool,
 ) -> None:
-    """Reckon what a crawl would take: time, workers, memory of the store, bandwidth, and what limits it.
+    """Estimate a crawl's time, workers, store memory and bandwidth, and its bottleneck.
 
-    Nothing is asked or changed. The figures are those of one small machine: take them for the size of the matter.
+    No requests are sent and nothing is modified. The figures were measured on one small machine: treat them as
+    order-of-magnitude estimates.
     """
     import msgspec
 
@@ -90,7 +91,7 @@ def command(
         click.echo(msgspec.json.format(msgspec.json.encode(made)).decode())
     else:
         for word, text in _rows(made):
-            click.echo(f"{word:<10}{text}")
+            click.echo(f"{word:<12}{text}")
     for advice in _advice(made):
         warn(advice)
 
@@ -102,23 +103,23 @@ def _rows(made: Plan) -> list[tuple[str, str]]:
     long = f"{made.days:,.1f} days" if made.days >= 1 else duration(made.seconds)
     period = made.delay_seconds + made.response_seconds
     limits = {
-        "politeness": f"politeness: {_many(made.hosts, 'host')}, one request to each every {period:g} s",
-        "workers": f"workers: {made.workers_useful:,} would go as fast as the rest allows",
-        "store": f"the store: {_many(made.nodes, 'server')} of it, {rate(made.node_pages_a_second)} each",
+        "politeness": f"politeness: {_many(made.hosts, 'host')}, one request per host every {period:g} s",
+        "workers": f"workers: {made.workers_useful:,} would reach the next limit",
+        "store": f"store: {_many(made.nodes, 'server')}, {rate(made.node_pages_per_second)} each",
     }
     cores = f"{made.cpu_cores:,.0f}" if made.cpu_cores >= 10 else f"{made.cpu_cores:.2g}"
     share = f", {size(made.node_bytes_most)} on each of {made.nodes} nodes" if made.nodes > 1 else ""
     return [
-        ("pages", f"{made.pages:,} of {_many(made.hosts, 'host')}, {size(made.bytes_total)} to receive"),
-        ("time", f"{long} at {rate(made.pages_a_second)}"),
-        ("limit", limits[made.limit]),
-        ("workers", f"{made.workers:,}, each up to {rate(made.worker_pages_a_second)}"),
+        ("pages", f"{made.pages:,} on {_many(made.hosts, 'host')}, {size(made.bytes_total)} to receive"),
+        ("time", f"{long} at {rate(made.pages_per_second)}"),
+        ("bottleneck", limits[made.limit]),
+        ("workers", f"{made.workers:,}, each up to {rate(made.worker_pages_per_second)}"),
         ("CPU", f"{cores} cores busy, {made.cpu_core_days:,.1f} days of one core in all"),
         (
             "store",
             f"{size(made.store_bytes_end)} at the end, {size(made.store_bytes_most)} if every URL waits at once{share}",
         ),
-        ("network", f"{size(made.bytes_a_second)}/s, {made.bytes_a_second * 8 / 1e6:,.1f} Mbit/s"),
+        ("network", f"{size(made.bytes_per_second)}/s, {made.bytes_per_second * 8 / 1e6:,.1f} Mbit/s"),
     ]
 
 
@@ -128,14 +129,14 @@ def _advice(made: Plan) -> Iterator[str]:
 
     if made.limit == "politeness":
         yield (
-            f"More than {_many(made.workers_useful, 'worker')} cannot help, nor can more machines: hosts are asked as "
-            "often as they may be; more hosts would help"
+            f"More than {_many(made.workers_useful, 'worker')} or more machines do not help: every host already gets "
+            "as many requests as its delay allows; more hosts would help"
             + (", or a shorter --delay where the servers are yours." if made.delay_seconds else ".")
         )
     if made.limit == "store":
         yield (
-            f"More than {_many(made.workers_useful, 'worker')} cannot help, the store is the limit: a cluster would, "
-            f"of up to {made.nodes_useful:,} nodes (--nodes), which share the hosts."
+            f"More than {_many(made.workers_useful, 'worker')} do not help, the store is the bottleneck: a cluster "
+            f"would help, of up to {made.nodes_useful:,} nodes (--nodes), which share the hosts."
         )
     if made.nodes > SHARDS:
         yield (

@@ -47,7 +47,7 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
 async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     import msgspec
 
-    from shoal.cli.ui.console import say, warn
+    from shoal.cli.ui.console import report, warn
     from shoal.frontier import Frontier
     from shoal.model.crawl_spec import CrawlRequest
     from shoal.operations import check_places
@@ -69,9 +69,9 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
         done = await submit(frontier, submission)
         click.echo(done.id)
         if not done.created:
-            say(f"Crawl {done.id} already exists.")
+            report(f"Crawl {done.id} already exists.")
         if not await frontier.workers.alive():
-            say("No worker is connected to the store; start workers with `shoal worker`.")
+            report("No worker is connected to the store; start workers with `shoal worker`.")
         while wait:
             if await finish_if_over(frontier, done.id):
                 return _code((await frontier.crawls.get(done.id)).state.value)

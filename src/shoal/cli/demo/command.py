@@ -1,4 +1,4 @@
-"""`shoal demo`: a crawl of four small sites on this machine, judged by the web servers' own log."""
+"""`shoal demo`: a crawl of four small sites on this machine, checked against the web servers' log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.options import settings_of
-from shoal.cli.ui.console import say, warn
+from shoal.cli.ui.console import report, warn
 from shoal.errors import SinkRefused
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ _WORKERS = 2
 
 @click.command("demo", short_help="Crawl a small site that ships with Shoal.")
 def command() -> int:
-    """Crawl four small sites that ship with Shoal, on this machine only, and show what held.
+    """Crawl four small sites that ship with Shoal, on this machine only, and check the result.
 
-    The pages go to the folder shoal-demo; everything else is temporary.
+    Pages are written to the folder shoal-demo; everything else is temporary.
     """
     from shoal.cli.crawl_runner import CrawlJob, run
     from shoal.cli.demo.site import DELAY_SECONDS, Sites
@@ -38,9 +38,9 @@ def command() -> int:
     store = tempfile.mkdtemp(prefix="shoal-demo-")
     try:
         with sites.served():
-            say(
-                f"Four sites of this machine, {_WORKERS} workers, {DELAY_SECONDS:g} s from the end of a request to the "
-                "next one to the same host.\n"
+            report(
+                f"Crawling four sites on this machine with {_WORKERS} workers, and {DELAY_SECONDS:g} s between "
+                "requests to the same host.\n"
             )
             flags = {"store.url": "", "store.folder": store, "fetch.allow_networks": "127.0.0.0/8", "fetch.proxy": ""}
             job = CrawlJob(
@@ -54,7 +54,7 @@ def command() -> int:
             )
             code = run(job)
             if code == INTERRUPTED:
-                warn("Interrupted: the demo is over, its store is removed.")
+                warn("Interrupted: the demo's store is removed.")
             if code != FINISHED:
                 return code
         return _show(sites, results)
@@ -63,21 +63,22 @@ def command() -> int:
 
 
 def _show(sites: Sites, results: tuple[Path, Path]) -> int:
-    from shoal.cli.demo.report import Broken, report
+    from shoal.cli.demo.report import PromiseBroken, report_lines
     from shoal.cli.main import FAILED, FINISHED
-    from shoal.cli.ui.summary import look
+    from shoal.cli.ui.summary import sample_command
 
     try:
-        click.echo("\n" + "\n".join(report(sites, results[1])))
-    except Broken as error:
+        click.echo("\n" + "\n".join(report_lines(sites, results[1])))
+    except PromiseBroken as error:
         warn(str(error))
         return FAILED
-    click.echo(f"It took {sites.now():.1f} s. Look at the pages with:\n\n  {look(f'sqlite:{results[0]}', 'demo')}\n")
+    command = sample_command(f"sqlite:{results[0]}", "demo")
+    click.echo(f"The demo took {sites.now():.1f} s. See the pages with:\n\n  {command}\n")
     return FINISHED
 
 
 def _results() -> tuple[Path, Path]:
-    """Where the pages go, without those of an earlier demo."""
+    """Return the output files, after removing those of an earlier demo."""
     folder = Path(_FOLDER)
     paths = folder / "pages.db", folder / "pages.jsonl"
     try:
@@ -86,6 +87,6 @@ def _results() -> tuple[Path, Path]:
             path.unlink(missing_ok=True)
     except OSError as error:
         raise SinkRefused(
-            f"The folder {folder} cannot be written here ({error.strerror}); run the demo in another folder."
+            f"Cannot write the folder {folder} here ({error.strerror}); run the demo in another folder."
         ) from None
     return paths

@@ -1,4 +1,4 @@
-"""What a demo crawl shows: the web servers' log and the stored records, compared with what there is."""
+"""The report of a demo crawl: the web servers' log and the stored records, compared with the sites."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from shoal.cli.demo.site import BUSY_SECONDS, Sites
 from shoal.cli.ui.console import visible
 
 
-class Broken(Exception):
-    """Something that should hold does not; the message is one sentence."""
+class PromiseBroken(Exception):
+    """A promise of Shoal does not hold. The message is one sentence."""
 
 
-def report(sites: Sites, results: Path) -> list[str]:
-    """Lines for people. Broken when a promise did not hold."""
+def report_lines(sites: Sites, results: Path) -> list[str]:
+    """Return the lines of the report. Raises PromiseBroken."""
     records: list[dict[str, Any]] = [msgspec.json.decode(line) for line in results.read_bytes().splitlines()]
     pages = Counter(record["url"] for record in records if not record["error"])
     if set(pages) != sites.stored() or max(pages.values()) > 1:
         missing, most = len(sites.stored() - set(pages)), max(pages.values())
-        raise Broken(f"{missing} pages of {len(sites.stored())} are missing, and one is stored {most} times.")
+        raise PromiseBroken(f"{missing} pages of {len(sites.stored())} are missing, and one is stored {most} times.")
     lines = ["site      pages   requests   open at once   smallest gap     delay"]
     for site in sites.ports:
         own = sum(url.startswith(f"http://{sites.host(site)}/") for url in pages)
@@ -31,17 +31,19 @@ def report(sites: Sites, results: Path) -> list[str]:
             f"{site:<9} {own:>5}   {len(sites.requests(site)):>8}   {most:>12}   {gap:>10.3f} s   {delay:>5.3f} s"
         )
         if most > 1 or gap < delay:
-            raise Broken(f"The {site} was asked {gap:.3f} s after the request before, with {most} open at once.")
+            raise PromiseBroken(
+                f"The {site} got a request {gap:.3f} s after the previous one, with {most} open at once."
+            )
     if any(request.path.startswith("/drafts/") for request in sites.log):
-        raise Broken("A page was asked for that robots.txt forbids.")
+        raise PromiseBroken("A page was requested that robots.txt disallows.")
     waited = sites.waited_after_busy()
     if waited < BUSY_SECONDS:
-        raise Broken(f"The shop asked for {BUSY_SECONDS} s of rest and got {waited:.3f} s.")
+        raise PromiseBroken(f"The shop sent Retry-After: {BUSY_SECONDS} and got {waited:.3f} s.")
     lines += [
         "",
-        "robots.txt   of the news forbids /drafts/: none of it was asked for;",
-        f"             that of the museum wants {sites.delay('museum'):g} s between requests: it got them",
-        f"busy         the shop answered 503 and asked for {BUSY_SECONDS} s of rest: it got {waited:.2f} s",
+        "robots.txt   the news disallows /drafts/: no request was sent there",
+        f"             the museum sets a crawl delay of {sites.delay('museum'):g} s: it was kept",
+        f"busy         the shop sent 503 with Retry-After: {BUSY_SECONDS}: the next request came {waited:.2f} s later",
     ]
     for record in records:
         if record["redirects"]:
@@ -49,5 +51,5 @@ def report(sites: Sites, results: Path) -> list[str]:
             lines.append(f"redirect     {hops} -> {record['url']}")
         elif record["error"]:
             lines.append(f"failed       {record['url']}: {record['error']}")
-    lines += ["", f"All {len(pages)} pages are stored, each once, and no host was asked too soon."]
+    lines += ["", f"All {len(pages)} pages are stored exactly once, and no host got a request too soon."]
     return [visible(line) for line in lines]

@@ -1,7 +1,7 @@
-"""What people read, on stderr. stdout carries data only.
+"""Messages on stderr; stdout carries data only.
 
-Everything is said through one voice: plain lines, unless `speak_through` put another in its place (lines above a live
-display, JSON). Whatever the voice, no secret is said.
+One renderer writes every message: plain lines, unless `set_renderer` replaced it (lines above a live display, JSON).
+Secrets are masked before a renderer gets the text.
 """
 
 from __future__ import annotations
@@ -12,61 +12,61 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-# Gets the text, its level (info, warning), the event it belongs to and that event's fields.
-Voice = Callable[[str, str, str, Mapping[str, object]], None]
-# A password before an @ that ends the user's part of a URL, or one that is called so.
+# Gets the text, its level (info, warning), the event's name and the event's fields.
+Renderer = Callable[[str, str, str, Mapping[str, object]], None]
+# The user part of a URL before its @, or a parameter whose name says that it is secret.
 _SECRET = re.compile(r"\S*(?:://[^\s/?#]*@|(?i:password|passwd|secret|token)=)\S*")
 
 
 def visible(text: str) -> str:
-    """`text` with control characters spelled out: what comes from the web or a store must not steer a terminal."""
+    """Return `text` with control characters escaped: text from the web or a store must not control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
 def write(text: str) -> None:
-    """Write to stderr as it is. A terminal that is gone is no reason to stop."""
+    """Write to stderr unchanged. A closed terminal is ignored."""
     with contextlib.suppress(OSError, ValueError):
         encoding = sys.stderr.encoding or "utf-8"
         sys.stderr.write(text.encode(encoding, "replace").decode(encoding, "replace"))
         sys.stderr.flush()
 
 
-def lines_of(text: str, level: str) -> str:
-    """The lines that a person reads."""
+def format_lines(text: str, level: str) -> str:
+    """Return the message as plain lines."""
     text = f"shoal: {text}" if level == "warning" else text
     return "".join(f"{visible(line)}\n" for line in text.split("\n"))
 
 
-def _plain(text: str, level: str, event: str, fields: Mapping[str, object]) -> None:
-    write(lines_of(text, level))
+def _render_plain(text: str, level: str, event: str, fields: Mapping[str, object]) -> None:
+    write(format_lines(text, level))
 
 
-_voice: Voice = _plain
+_renderer: Renderer = _render_plain
 
 
-def speak_through(voice: Voice | None) -> None:
-    """Say everything by `voice` from here on; None: in plain lines again."""
-    global _voice
-    _voice = voice or _plain
+def set_renderer(renderer: Renderer | None) -> None:
+    """Write all further messages with `renderer`; None restores plain lines."""
+    global _renderer
+    _renderer = renderer or _render_plain
 
 
-def speaks_plainly() -> bool:
-    return _voice is _plain
+def is_default() -> bool:
+    return _renderer is _render_plain
 
 
-def say(text: str = "", *, event: str = "note", **fields: object) -> None:
-    """One or more lines. `event` names what they are about and `fields` its facts, for whoever reads with a program."""
-    _voice(hidden(text), "info", event, fields)
+def report(text: str = "", *, event: str = "note", **fields: object) -> None:
+    """Write one or more lines. `event` and `fields` are the same message for a program (shoal.operations.events)."""
+    _renderer(mask_secrets(text), "info", event, fields)
 
 
 def warn(text: str, *, event: str = "warning", **fields: object) -> None:
-    _voice(hidden(text), "warning", event, fields)
+    _renderer(mask_secrets(text), "warning", event, fields)
 
 
-def hidden(text: str) -> str:
-    """`text` without what may be a password."""
+def mask_secrets(text: str) -> str:
+    """Return `text` without passwords and tokens."""
     return _SECRET.sub(_masked, text)
 
 
@@ -77,13 +77,13 @@ def _masked(found: re.Match[str]) -> str:
     return masked(found[0])
 
 
-def counted(number: int, word: str) -> str:
+def pluralize(number: int, word: str) -> str:
     """1 page, 2 pages."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def size(count: float) -> str:
-    """Bytes as people say them."""
+    """Format a number of bytes, e.g. 1.5 MB."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             if unit == "bytes" and round(count) == 1:
@@ -101,13 +101,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def moment(seconds: float) -> str:
-    """A time since 1970 by the clock of this place; - when there is none."""
+def format_timestamp(seconds: float) -> str:
+    """Format seconds since 1970 as local time; - if 0."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "-"
 
 
-def about(seconds: float) -> str:
-    """A time that is only reckoned: no more digits than it deserves."""
+def approx_duration(seconds: float) -> str:
+    """Format an estimated duration, rounded to its largest unit."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"

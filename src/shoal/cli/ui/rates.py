@@ -1,4 +1,4 @@
-"""How fast a crawl goes, by what was counted once a second. Pure: time is passed in."""
+"""Rates of a crawl from samples that are taken once per second. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shoal.model.crawl import Counts
 from shoal.model.worker_report import WorkerReport
 
 _NOW_SECONDS = 5.0
-# What limits the speed, and the rate for the time left, are looked at for longer: they should not jump.
+# The bottleneck and the remaining time use a longer window, so that they do not jump.
 _LATELY_SECONDS = 30.0
 _KEPT = 900
 _KEPT_OF_WORKER = 12
 
 
 class Sample(NamedTuple):
-    """One count: `stored` pages, `ended` and `open` visits, of the crawl if there is one, else of the workers alone."""
+    """One sample: `stored` pages, `ended` and `open` visits, of the crawl, or of the workers if there is no crawl."""
 
     mono: float
     stored: int
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One worker. `waits` is what most of its last seconds went to."""
+    """One worker. `waits` is what took most of its last seconds."""
 
     name: str
     pid: int
@@ -48,7 +48,7 @@ class Rates:
         self._noted = 0
         self._workers: dict[str, deque[tuple[float, WorkerReport]]] = {}
         self.counts: Counts | None = None
-        # Hosts that may be asked, and hosts that may not yet.
+        # Hosts that are ready, and hosts that are cooling down.
         self.hosts = (0, 0)
 
     def note(
@@ -70,8 +70,8 @@ class Rates:
         known = self._workers
         self._workers = {}
         for report in reports:
-            told = self._workers[report.worker] = known.get(report.worker) or deque(maxlen=_KEPT_OF_WORKER)
-            told.append((now, report))
+            reports_of_worker = self._workers[report.worker] = known.get(report.worker) or deque(maxlen=_KEPT_OF_WORKER)
+            reports_of_worker.append((now, report))
 
     @property
     def total(self) -> WorkerReport:
@@ -79,7 +79,7 @@ class Rates:
 
     @property
     def open_hosts(self) -> int:
-        """Hosts that workers hold. They tell of theirs twice a second; whose visits are leased has one for certain."""
+        """Hosts that workers hold. Reports may be half a second old; if a visit is leased, there is at least one."""
         leased = self.counts is not None and self.counts.leased > 0
         return max(self.total.open_hosts, int(leased))
 
@@ -88,11 +88,13 @@ class Rates:
         return self._samples[-1].stored if self._samples else 0
 
     def _since(self, seconds: float) -> tuple[Sample, Sample] | None:
-        """The newest sample and the one so long before it, or the oldest there is."""
+        """Return the newest sample and the one that is `seconds` older, or the oldest one."""
         if len(self._samples) < 2:
             return None
         last = self._samples[-1]
-        before = next((one for one in reversed(self._samples) if last.mono - one.mono >= seconds), self._samples[0])
+        before = next(
+            (sample for sample in reversed(self._samples) if last.mono - sample.mono >= seconds), self._samples[0]
+        )
         return last, before
 
     def _rate(self, name: str, seconds: float) -> float:
@@ -104,19 +106,19 @@ class Rates:
 
     @property
     def rate(self) -> float:
-        """Pages a second now."""
+        """Current pages per second."""
         return self._rate("stored", _NOW_SECONDS)
 
     @property
     def mean(self) -> float:
-        """Pages a second since we look."""
+        """Mean pages per second since the first sample."""
         if self._first is None or len(self._samples) < 2:
             return 0.0
         last = self._samples[-1]
         return max(0, last.stored - self._first.stored) / max(0.001, last.mono - self._first.mono)
 
     @property
-    def bytes_a_second(self) -> float:
+    def bytes_per_second(self) -> float:
         pair = self._since(_NOW_SECONDS)
         if pair is None:
             return 0.0
@@ -124,36 +126,36 @@ class Rates:
         return max(0, last.total.bytes - before.total.bytes) / max(0.001, last.mono - before.mono)
 
     def left(self, now: float) -> float | None:
-        """Seconds until the crawl ends, by `seconds_left`, which says what that cannot know."""
+        """Return the estimated seconds until the crawl ends (see `seconds_left`)."""
         if self.counts is None or not self._samples:
             return None
         seconds = seconds_left(
             open=self.counts.open,
-            ended_a_second=self._rate("ended", _LATELY_SECONDS),
+            ended_per_second=self._rate("ended", _LATELY_SECONDS),
             ahead_seconds=self.total.ahead.get(self._crawl, 0.0),
             pages_left=max(0, self._max_pages - self.counts.stored) if self._max_pages else None,
-            pages_a_second=self._rate("stored", _LATELY_SECONDS),
+            pages_per_second=self._rate("stored", _LATELY_SECONDS),
         )
         return None if seconds is None else max(0.0, seconds - (now - self._samples[-1].mono))
 
     @property
     def growing(self) -> bool:
-        """More is found than is done: what is left by today's knowledge is the least it can be."""
+        """Whether more URLs are found than end: then the remaining time is a lower bound."""
         pair = self._since(_NOW_SECONDS)
         return pair is not None and pair[0].open > pair[1].open
 
     def limits(self) -> list[tuple[str, float]]:
-        """What the workers' time went to lately, as shares, the largest first."""
+        """Return the shares of the workers' recent time by cause, the largest first."""
         pair = self._since(_LATELY_SECONDS)
         return [] if pair is None else causes(pair[0].total, since=pair[1].total)
 
     def rates(self, columns: int) -> tuple[list[float], float]:
-        """Pages a second over time, the newest last, as at most so many values; and the seconds each stands for."""
+        """Return at most `columns` values of pages per second, the newest last, and the seconds of each value."""
         pairs = list(zip(self._samples, list(self._samples)[1:], strict=False))
         each = max(1, -(-len(pairs) // max(1, columns)))
         groups: dict[int, list[tuple[Sample, Sample]]] = {}
         for number, pair in enumerate(pairs, self._noted - len(pairs)):
-            # By a number that does not change: columns keep what they show when they move.
+            # Grouped by a fixed number, so that a column keeps its value while it moves.
             groups.setdefault(number // each, []).append(pair)
         values = [
             max(0, group[-1][1].stored - group[0][0].stored) / max(0.001, group[-1][1].mono - group[0][0].mono)
@@ -163,15 +165,15 @@ class Rates:
         return values[-columns:], passed / max(1, len(values))
 
     def workers(self) -> list[Row]:
-        """Those that run, in the order they were started."""
+        """Return the running workers in the order of their start."""
         rows = []
-        for name, told in self._workers.items():
-            (first_mono, first), (last_mono, last) = told[0], told[-1]
+        for name, reports in self._workers.items():
+            (first_mono, first), (last_mono, last) = reports[0], reports[-1]
             passed = last_mono - first_mono
             shares = causes(last, since=first if passed else None)
             waits = f"{shares[0][0]} {shares[0][1]:.0%}" if shares else ""
             waits = last.trouble or ("work" if last.idle else waits)
-            # A process tells of itself twice a second, by its own clock.
+            # A process reports twice per second, by its own clock.
             alive = max(0.001, last.alive_seconds - first.alive_seconds)
             rate = (last.pages - first.pages) / alive if passed else 0.0
             cpu = (last.cpu_seconds - first.cpu_seconds) / alive if passed else 0.0

@@ -1,0 +1,187 @@
+"""What commands read and change of crawls and hosts: one port, on a store or on an HTTP API.
+
+Commands render what a Control returns; they do not know which of the two it is. The API side is in remote.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+from shoal.settings import Settings
+
+if TYPE_CHECKING:
+    from shoal.frontier import Frontier
+    from shoal.operations import Description
+
+_PAGE = 1000
+
+
+class CrawlRow(NamedTuple):
+    """One line of `shoal crawls`."""
+
+    id: str
+    state: str
+    stored: int
+    remaining: int
+    created_at: float
+
+
+class Control(AbstractContextManager["Control"], Protocol):
+    """A host is a dict of its fields, as in GET /v1/hosts."""
+
+    def crawls(self) -> list[CrawlRow]:
+        """All crawls, the oldest first."""
+
+    def describe(self, crawl: str) -> Description: ...
+
+    def change(self, crawl: str, verb: str) -> tuple[str, str]:
+        """Pause, resume, stop or delete a crawl. Returns its new state and a hint, '' if there is none."""
+
+    def failed(self, crawl: str) -> Iterator[tuple[str, str]]:
+        """Reason and URL of each failed visit."""
+
+    def retry(self, crawl: str) -> tuple[int, str]:
+        """Retry the failed URLs. Returns how many, and the command that resumes the crawl, '' if not needed."""
+
+    def hosts(self) -> Iterator[dict[str, Any]]:
+        """Hosts with waiting URLs, each with its number as `waiting`."""
+
+    def host(self, name: str) -> dict[str, Any]: ...
+
+    def change_host(self, name: str, changes: dict[str, Any]) -> dict[str, Any]: ...
+
+
+def open_control(store: str | None, folder: str | None) -> Control:
+    """Open the store or the API that the flags and settings name. A store is not created."""
+    from shoal.cli.options import existing
+    from shoal.cli.remote import ApiControl, client_of
+    from shoal.settings import masked
+
+    if client := client_of(store):
+        return ApiControl(client)
+    flags = {"store.url": masked(store or ""), "store.folder": folder or ""}
+    return StoreControl(existing(store, folder), {key: value for key, value in flags.items() if value})
+
+
+class StoreControl:
+    """A Control on a store. `flags` are the store flags of the command, for commands that it suggests."""
+
+    def __init__(self, settings: Settings, flags: dict[str, str]) -> None:
+        self._settings = settings
+        self._flags = flags
+
+    def __enter__(self) -> Self:
+        from shoal.cli.ui.console import warn
+        from shoal.frontier import Frontier
+
+        self._runner = asyncio.Runner()
+        try:
+            self._frontier: Frontier = self._runner.run(Frontier.from_settings(self._settings, on_warning=warn))
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._runner.run(self._frontier.close())
+        finally:
+            self._runner.close()
+
+    def crawls(self) -> list[CrawlRow]:
+        return self._runner.run(self._crawls())
+
+    async def _crawls(self) -> list[CrawlRow]:
+        from shoal.model.crawl import CrawlKind
+
+        rows = []
+        async for crawl in self._frontier.crawls.all():
+            # A branch is counted with its crawl.
+            if crawl.kind is not CrawlKind.BRANCH:
+                counts = await self._frontier.crawls.count(crawl.id)
+                rows.append(CrawlRow(crawl.id, crawl.state.value, counts.stored, counts.open, crawl.created_at))
+        return sorted(rows, key=lambda row: row.created_at)
+
+    def describe(self, crawl: str) -> Description:
+        return self._runner.run(self._describe(crawl))
+
+    async def _describe(self, crawl: str) -> Description:
+        from shoal.operations import describe
+
+        return await describe(self._frontier, await self._frontier.crawls.get(crawl))
+
+    def change(self, crawl: str, verb: str) -> tuple[str, str]:
+        return self._runner.run(self._change(crawl, verb))
+
+    async def _change(self, name: str, verb: str) -> tuple[str, str]:
+        from shoal.operations import crawls
+
+        if verb == "delete":
+            await crawls.delete(self._frontier, name)
+            return "deleted", ""
+        state = (await getattr(self._frontier.crawls, verb)(name)).state.value
+        if verb != "resume" or await self._frontier.workers.alive():
+            return state, ""
+        command = await self._resume_command(name)
+        return state, f"No worker is connected to the store; start workers with `{command}` or `shoal worker`."
+
+    def failed(self, crawl: str) -> Iterator[tuple[str, str]]:
+        cursor = None
+        while True:
+            visits, cursor = self._runner.run(self._frontier.crawls.failed_page(crawl, _PAGE, cursor))
+            for visit, reason in visits:
+                yield reason, visit.url
+            if cursor is None:
+                return
+
+    def retry(self, crawl: str) -> tuple[int, str]:
+        return self._runner.run(self._retry(crawl))
+
+    async def _retry(self, crawl: str) -> tuple[int, str]:
+        return await self._frontier.crawls.retry(crawl), await self._resume_command(crawl)
+
+    async def _resume_command(self, crawl: str) -> str:
+        from shoal.cli.spider_choice import spider_flag
+        from shoal.cli.ui.summary import resume_command
+
+        spider = (await self._frontier.crawls.get(crawl)).limits.spider
+        return resume_command(crawl, "crawl", self._flags, spider_flag(spider, self._settings))
+
+    def hosts(self) -> Iterator[dict[str, Any]]:
+        for shard in range(self._frontier.shards.count):
+            yield from self._runner.run(self._hosts(shard))
+
+    async def _hosts(self, shard: int) -> list[dict[str, Any]]:
+        import msgspec
+
+        from shoal.frontier.inspect import waiting, waiting_hosts
+        from shoal.model.crawl import State
+
+        crawls = [crawl async for crawl in self._frontier.crawls.all() if crawl.state.open]
+        paused = [crawl.key for crawl in crawls if crawl.state is State.PAUSED]
+        spiders = {crawl.limits.spider for crawl in crawls}
+        hosts = []
+        for name in await waiting_hosts(self._frontier, shard, spiders, paused):
+            queues = await waiting(self._frontier, name, paused)
+            count = sum(sum(queue.values()) for queue in queues.values())
+            hosts.append({**msgspec.structs.asdict(await self._frontier.hosts.get(name)), "waiting": count})
+        return hosts
+
+    def host(self, name: str) -> dict[str, Any]:
+        return self.change_host(name, {})
+
+    def change_host(self, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+        return self._runner.run(self._change_host(name, changes))
+
+    async def _change_host(self, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+        import msgspec
+
+        hosts = self._frontier.hosts
+        if "delay_seconds" in changes:
+            await hosts.set_delay(name, changes["delay_seconds"])
+        if "blocked" in changes:
+            await (hosts.block(name) if changes["blocked"] else hosts.unblock(name))
+        return msgspec.structs.asdict(await hosts.get(name))
