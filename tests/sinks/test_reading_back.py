@@ -282,7 +282,7 @@ async def test_one_file_is_an_archive_and_may_be_unpacked(tmp_path: Path) -> Non
     [
         (lambda data: data[:-40], "is incomplete"),
         (lambda data: data[:600] + b"no gzip" + data[607:], "cannot be decompressed|is incomplete"),
-        (lambda data: b"plain text", "none of an archive"),
+        (lambda data: b"plain text", "is not a WARC record"),
         (lambda data: gzip.compress(b"HTTP/1.1 200 OK\r\n\r\n"), "is not a WARC record"),
     ],
 )
@@ -321,7 +321,7 @@ async def test_what_an_archive_does_not_have_is_named(tmp_path: Path) -> None:
     begin, end = raw.index(b"WARC/1.1\r\nWARC-Type: response"), raw.index(b"WARC/1.1\r\nWARC-Type: revisit")
     file.unlink()
     (tmp_path / "v" / "crawl-w-1.warc").write_bytes(raw[:begin] + raw[end:])
-    with pytest.raises(SinkRefused, match="and not the answer from before"):
+    with pytest.raises(SinkRefused, match="but not the earlier response"):
         await found(f"warc:{tmp_path / 'v'}")
 
 

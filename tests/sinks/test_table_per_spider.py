@@ -216,8 +216,8 @@ async def test_an_item_beyond_the_longest_packet_of_the_server_is_cut(mariadb_se
     for more, name in (("", f"{table}_items"), ("&table_per_spider", f"{table}_items_books")):
         sink: Any = open_sink(mariadb_server.uri(table=table) + more, worker="worker", spider=True)
         await sink.open()
-        assert sink._longest == 16 << 20
-        sink._longest = 1 << 20
+        assert sink._max_packet_bytes == 16 << 20
+        sink._max_packet_bytes = 1 << 20
         await sink.write(visit(1, item(1), item(1, 2, data), item(1, 3, numbers), item(1, 4)), b"")
         await sink.close()
         found = mariadb_server.sql(f"SELECT number FROM {name} ORDER BY number").split()  # noqa: S608
