@@ -257,7 +257,7 @@ def test_items_of_a_database_are_exported_when_they_are_asked_for(shell: Shell) 
         (
             ["--to", "x.xlsx"],
             2,
-            "kind: .db, .jsonl, .csv, .parquet, postgresql://, mysql://, redis://, rediss://, kafka://",
+            "kind: .db, .jsonl, .csv, .parquet, postgresql://, mysql://, redis://, kafka://, amqp://",
         ),
         (["--to", "caller://x"], 2, "--to 'caller://x' is of no known kind"),
         (["--to", "warc:w"], 2, "is an archive of responses, which other outputs do not have"),
