@@ -60,6 +60,7 @@ check: install ## lint, types, layers, docs
 	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python docs/generate.py --check
+	@$(BIN)/python docs/words.py
 	@$(BIN)/python tools/check_store_access.py
 
 model: install ## check the frontier against its model for STEPS steps

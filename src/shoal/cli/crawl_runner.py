@@ -37,11 +37,11 @@ from shoal.sinks import open_sink
 
 
 class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for. `flags` are settings that were typed; `chosen`: the name is the user's own.
+    """The request of the user. `flags` are settings that were typed; `chosen`: the name is the user's own.
 
     `nameless`: nobody who runs a site could find out from the user agent whom to write to. `rest` are seeds that are
     read while the crawl runs; `again`: a crawl that is finished is visited again; `spider` is how it was typed,
-    `visits` where it starts, `startless` why it cannot start anew.
+    `visits` where it starts, `startless` why it cannot start from scratch.
     """
 
     settings: Settings

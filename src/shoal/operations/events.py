@@ -1,7 +1,7 @@
 """Events: their names, and the protocol by which operations emit them.
 
-An event has a sentence for people, and a name and facts for programs. EVENTS has one name for each operation, whoever
-requests it. Facts never contain secrets: no URL of a seed, no header, no address of an output.
+An event has a sentence for people, and a name and facts for programs. EVENTS has one name for each operation, for all
+callers. Facts never contain secrets: no URL of a seed, no header, no address of an output.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `shoal serve` and `shoal worker` each run a Maintainer beside their work. The one that holds a lock in the store, which
 expires, finishes crawls that are over, records that crawls have expired, sends notifications, and deletes ended crawls
 after `frontier.keep_days`. Each of them merges the output files of its own machine. If a Maintainer stops, the next one
-continues. Crawls of Scrapy are left alone.
+continues. Crawls of Scrapy are skipped.
 """
 
 from __future__ import annotations

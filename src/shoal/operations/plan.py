@@ -1,4 +1,4 @@
-"""What a crawl will take, reckoned from a few numbers: time, workers, memory, bandwidth, and what limits it.
+"""What a crawl will take, estimated from a few numbers: time, workers, memory, bandwidth, and what limits it.
 
 Pure arithmetic on measured figures, all of them at the top. It assumes that pages are spread evenly over the hosts.
 tests/system/test_plan_simulation.py plays the same crawls on the real frontier and compares.
@@ -28,7 +28,7 @@ STORE_PAGE_SECONDS = 46.4e-6  # server CPU of a page: leased, one new link, one 
 STORE_LEASE_SECONDS = 127.5e-6  # server CPU of a lease
 STORE_BATCH_SECONDS = 1538e-6  # server CPU of a batch: its calls, lease, add, remember and acknowledge
 
-# Where the store is the limit, workers wait for it, and what they ask for gathers: about what one call may take.
+# Where the store is the limit, workers wait for it, and their requests accumulate, up to about what one call may take.
 _BATCH_PAGES = 64
 _VISITS_AT_MOST = 64
 # A server with more is slow to start, and to rewrite its file it may need as much again.

@@ -183,7 +183,7 @@ class CrawlRun:
                 return RunEnd.FINISHED if await self.finish() else RunEnd.WORKERS_GONE
             return RunEnd.INTERRUPTED
         finally:
-            # An unavailable store makes it wait; somebody who interrupts the crawl should not have to.
+            # An unavailable store makes it wait; a user who interrupts the crawl should not have to.
             for task in (watching, interrupt):
                 task.cancel()
             await asyncio.gather(watching, interrupt, return_exceptions=True)
@@ -250,7 +250,7 @@ class CrawlRun:
                 await asyncio.wait_for(self._wake.wait(), pause)
 
     async def _check_state(self) -> None:
-        """Emit that somebody paused the crawl, and each spider that no worker has."""
+        """Emit that the crawl was paused, and each spider that no worker has."""
         was_paused = self.paused
         crawl = await self._frontier.crawls.get(self.crawl_id)
         self.paused = crawl.state is State.PAUSED

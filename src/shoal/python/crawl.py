@@ -158,7 +158,7 @@ class Crawling:
                         await run.stop_feeding()
                         worker.stop()
                         await working
-            # Also if it was finished before: whoever finished it may have been killed before it merged.
+            # Also if it was finished before: the process that finished it may have been killed before it merged.
             await run.merge()
             self.counts = await frontier.crawls.count(wanted.name)
 

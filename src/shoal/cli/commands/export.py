@@ -44,7 +44,7 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
         if kind == "":
             check_output(name)
     except SinkRefused as error:
-        # What is typed wrong is told as such.
+        # A wrong argument is reported as such.
         raise InvalidInput(str(error)) from None
     if kind == "":
         hear = lambda text: warn(text) if text else None  # noqa: E731
