@@ -64,7 +64,7 @@ check: install ## lint, types, layers, docs
 	@$(BIN)/python tools/check_store_access.py
 
 model: install ## check the frontier against its model for STEPS steps
-	@STEPS=$(STEPS) $(BIN)/python -m pytest -q tests/model --hypothesis-profile=long $(ARGS)
+	@STEPS=$(STEPS) $(BIN)/python -m pytest -q tests/model $(ARGS)
 
 chaos: install services ## kill, freeze and cut things off on purpose
 	@CHAOS_LONG=1 $(BIN)/python -m pytest -q tests/chaos $(ARGS)
