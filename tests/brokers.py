@@ -56,7 +56,7 @@ class Rabbit:
                 self.argv, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, **self.user,
             )  # fmt: skip
-        wait_until(self.answers, f"RabbitMQ answers; see {self.folder}", 90)
+        wait_until(self.answers, f"RabbitMQ answers; see {self.folder}")
 
     def answers(self) -> bool:
         assert self.process is not None
@@ -213,7 +213,7 @@ class Kafka:
                 found.extend(one for one in consumer.consume(1000, 0.2) if one.error() is None)
                 return until(found)
 
-            wait_until(enough, f"{topic} has enough; it has {len(found)}", 30)
+            wait_until(enough, f"{topic} has enough; it has {len(found)}")
         finally:
             consumer.close()
         return found

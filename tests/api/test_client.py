@@ -147,5 +147,5 @@ def test_an_output_of_files_is_gathered_where_it_belongs(crawls: Crawls, api: Se
     client = api.client
     crawl = client.submit(seeds=[tree.url(0)], outputs=[str(lines)], delay_seconds=0)["id"]
     assert client.wait(crawl, timeout_seconds=60)["counts"]["stored"] == 12
-    wait_until(lambda: lines.exists() and len(lines.read_bytes().splitlines()) == 12, "the lines are there", 40)
+    wait_until(lambda: lines.exists() and len(lines.read_bytes().splitlines()) == 12, "the lines are there")
     assert {record["url"] for record in client.records(crawl)} == tree.walk()

@@ -108,7 +108,7 @@ def test_pausing_and_stopping_reach_all_workers_within_two_seconds(crawls: Crawl
     wait_until(lambda: client.crawl(crawl)["counts"]["waiting"] > 100, "there is more to do than workers hold")
     getattr(client, verb)(crawl)
     at = time.monotonic()
-    wait_until(lambda: client.crawl(crawl)["counts"]["leased"] == 0, "nothing is open", 10)
+    wait_until(lambda: client.crawl(crawl)["counts"]["leased"] == 0, "nothing is open")
     requests = crawls.site.requests(*hosts)
     assert max(request.began for request in requests) - at < 2.0
     if verb == "pause":
@@ -171,7 +171,7 @@ def test_failed_urls_are_listed_and_tried_again(crawls: Crawls, client: Client) 
     ]
     crawls.site.at(host, "/gone", page())
     assert client.retry(crawl) == 1
-    wait_until(lambda: client.crawl(crawl)["state"] == "finished" and not list(client.failed(crawl)), "retried", 60)
+    wait_until(lambda: client.crawl(crawl)["state"] == "finished" and not list(client.failed(crawl)), "retried")
     assert client.crawl(crawl)["counts"]["stored"] == 2
 
 
@@ -230,7 +230,7 @@ def test_the_end_is_told_to_who_wanted_to_know(crawls: Crawls, client: Client) -
         crawls.site.at(host, "/", page())
         url = f"http://127.0.0.1:{server.server_address[1]}/told?key=1"
         crawl = begin(client, f"http://{host}/", notify=url, attributes={"order": 9}, app="shop")
-        wait_until(lambda: len(told) == 2, "it was told", 30)
+        wait_until(lambda: len(told) == 2, "it was told")
         assert told[0] == told[1]
         assert told[0]["id"] == crawl
         assert told[0]["state"] == "finished"

@@ -15,6 +15,7 @@ from shoal.frontier.shards import Shards
 from shoal.model import Counts, Limits
 from shoal.store import Store
 from tests.contract.fleet import Fleet, end, paths
+from tests.servers import WAIT_SECONDS
 
 # Replies that never arrive: the same call comes again
 
@@ -110,7 +111,7 @@ async def test_a_frozen_shard_takes_no_writes_until_it_thaws(fleet: Fleet) -> No
     assert (await ann.crawls.count("c")).waiting == 2
     assert len(await end(ann, await ann.lease(shards=[2]))) == 1
     assert await fleet.run("freeze", 1, 0) == [Status.OK]
-    assert (await asyncio.wait_for(adding, 10)).letters == "n"
+    assert (await asyncio.wait_for(adding, WAIT_SECONDS)).letters == "n"
     await fleet.check()
 
 
@@ -205,7 +206,7 @@ async def test_another_schema_is_refused(fleet: Fleet, store: Store) -> None:
 
 
 async def _woken(sleeper: Frontier, cause: asyncio.Task[None]) -> int:
-    leases = await asyncio.wait_for(sleeper.lease(wait_seconds=30), 20)
+    leases = await asyncio.wait_for(sleeper.lease(wait_seconds=10 * WAIT_SECONDS), WAIT_SECONDS)
     await cause
     return sum(len(lease.visits) for lease in leases)
 

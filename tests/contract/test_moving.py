@@ -9,7 +9,7 @@ from shoal.frontier import Done, Frontier
 from shoal.frontier.shards import Shards
 from shoal.model import Limits
 from shoal.store import Store, slot_of
-from tests.servers import Cluster
+from tests.servers import WAIT_SECONDS, Cluster
 
 TREE = 500
 
@@ -51,7 +51,7 @@ async def test_every_shard_moves_once_under_load(valkey_cluster: Cluster, namesp
             await asyncio.sleep(0.01)
         await moving
         moved.set()
-        await asyncio.wait_for(asyncio.gather(*workers), 60)
+        await asyncio.wait_for(asyncio.gather(*workers), WAIT_SECONDS)
         assert len(made) == pages
         assert set(made.values()) == {1}
         counts = await boss.crawls.count("c")

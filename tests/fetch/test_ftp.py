@@ -15,6 +15,7 @@ from shoal.parse.ftp_listing import links
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 from tests.fetch.failing import failure
+from tests.servers import WAIT_SECONDS
 from tests.site.ftp import serving_ftp
 from tests.site.hostile import Hostile, Talk
 
@@ -202,7 +203,7 @@ def test_the_port_of_ftp_is_for_ftp_alone():
 )
 async def test_a_slow_or_senseless_server_ends_by_its_name(fetcher, replies, fault):
     async with Scripted(replies, Talk.until_closed) as server:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_SECONDS):
             assert (await failure(fetcher, server.url("/x"), ftp=True, timeout_seconds=1)).fault is fault
 
 

@@ -110,7 +110,7 @@ class Project:
         return Counter(item["key"] for item in self.kept())
 
     def wait_for_items(self, count: int) -> None:
-        wait_until(lambda: len(self.kept()) >= count or not self.living(), f"{count} items; logs: {self._tails()}", 60)
+        wait_until(lambda: len(self.kept()) >= count or not self.living(), f"{count} items; logs: {self._tails()}")
         assert len(self.kept()) >= count, self._tails()
 
     def living(self) -> list[Process]:

@@ -43,7 +43,7 @@ def test_a_start_page_that_is_not_ready_is_asked_for_again_by_whoever_has_it(
             here = stack.enter_context(project(tmp_path / name, scrapy=scrapy, **settings))
             running.append((name, here, host, url, here.start("waiting", start=url)))
         for name, _, host, _, first in running:
-            wait_until(lambda: len(site.requests(host)) >= 2, name, 60)  # noqa: B023 - it is called here
+            wait_until(lambda: len(site.requests(host)) >= 2, name)  # noqa: B023 - it is called here
             first.popen.send_signal(signal.SIGTERM)
         for _, here, _, url, first in running:
             assert "Closing spider (shutdown)" in first.end()

@@ -92,7 +92,7 @@ def test_a_process_that_closes_takes_nothing_from_the_others(site: Site, here: P
     tree = site.plant(60, site.take(4))
     first, second = (here.start("tree", settings={"DOWNLOAD_DELAY": 0.3}, start=tree.url(0)) for _ in range(2))
     for one in (first, second):
-        wait_until(lambda: "Crawled (200)" in one.said(), "both are at work", 30)  # noqa: B023
+        wait_until(lambda: "Crawled (200)" in one.said(), "both are at work")  # noqa: B023
     first.popen.send_signal(signal.SIGTERM)
     assert "Closing spider (shutdown)" in first.end()
     assert len(here.keys()) < 60, "there is something left that it could take away"
@@ -104,7 +104,7 @@ def test_a_process_that_closes_takes_nothing_from_the_others(site: Site, here: P
 def test_what_waits_in_a_pipeline_is_not_acknowledged_and_does_not_hold_the_host(site: Site, here: Project) -> None:
     tree = site.plant(12, site.take(1), alike=0)
     started = here.start("tree", settings={"KEEPING_SECONDS": 3, "SHOAL_FRONTIER_LEASE_SECONDS": 2}, start=tree.url(0))
-    wait_until(lambda: len(site.requests(*tree.hosts)) == 12, "all pages are asked for while items wait", 30)
+    wait_until(lambda: len(site.requests(*tree.hosts)) == 12, "all pages are asked for while items wait")
     assert len(here.kept()) < 12
     started.kill()
     here.crawl("tree", start=tree.url(0))
@@ -146,7 +146,7 @@ def test_a_store_that_cannot_be_reached_is_said_in_a_sentence(here: Project) -> 
         settings={"REDIS_URL": "redis://user:s3cret@127.0.0.1:1", "SHOAL_STORE_FOLDER": "x"},
         start="http://127.0.0.1/",
     )
-    wait_until(lambda: "127.0.0.1:1" in one.said(), "it says which store it waits for", 30)
+    wait_until(lambda: "127.0.0.1:1" in one.said(), "it says which store it waits for")
     assert "s3cret" not in one.said()
 
 
@@ -160,7 +160,7 @@ def test_a_store_that_does_not_answer_does_not_stop_the_reactor(site: Site, tmp_
         try:
             # It is in the middle of its calls to the store, and stays there.
             before = ticks.stat().st_size
-            wait_until(lambda: ticks.stat().st_size >= before + 40, "the reactor goes on ticking", 30)
+            wait_until(lambda: ticks.stat().st_size >= before + 40, "the reactor goes on ticking")
         finally:
             os.kill(store.pid, signal.SIGCONT)
         kept = len(here.kept())
@@ -176,7 +176,7 @@ def test_a_request_is_broken_off_when_its_lease_is_over(scrapy: str, site: Site,
     settings = {"SHOAL_FRONTIER_LEASE_SECONDS": 2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}
     with server(tmp_path / "store") as store, project(tmp_path / "p", scrapy=scrapy, REDIS_URL=store.url) as here:
         one = here.start("tree", settings=settings, start=url)
-        wait_until(lambda: any(asked.path == "/slow" for asked in site.requests(host)), "it asks for the page", 30)
+        wait_until(lambda: any(asked.path == "/slow" for asked in site.requests(host)), "it asks for the page")
         os.kill(store.pid, signal.SIGSTOP)
         try:
             # The site sees that the client has left.

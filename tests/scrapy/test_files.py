@@ -77,7 +77,7 @@ async def test_a_page_whose_file_was_under_way_at_a_kill_is_made_again(site: Sit
     url = site.at(host, "/", page(body=f'<img src="http://{host}/file">'))
     site.at(host, "/file", Answer(fault="silent"), Answer(body="data", type="image/png"))
     first = here.start("with_files", start=url)
-    wait_until(lambda: any(one.path == "/file" for one in site.requests(host)), "it asks for the file", 30)
+    wait_until(lambda: any(one.path == "/file" for one in site.requests(host)), "it asks for the file")
     assert not here.kept()
     first.kill()
     here.crawl("with_files", start=url)

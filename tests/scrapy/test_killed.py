@@ -124,7 +124,7 @@ def test_what_a_killed_process_held_is_taken_back_at_once_on_the_same_machine(si
     site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
     with project(tmp_path / "project", SHOAL_FRONTIER_LEASE_SECONDS=600) as here:
         first = here.start("tree", start=url)
-        wait_until(lambda: any(one.path == "/slow" for one in site.requests(host)), "it asks for the page", 30)
+        wait_until(lambda: any(one.path == "/slow" for one in site.requests(host)), "it asks for the page")
         first.kill()
         here.crawl("tree", start=url)
         assert set(here.keys()) == {url, f"{url}slow"}
@@ -146,12 +146,12 @@ def test_a_start_url_is_in_the_frontier_before_it_leaves_its_key(
     }
     with project(tmp_path / "project", MAX_IDLE_TIME_BEFORE_CLOSE=1, **settings) as here:
         started = [here.start("feeding")]
-        wait_until(lambda: "Reading start URLs" in started[0].said(), "it reads", 30)
+        wait_until(lambda: "Reading start URLs" in started[0].said(), "it reads")
         store.ask(push, "feeding:start_urls", *urls)
         for _ in range(2):
             # In the middle of taking them, wherever that is.
             left = store.ask(length, "feeding:start_urls")
-            wait_until(lambda: not left or store.ask(length, "feeding:start_urls") < left, "it takes", 30)  # noqa: B023
+            wait_until(lambda: not left or store.ask(length, "feeding:start_urls") < left, "it takes")  # noqa: B023
             started[-1].kill()
             started.append(here.start("feeding"))
         started[-1].end()

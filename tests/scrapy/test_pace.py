@@ -81,7 +81,7 @@ def test_hosts_with_slots_of_their_own_have_their_own_delay_and_places(scrapy: s
         before = len(site.requests(slow))
         settings = {"DOWNLOAD_SLOTS": json.dumps(slots)}
         started = [here.start("tree", settings=settings, start=url) for _ in range(2)]
-        wait_until(lambda: len(site.requests(slow)) > before + 2, "it is at work", 60)
+        wait_until(lambda: len(site.requests(slow)) > before + 2, "it is at work")
         assert asyncio.run(_host(store.url, slow)).delay_seconds == 0.4
         for one in started:
             one.end()
@@ -107,7 +107,7 @@ def test_a_slot_that_was_taken_out_of_the_settings_is_forgotten_even_after_a_kil
         first.kill()
         assert asyncio.run(_host(store.url, host)).delay_seconds == 20
         second = here.start("tree", start=url)
-        wait_until(lambda: asyncio.run(_host(store.url, host)).delay_seconds is None, "it is taken back", 60)
+        wait_until(lambda: asyncio.run(_host(store.url, host)).delay_seconds is None, "it is taken back")
         second.end()
         assert len(here.keys()) == 9
 

@@ -68,7 +68,7 @@ def test_a_url_that_is_pushed_again_is_visited_again(site: Site, store: Server, 
     one = here.start("feeding", settings={"REDIS_START_URLS_AS_ZSET": 1, "MAX_IDLE_TIME_BEFORE_CLOSE": 3})
     for times in (1, 2):
         store.ask("ZADD", "feeding:start_urls", 5, url)
-        wait_until(lambda: here.keys()[url] == times, f"visited {times} times", 30)  # noqa: B023
+        wait_until(lambda: here.keys()[url] == times, f"visited {times} times")  # noqa: B023
     one.end()
     assert here.keys() == {url: 2}
 
@@ -81,7 +81,7 @@ def test_start_urls_are_taken_while_the_spider_is_busy(site: Site, store: Server
     store.ask("RPUSH", "trees", tree.url(0))
     here.wait_for_items(3)
     store.ask("RPUSH", "trees:more", url)
-    wait_until(lambda: here.keys()[url] == 1, "the second host's page, while the first is at work", 30)
+    wait_until(lambda: here.keys()[url] == 1, "the second host's page, while the first is at work")
     assert len(here.keys()) < 300
     one.kill()
 
@@ -94,7 +94,7 @@ def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
     tree = site.plant(40, site.take(2))
     started = [here.start("written_for_scrapy_redis") for _ in range(2)]
     for one in started:
-        wait_until(lambda: "Spider opened" in one.said(), "both are there", 30)  # noqa: B023
+        wait_until(lambda: "Spider opened" in one.said(), "both are there")  # noqa: B023
     store.ask("LPUSH", "written:urls", tree.url(0))
     for one in started:
         one.end()

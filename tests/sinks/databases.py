@@ -49,7 +49,7 @@ class Database:
                 self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 **_as_user(self.user),
             )  # fmt: skip
-        wait_until(self.answers, f"{self.argv[0]} answers; see {self.folder / 'log'}", 60)
+        wait_until(self.answers, f"{self.argv[0]} answers; see {self.folder / 'log'}")
 
     def answers(self) -> bool:
         assert self.process is not None

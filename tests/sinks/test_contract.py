@@ -21,6 +21,7 @@ import pytest
 from shoal.errors import SinkRefused
 from shoal.model.record import Record
 from shoal.sinks import Sink, check_output, merge, open_sink
+from tests.servers import WAIT_SECONDS
 from tests.sinks.outputs import OUTPUTS, Output, Store, mounted, page, receipt_of, urls
 
 
@@ -325,11 +326,11 @@ async def test_a_full_disk_is_waited_for_and_loses_nothing(file: Output, tmp_pat
         ballast = folder / "ballast"
         fill(ballast)
         write = asyncio.create_task(sink.write([page(n, text="x" * 20_000) for n in range(2, 30)], b"receipt"))
-        await asyncio.wait_for(trouble.wait(), 10)
+        await asyncio.wait_for(trouble.wait(), WAIT_SECONDS)
         assert told == [f"output {folder / file.name} has no space left on its disk; waiting"]
         assert not write.done()
         ballast.unlink()
-        await asyncio.wait_for(write, 10)
+        await asyncio.wait_for(write, WAIT_SECONDS)
         assert told[1:] == [""]
         await sink.commit(())
         await sink.close()

@@ -23,7 +23,7 @@ from shoal.errors import SinkRefused, SinkUnavailable
 from shoal.sinks.bodies import are_local, check_files, open_files, s3
 from shoal.sinks.bodies import folder as folder_module
 from shoal.sinks.bodies.body_store import ENDINGS, PUTS
-from tests.servers import wait_until
+from tests.servers import WAIT_SECONDS, wait_until
 from tests.sinks.outputs import mounted
 from tests.sinks.test_contract import deaths, fill, in_a_child
 
@@ -133,7 +133,7 @@ class Trouble:
         self.came.set()
 
     async def wait(self) -> None:
-        await asyncio.wait_for(self.came.wait(), 30)
+        await asyncio.wait_for(self.came.wait(), WAIT_SECONDS)
 
 
 @pytest.mark.full
@@ -148,7 +148,7 @@ async def test_a_full_disk_is_waited_for_and_told_once(tmp_path: Path) -> None:
         await trouble.wait()
         assert trouble.told == [f"output {folder} has no space left on its disk; waiting"]
         (folder / "ballast").unlink()
-        names = await asyncio.wait_for(asyncio.gather(*keeping), 30)
+        names = await asyncio.wait_for(asyncio.gather(*keeping), WAIT_SECONDS)
         assert [Path(name).read_bytes() for name in names] == bodies
         assert trouble.told[1:] == [""]
         await files.close()
@@ -166,7 +166,7 @@ async def test_a_mount_that_went_away_is_waited_for(tmp_path: Path) -> None:
     assert everything(place) == {}
     place.rmdir()
     away.rename(place)
-    assert Path(await asyncio.wait_for(keeping, 30)).read_bytes() == b"second"
+    assert Path(await asyncio.wait_for(keeping, WAIT_SECONDS)).read_bytes() == b"second"
     assert trouble.told[1:] == [""]
     await files.close()
 
@@ -348,7 +348,7 @@ async def test_no_more_than_some_are_open_at_a_time(moto: Moto, monkeypatch: pyt
 async def refusal(uri: str) -> str:
     files = open_files(uri)
     with pytest.raises(SinkRefused) as refused:
-        await asyncio.wait_for(files.open(), 60)
+        await asyncio.wait_for(files.open(), WAIT_SECONDS)
     await files.close()
     sentence = str(refused.value)
     assert "\n" not in sentence
@@ -378,7 +378,7 @@ async def test_keys_that_are_wrong_are_refused_and_later_waited_for(moto: Moto) 
         assert "does not let these keys write (403 InvalidAccessKeyId)" in trouble.told[0]
     finally:
         moto.ask_for_keys(after="inf")
-    where = await asyncio.wait_for(keeping, 30)
+    where = await asyncio.wait_for(keeping, WAIT_SECONDS)
     assert moto.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))["Body"].read() == b"late"
     assert trouble.told[1:] == [""]
     await files.close()
@@ -412,7 +412,7 @@ async def test_an_endpoint_that_is_away_or_frozen_is_waited_for() -> None:
         keeping = asyncio.create_task(files.keep(b"body", "text/plain"))
         await asyncio.sleep(0.1)
         server.process.send_signal(signal.SIGCONT)
-        await asyncio.wait_for(keeping, 30)
+        await asyncio.wait_for(keeping, WAIT_SECONDS)
         trouble.came.clear()
         server.process.kill()
         server.process.wait()
@@ -420,7 +420,7 @@ async def test_an_endpoint_that_is_away_or_frozen_is_waited_for() -> None:
         await trouble.wait()
         await asyncio.to_thread(server.start)
         server.client.create_bucket(Bucket="bucket")
-        where = await asyncio.wait_for(keeping, 60)
+        where = await asyncio.wait_for(keeping, WAIT_SECONDS)
         found = server.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
         assert found["Body"].read() == b"more"
         assert trouble.told[-1] == ""

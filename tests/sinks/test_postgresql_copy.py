@@ -11,6 +11,7 @@ import pytest
 
 from shoal.sinks.sql.postgresql import COPIED_ROWS
 from tests.proxy import proxy
+from tests.servers import WAIT_SECONDS
 from tests.sinks.databases import Database
 from tests.sinks.outputs import item, page
 from tests.sinks.test_servers import opened, rows, until
@@ -68,7 +69,7 @@ async def test_many_new_pages_are_copied(database: Database, table: str) -> None
         doing = f"SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{table}%'"  # noqa: S608
         assert database.sql(doing).startswith(b"COPY ")
         await released(psql)
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
     assert seen(database, table, "status") == {200}
 
 
@@ -80,7 +81,7 @@ async def test_pages_that_another_worker_stores_meanwhile_are_replaced(database:
         write = asyncio.create_task(sink.write([page(number, title="second") for number in MANY], b""))
         await until(lambda: waits(database, table))
         await released(psql)
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
     assert seen(database, table, "title") == {"second"}
 
 
@@ -95,7 +96,7 @@ async def test_a_copy_whose_end_was_not_heard_of_is_one_row_of_each_page(databas
         assert not write.done()
         between.swallow_replies = False
         between.cut()
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
     assert seen(database, table, "status") == {200}
 
 
@@ -107,9 +108,9 @@ async def test_a_cancelled_copy_leaves_a_sink_that_writes_on(database: Database,
         await until(lambda: waits(database, table))
         write.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(write, 10)
+            await asyncio.wait_for(write, WAIT_SECONDS)
         await released(psql)
-        await asyncio.wait_for(sink.write([page(number) for number in MANY], b""), 30)
+        await asyncio.wait_for(sink.write([page(number) for number in MANY], b""), WAIT_SECONDS)
     assert seen(database, table, "status") == {200}
 
 

@@ -19,7 +19,7 @@ from shoal.sinks import Sink, open_sink, retry
 from shoal.sinks.contract import Stored
 from shoal.sinks.sql import server
 from tests.proxy import proxy
-from tests.servers import free_port
+from tests.servers import WAIT_SECONDS, free_port
 from tests.sinks.databases import PASSWORD, Database, mariadb, postgresql
 from tests.sinks.outputs import item, mounted, page, read_mariadb, read_postgresql
 from tests.sinks.test_contract import fill
@@ -52,7 +52,7 @@ def rows(database: Database, table: str) -> list[dict[str, Any]]:
 
 
 async def until(true: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_SECONDS):
         while not true():  # noqa: ASYNC110 - another process gets there
             await asyncio.sleep(0.02)
 
@@ -201,7 +201,7 @@ async def test_a_server_that_restarts_is_waited_for_and_loses_nothing(database: 
             assert told[0].startswith(f"output {database.scheme}://***@127.0.0.1:")
             assert told[0].endswith("; waiting")
             database.start()
-            await asyncio.wait_for(write, 30)
+            await asyncio.wait_for(write, WAIT_SECONDS)
             assert told[-1] == ""
     assert [row["url"][-1] for row in rows(database, table)] == ["1", "2", "3"]
 
@@ -246,7 +246,7 @@ async def test_a_row_whose_commit_was_not_heard_of_is_one_row(database: Database
         assert not write.done()
         between.swallow_replies = False
         between.cut()
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
         assert told == [], "a connection that is made again at once is nothing to tell"
         await sink.write([page(3)], b"")
     assert [row["url"][-1] for row in rows(database, table)] == ["0", "1", "2", "3"]
@@ -264,7 +264,7 @@ async def test_a_server_that_says_nothing_is_left_and_asked_again(
         await until(lambda: told)
         assert told[0].endswith(" does not respond; waiting")
         between.silent = False
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
     assert len(rows(database, table)) == 1
 
 
@@ -380,7 +380,7 @@ async def test_a_full_disk_of_the_server_is_waited_for(table: str) -> None:
             assert "has no space left on its disk" in told[0]
             assert not write.done()
             ballast.unlink()
-            await asyncio.wait_for(write, 30)
+            await asyncio.wait_for(write, WAIT_SECONDS)
             assert told[-1] == ""
         assert len(rows(there, table)) == 40
 

@@ -15,7 +15,7 @@ import pytest
 from shoal.errors import SinkRefused
 from shoal.sinks import Sink, open_sink
 from shoal.sinks.sql import sqlite
-from tests.servers import program
+from tests.servers import WAIT_SECONDS, program
 from tests.sinks.outputs import page, read_sqlite
 
 
@@ -70,7 +70,7 @@ async def test_another_program_reads_while_a_crawl_runs(path: Path) -> None:
     async with opened(path) as sink:
         await sink.write([page(1), page(2, error="dns")], b"")
         with database(path, "BEGIN", "SELECT * FROM pages") as reader:
-            await asyncio.wait_for(sink.write([page(3)], b""), 5)
+            await asyncio.wait_for(sink.write([page(3)], b""), WAIT_SECONDS)
             assert reader.execute("SELECT count(*) FROM pages").fetchone() == (2,), "a reader keeps its view"
         shown = subprocess.run(
             [tool, path, "SELECT title FROM pages WHERE error IS NULL ORDER BY url"], capture_output=True, text=True
@@ -104,10 +104,10 @@ async def test_a_lock_of_another_program_is_waited_for_and_told(path: Path, told
     async with opened(path, on_trouble=on_trouble) as sink:
         with database(path, "BEGIN IMMEDIATE") as other:
             write = asyncio.create_task(sink.write([page(1)], b""))
-            await asyncio.wait_for(trouble.wait(), 10)
+            await asyncio.wait_for(trouble.wait(), WAIT_SECONDS)
             assert not write.done()
             other.execute("ROLLBACK")
-        await asyncio.wait_for(write, 10)
+        await asyncio.wait_for(write, WAIT_SECONDS)
     waiting, works = told
     assert waiting.startswith(f"output {path} is locked by another program for ")
     assert waiting.endswith(" s; waiting")
@@ -122,7 +122,7 @@ async def test_a_lock_at_the_start_is_waited_for(path: Path, told: list[str]) ->
         done, _ = await asyncio.wait({opening}, timeout=0.5)
         assert not done
         other.execute("ROLLBACK")
-        await asyncio.wait_for(opening, 10)
+        await asyncio.wait_for(opening, WAIT_SECONDS)
     await sink.write([page(1)], b"")
     await sink.close()
     assert titles(path) == {"1": "Page 1"}

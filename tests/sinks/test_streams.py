@@ -24,7 +24,7 @@ from shoal.sinks.files.jsonl import json_line
 from shoal.sinks.streams import stream
 from tests.brokers import PASSWORD, Kafka, Rabbit
 from tests.proxy import proxy
-from tests.servers import Server, free_port, tls_server
+from tests.servers import WAIT_SECONDS, Server, free_port, tls_server
 from tests.sinks.outputs import page, urls
 from tests.sinks.test_contract import Fleet
 from tests.sinks.test_servers import until
@@ -176,7 +176,7 @@ async def test_a_broker_that_is_away_is_waited_for_and_that_is_said(there: Strea
             assert not write.done()
         finally:
             await asyncio.to_thread(there.up)
-        await asyncio.wait_for(write, 60)
+        await asyncio.wait_for(write, WAIT_SECONDS)
         assert told[0].startswith("output ")
         assert told[0].endswith("; waiting")
         assert told[-1] == ""
@@ -223,7 +223,7 @@ async def test_a_group_whose_answer_was_lost_is_sent_again(valkey: Server) -> No
         assert not write.done()
         between.swallow_replies = False
         between.cut()
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
         assert told == []
     assert valkey.ask("LLEN", "lost") == 4, "at least once: readers keep one of a key"
 
@@ -253,7 +253,7 @@ async def test_a_redis_server_without_memory_is_waited_for(valkey: Server) -> No
             assert "is out of memory" in told[0]
         finally:
             valkey.ask("CONFIG", "SET", "maxmemory", "0")
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
     assert valkey.ask("LLEN", "full") == 1
 
 
@@ -345,7 +345,7 @@ async def test_a_message_that_no_queue_takes_waits_for_one(rabbit: Rabbit) -> No
         await until(lambda: told)
         assert told[0].endswith("has no queue that takes its messages; bind one; waiting")
         await asyncio.to_thread(bound, rabbit, "lonely")
-        await asyncio.wait_for(write, 30)
+        await asyncio.wait_for(write, WAIT_SECONDS)
     assert len(await asyncio.to_thread(rabbit.drain, "lonely-queue")) >= 2
 
 

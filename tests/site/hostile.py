@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self
 
+from tests.servers import WAIT_SECONDS
+
 
 class Talk:
     """One connection, from the server's side."""
@@ -127,7 +129,7 @@ class Hostile:
 
     async def hung_up(self, left: int = 0) -> None:
         """Wait until at most so many connections are open."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_SECONDS):
             while self.open > left:
                 self._closed.clear()
                 await self._closed.wait()

@@ -12,7 +12,7 @@ import uvloop
 
 from shoal.errors import StoreCorrupt, StoreError, StoreFull, StoreUnavailable
 from shoal.store import Script, Store
-from tests.servers import Server, redis_server, server, valkey_server
+from tests.servers import WAIT_SECONDS, Server, redis_server, server, valkey_server
 
 ECHO = Script("echo", "return {KEYS[1], ARGV[1], #ARGV}")
 PUSH = Script("push", "return redis.call('RPUSH', KEYS[1], ARGV[1])")
@@ -110,7 +110,7 @@ async def test_a_busy_server_is_waited_for_and_then_named(own: Server) -> None:
         endless = Script("endless", "while true do end")
         stuck = asyncio.create_task(store.call(endless, "k", []))
         await asyncio.sleep(0.3)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_SECONDS):
             asked = asyncio.create_task(store.command("PING"))
             impatient = await asyncio.to_thread(_open_briefly, own.url)
             assert isinstance(impatient, StoreUnavailable)

@@ -10,6 +10,7 @@ from shoal import Frontier, Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.settings import load
 from shoal.worker.worker import Worker
+from tests.servers import WAIT_SECONDS
 from tests.site.answers import page
 from tests.site.log import Request
 from tests.site.site import serving
@@ -36,7 +37,7 @@ async def _crawl(folder: Path, seeds: list[str], *, by_address: bool) -> tuple[i
     await first.add("c", [Visit(url=seed, found="seed") for seed in seeds])
     workers = [Worker(frontier, settings, resolver=_resolve) for frontier in frontiers]
     running = [asyncio.create_task(worker.run()) for worker in workers]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_SECONDS):
         while not await first.crawls.finished("c"):  # noqa: ASYNC110 - other processes would not tell us
             await asyncio.sleep(0.05)
     counts = await first.crawls.count("c")

@@ -206,7 +206,7 @@ def test_a_second_signal_ends_everything_at_once(site: Site, shell: Shell) -> No
     running.process.send_signal(signal.SIGINT)
     running.until_said("Press Ctrl-C again to quit now")
     assert running.end(signal.SIGINT, seconds=5).code == 130
-    wait_until(lambda: not any(map(alive, workers)), "the workers are gone", 5)
+    wait_until(lambda: not any(map(alive, workers)), "the workers are gone")
     # What was held is taken back at once: nobody waits for a lease of a minute.
     site.at(host, "/", page())
     ran = shell.crawl("--name", "slow", seconds=20)

@@ -146,7 +146,7 @@ def test_a_long_file_takes_little_memory(site: Site, shell: Shell) -> None:
     running = shell.start("crawl", "--seeds", "seeds", "--name", "long", "--delay", "60", "--no-follow", *LOCAL)
     running.until_said("Starting crawl long")
     before = peak_bytes(running.process.pid)
-    wait_until(lambda: admitted(shell, "long") == 100_000, "all are added", 120)
+    wait_until(lambda: admitted(shell, "long") == 100_000, "all are added")
     assert peak_bytes(running.process.pid) - before < 10_000_000
     assert running.end(signal.SIGINT).code == 130
 

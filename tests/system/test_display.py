@@ -76,7 +76,7 @@ class Pane:
             lines = self.screen()
             return lines if any(re.search(pattern, line) for line in lines) else []
 
-        lines: list[str] = wait_until(found, f"{pattern!r} on {self.screen()}", 30.0)
+        lines: list[str] = wait_until(found, f"{pattern!r} on {self.screen()}")
         return lines
 
     def shell_pid(self) -> int:

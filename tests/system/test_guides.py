@@ -142,7 +142,7 @@ class Running:
             expected = pattern(lines, step.loose)
             if not ended:
                 with contextlib.suppress(AssertionError):
-                    wait_until(lambda: re.match(expected, self.said()), step.command, 30)
+                    wait_until(lambda: re.match(expected, self.said()), step.command)
             matched = re.match(expected + (r"\Z" if ended else ""), self.said())
             assert matched, "\n".join([step.command, "the page says:", *lines, "it printed:", self.said()])
             self.read += matched.end()

@@ -16,6 +16,7 @@ from shoal.model.crawl_spec import CrawlSpec
 from shoal.settings import load
 from shoal.urls.traps import DomainHosts
 from shoal.worker.worker import Worker
+from tests.servers import WAIT_SECONDS
 from tests.site.answers import Answers, page
 from tests.site.log import Request
 from tests.site.site import serving
@@ -165,7 +166,7 @@ async def test_subdomains_without_an_end_end(tmp_path: Path, monkeypatch: pytest
         await frontier.add("c", [Visit(url=links[0], found="seed")])
         worker = Worker(frontier, settings, resolver=resolve)
         running = asyncio.create_task(worker.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_SECONDS):
             while not await frontier.crawls.finished("c"):  # noqa: ASYNC110 - the store does not tell
                 await asyncio.sleep(0.05)
         worker.stop()

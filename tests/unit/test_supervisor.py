@@ -16,7 +16,7 @@ from shoal import Frontier, Limits
 from shoal.fleet import Event, Supervisor, live_workers, reclaim, supervisor
 from shoal.fleet.totals import Totals, causes
 from shoal.model.worker_report import WorkerReport
-from tests.servers import alive, wait_until
+from tests.servers import WAIT_SECONDS, alive, wait_until
 
 # Leases as a worker does, notes which visit it is reading, and then ends as it is told.
 WORKER = """
@@ -91,7 +91,7 @@ class Fleet:
         return [event.text for event in self.events if event.kind == kind]
 
     async def until(self, kind: str, count: int = 1) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_SECONDS):
             while sum(event.kind == kind for event in self.events) < count:
                 self.news.clear()
                 await self.news.wait()
