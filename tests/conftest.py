@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.brokers import Kafka, Rabbit, kafka, rabbitmq
 from tests.servers import Server, server
@@ -14,7 +14,7 @@ from tests.site.site import Site, serving
 from tests.system.commanding import Shell
 
 # An example may take any time: on a busy machine a limit fails tests at random. What CI chose otherwise stays.
-settings.register_profile("shoal", settings(), deadline=None)
+settings.register_profile("shoal", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")
 
 

@@ -25,7 +25,7 @@ import pytest
 from shoal.store.embedded import find_server
 
 Options = dict[str, str]
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 def valkey_server() -> str:

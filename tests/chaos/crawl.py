@@ -154,10 +154,10 @@ class Crawling:
         """How many requests have come to the site."""
         return self.site.log.read_bytes().count(b'["began"') if self.site.log.exists() else 0
 
-    async def requested(self, count: int, seconds: float = 30.0) -> None:
+    async def requested(self, count: int, seconds: float = WAIT_SECONDS) -> None:
         await self.until(lambda: self.asked() >= count, f"{count} requests", seconds)
 
-    async def until(self, true: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    async def until(self, true: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
         """Wait for what others will do. A worker that has died fails the test."""
         deadline = time.monotonic() + seconds
         while not true():
@@ -172,7 +172,7 @@ class Crawling:
     async def finished(self) -> bool:
         return await self.frontier.crawls.finished(CRAWL)
 
-    async def finish(self, seconds: float = 60.0) -> None:
+    async def finish(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait for the end of the crawl (L4), stop the workers, gather what they wrote."""
         deadline = time.monotonic() + seconds
         while not await self.finished():

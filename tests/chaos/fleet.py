@@ -18,6 +18,7 @@ from shoal.model import Counts, Limits
 from tests.chaos.judge import Judge
 from tests.chaos.notes import Notes
 from tests.chaos.site import Site
+from tests.servers import WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 LONG = os.environ.get("CHAOS_LONG") == "1"
@@ -99,7 +100,7 @@ class Fleet:
             assert process.poll() in (None, 0), f"worker {name} failed: {self.errors(name)}"
         return all(process.poll() is None for process in self.processes.values())
 
-    async def noted(self, kind: str, name: str = "", seconds: float = 20.0) -> None:
+    async def noted(self, kind: str, name: str = "", seconds: float = WAIT_SECONDS) -> None:
         """Wait until a worker has noted something."""
         prefix = f"{kind} "
         deadline = time.monotonic() + seconds
@@ -110,7 +111,7 @@ class Fleet:
             assert time.monotonic() < deadline, f"{name or 'no worker'} has not noted {kind!r} within {seconds} s"
             await asyncio.sleep(0.02)
 
-    async def finish(self, seconds: float = 60.0) -> None:
+    async def finish(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait until every worker has seen the end of the crawl (L4)."""
         deadline = time.monotonic() + seconds
         for name, process in self.processes.items():

@@ -27,7 +27,7 @@ def wrong_by(offset: str) -> dict[str, str]:
 
 async def all_work(crawl: Crawling, *names: str) -> None:
     """All of them at work at once; none is noticed by the site."""
-    await crawl.finish(120)
+    await crawl.finish()
     judge = await crawl.judge(extra=0)
     assert not judge.repeated(), "a robots.txt was asked for twice"
     assert all(crawl.last_report(name).pages for name in names), "one of them did nothing: this test proves nothing"

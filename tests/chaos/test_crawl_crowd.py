@@ -22,8 +22,8 @@ async def test_many_workers_that_start_at_once_are_still_one_visitor(tmp_path: P
         ) as crawl:  # fmt: skip
             program = (sys.executable, "-m", "tests.chaos.crowd", str(each))
             names = [crawl.start(program=program) for _ in range(processes)]
-            await crawl.until(lambda: all(crawl.last_report(name).worker for name in names), "all have started", 120)
-            await crawl.finish(120)
+            await crawl.until(lambda: all(crawl.last_report(name).worker for name in names), "all have started")
+            await crawl.finish()
             judge = await crawl.judge(extra=0)
             assert not judge.repeated(), "a robots.txt was asked for twice"
             assert len({row["worker"] for row in crawl.rows()}) > 1

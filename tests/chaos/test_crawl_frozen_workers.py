@@ -84,7 +84,7 @@ async def test_a_transfer_that_lasts_longer_than_a_lease_is_not_cut_while_the_le
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
         crawl.site.at(host, path, Answer(size=500_000, lasting=3.0))
         crawl.start()
-        await crawl.finish(30)
+        await crawl.finish()
         await crawl.judge(extra=0)
 
 
@@ -104,7 +104,7 @@ async def cut_off(crawl: Crawling, store_port: int, seconds: float) -> None:
         # It is whole again: it can do what is left without the other.
         before = crawl.last_report(far).pages
         await crawl.stop(near)
-        await crawl.finish(120)
+        await crawl.finish()
         assert crawl.last_report(far).pages > before
 
 

@@ -97,7 +97,7 @@ async def test_hostile_hosts_end_in_time_and_honest_ones_do_not_notice(tmp_path:
         )
         await crawl.frontier.add(CRAWL, [Visit(url=url, found="seed") for url in names])
         worker = crawl.start()
-        await crawl.until(lambda: len(crawl.rows()) >= 150, "honest hosts are crawled", 60)
+        await crawl.until(lambda: len(crawl.rows()) >= 150, "honest hosts are crawled")
         # Each visit has its robots.txt, its page and at most one more hop.
         until = time.monotonic() + 4 * TIMEOUT_SECONDS + 20
         while not await crawl.finished() and time.monotonic() < until:

@@ -76,7 +76,7 @@ async def test_a_worker_told_to_stop_aborts_what_lasts_longer_than_its_grace(tmp
         await crawl.stop(first)
         crawl.site.at(host, path, page())
         crawl.start()
-        await crawl.finish(30)
+        await crawl.finish()
         judge = await crawl.judge(extra=1)
         assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
         # Its lease did not run out: it was given back.
@@ -86,7 +86,7 @@ async def test_a_worker_told_to_stop_aborts_what_lasts_longer_than_its_grace(tmp
 async def die_at(crawl: Crawling, step: str, time: int, *, reap: bool) -> int:
     name = crawl.start(program=STEPPING, environ={"STEP": step, "TIME": str(time), "SIGNAL": str(int(signal.SIGKILL))})
     process = crawl.workers.pop(name)
-    await crawl.until(lambda: process.poll() is not None, f"{name} reaches {step!r} for the {time}. time", 20)
+    await crawl.until(lambda: process.poll() is not None, f"{name} reaches {step!r} for the {time}. time")
     assert process.returncode == -signal.SIGKILL, f"it ended with {process.returncode}: {crawl.errors(name)}"
     return await crawl.bury(name, process, reap=reap)
 
@@ -99,6 +99,6 @@ async def test_a_worker_killed_at_a_step_loses_nothing_and_stores_nothing_twice(
         for time, reap in ((1, True), (2, False), (3, True)):
             unacknowledged += await die_at(crawl, step, time, reap=reap)
         crawl.start()
-        await crawl.finish(30)
+        await crawl.finish()
         judge = await crawl.judge(extra=unacknowledged)
         assert not crawl.unreasoned(judge)

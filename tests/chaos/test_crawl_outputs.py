@@ -57,7 +57,7 @@ async def test_a_locked_database_is_waited_for_and_every_page_is_stored_once(tmp
             await asyncio.sleep(1.0)
             assert crawl.asked() == asked, "work is taken on although nothing can be stored"
             assert any(crawl.last_report(name).trouble for name in crawl.workers), "nobody says what they wait for"
-        await crawl.finish(120)
+        await crawl.finish()
         judge = await crawl.judge(extra=0)
         assert not crawl.unreasoned(judge)
 
@@ -71,16 +71,18 @@ async def test_a_worker_told_to_stop_while_its_output_is_locked_stops_in_time(tm
         name = crawl.start()
         await crawl.until(lambda: len(crawl.rows()) > 20, "pages are stored")
         with locked(crawl.outputs[0]):
-            # Long enough that it is full and takes nothing more.
-            await asyncio.sleep(4.0)
-            asked = crawl.asked()
-            await asyncio.sleep(0.5)
-            assert asked == crawl.asked() < 600
+            await crawl.until(lambda: crawl.last_report(name).trouble, "it says what it waits for")
+            # It is full and takes nothing more.
+            asked = -1
+            while asked != crawl.asked():
+                asked = crawl.asked()
+                await asyncio.sleep(1.0)
+            assert asked < 600
             # While the output is locked: it does not wait for it.
             await crawl.stop(name)
             assert await crawl.held_by(name) == 0, "it left with leases that now have to run out"
         crawl.start()
-        await crawl.finish(60)
+        await crawl.finish()
         await crawl.judge()
 
 
@@ -103,6 +105,6 @@ async def test_outputs_on_a_full_disk_are_waited_for_and_every_page_is_stored_on
                 assert before <= len(crawl.rows())
                 await asyncio.sleep(1.0)
                 assert (await crawl.counts()).stored == before
-            await crawl.finish(60)
+            await crawl.finish()
             judge = await crawl.judge(extra=0)
             assert not crawl.unreasoned(judge)

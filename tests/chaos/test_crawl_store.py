@@ -147,5 +147,5 @@ async def test_a_store_whose_disk_is_full_stops_the_crawl_until_there_is_room(tm
                 stalled = crawl.asked()
                 await asyncio.sleep(2.0)
                 assert crawl.asked() == stalled, "work goes on without a store"
-            await crawl.finish(120)
+            await crawl.finish()
             await crawl.judge(extra=held + 200)

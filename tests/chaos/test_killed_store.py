@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.fleet import LONG, Fleet, fleet
 from tests.chaos.slow_disk import slow_disk
 from tests.proxy import proxy
-from tests.servers import Options, Server, server, wait_until
+from tests.servers import WAIT_SECONDS, Options, Server, server, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 EVERYSEC: Options = {"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
@@ -48,7 +48,7 @@ async def test_a_store_that_syncs_always_is_killed_and_nobody_notices(tmp_path: 
                 await asyncio.sleep(10.0 if LONG else 0.5)
                 store.restart()
                 kills += 1
-            await crawl.finish(600 if LONG else 60)
+            await crawl.finish(600 if LONG else WAIT_SECONDS)
             judge = await crawl.judge()
             assert max(epochs(store)) > 1
             assert store.ask("HGET", store.ask("KEYS", "chaos{*}meta")[0], "hold") is None
@@ -86,7 +86,7 @@ async def test_a_store_that_syncs_every_second_is_killed_and_no_page_is_lost(tmp
             await crawl.noted("end")
             kills = 20 if LONG else 2
             assert await kill_and_hold(crawl, store, kills, random.Random(1)) == kills
-            await crawl.finish(600 if LONG else 60)
+            await crawl.finish(600 if LONG else WAIT_SECONDS)
             await crawl.judge()
             assert max(epochs(store)) > 1
 
@@ -100,7 +100,7 @@ async def test_a_store_on_a_slow_disk_loses_its_last_writes_but_no_page_and_no_p
             await crawl.noted("end")
             kills = 12 if LONG else 2
             assert await kill_and_hold(crawl, store, kills, random.Random(2), disk_seconds=1.5) == kills
-            await crawl.finish(600 if LONG else 60)
+            await crawl.finish(600 if LONG else WAIT_SECONDS)
             judge = await crawl.judge()
             assert judge.extra_requests > 0, "the disk was not slow enough: this test proves nothing"
 
@@ -124,7 +124,7 @@ async def test_a_store_restarted_from_a_cut_file_holds_and_loses_no_page(tmp_pat
                 store.start()
                 if not crawl.running():
                     break
-            await crawl.finish(300 if LONG else 60)
+            await crawl.finish(300 if LONG else WAIT_SECONDS)
             judge = await crawl.judge()
             assert judge.extra_requests > 0, "the cut took nothing away: this test proves nothing"
             assert max(epochs(store)) > 1

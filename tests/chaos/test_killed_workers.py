@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.fleet import LONG, fleet
-from tests.servers import server
+from tests.servers import WAIT_SECONDS, server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
@@ -29,7 +29,7 @@ async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_p
                 crawl.kill(dice.choice(sorted(crawl.processes)))
                 crawl.start()
                 kills += 1
-            await crawl.finish(600 if LONG else 60)
+            await crawl.finish(600 if LONG else WAIT_SECONDS)
             judge = await crawl.judge()
             assert kills
             # A worker has at most 4 leases with 4 visits each that it has not acknowledged.

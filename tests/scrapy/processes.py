@@ -20,11 +20,10 @@ from typing import Any
 
 import pytest
 
-from tests.servers import wait_until
+from tests.servers import WAIT_SECONDS, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SPIDERS = Path(__file__).parent / "spiders"
-_END_SECONDS = 60.0
 # A console would take a port at which a client of another test waits for somebody to listen.
 QUIET = {"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0}
 
@@ -41,7 +40,7 @@ class Process:
         self.popen.kill()
         self.popen.wait()
 
-    def end(self, seconds: float = _END_SECONDS) -> str:
+    def end(self, seconds: float = WAIT_SECONDS) -> str:
         """Wait until it closes by itself; returns its log."""
         try:
             self.popen.wait(seconds)

@@ -23,7 +23,7 @@ from unittest import mock
 
 import pytest
 
-from tests.servers import alive, wait_until
+from tests.servers import WAIT_SECONDS, alive, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = ("--allow-network", "127.0.0.0/8")
@@ -65,7 +65,7 @@ class Running:
         """Process ids of its worker processes."""
         return [pid for pid in children(self.process.pid) if b"shoal.worker" in command_line(pid)]
 
-    def end(self, how: int | None = None, seconds: float = 60.0) -> Ran:
+    def end(self, how: int | None = None, seconds: float = WAIT_SECONDS) -> Ran:
         if how is not None:
             self.process.send_signal(how)
         code = self.process.wait(seconds)
@@ -94,7 +94,7 @@ class Shell:
         self.started.append(Running(process))
         return self.started[-1]
 
-    def run(self, *args: object, given: str | None = None, seconds: float = 60.0) -> Ran:
+    def run(self, *args: object, given: str | None = None, seconds: float = WAIT_SECONDS) -> Ran:
         return self.start(*args, given=given).end(seconds=seconds)
 
     def call(self, *args: object) -> Ran:

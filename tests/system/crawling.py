@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 from shoal.frontier import Frontier
 from shoal.model import Counts, Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
+from tests.servers import WAIT_SECONDS
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
 
@@ -90,7 +91,7 @@ class Crawls:
         assert added.new == len(set(seeds))
         return crawl
 
-    def until(self, true: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    def until(self, true: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
         """Wait for what the workers or the site will do. A worker that has died fails the test."""
         deadline = time.monotonic() + seconds
         while not true():
@@ -99,7 +100,7 @@ class Crawls:
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}. {self.troubles()}"
             time.sleep(0.03)
 
-    def finish(self, crawl: str, *hosts: str, seconds: float = 30.0) -> Crawled:
+    def finish(self, crawl: str, *hosts: str, seconds: float = WAIT_SECONDS) -> Crawled:
         """Wait for the end of a crawl. `hosts` are those whose requests are judged; without any, all it has rows of."""
 
         def finished() -> bool:
@@ -111,7 +112,7 @@ class Crawls:
             raise AssertionError(f"{error} {self.counts(crawl)}") from None
         return Crawled(self.rows(crawl), self.counts(crawl), self.site.judge(*hosts))
 
-    def run(self, *seeds: str, hosts: tuple[str, ...] = (), seconds: float = 30.0, **how: Any) -> Crawled:
+    def run(self, *seeds: str, hosts: tuple[str, ...] = (), seconds: float = WAIT_SECONDS, **how: Any) -> Crawled:
         """A whole crawl: `begin` and `finish`. Judged are `hosts`, else those of the seeds."""
         named = hosts or tuple(seed.split("/")[2] for seed in seeds)
         return self.finish(self.begin(*seeds, **how), *named, seconds=seconds)

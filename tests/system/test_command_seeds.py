@@ -82,7 +82,7 @@ def test_a_silent_pipe_holds_up_neither_the_crawl_nor_its_end(site: Site, shell:
     wait_until(lambda: shell.counts("slow")["counts"]["failed"] == 1000, "the first are visited")
     # More may come: it is not over.
     assert shell.counts("slow")["state"] == "running"
-    ran = running.end(signal.SIGINT, seconds=20)
+    ran = running.end(signal.SIGINT)
     assert ran.code == 130, ran.err
     assert "--name slow --allow-network 127.0.0.0/8 --seeds pipe" in ran.err
     pipe.close()

@@ -143,8 +143,8 @@ def _drain(descriptor: int) -> None:
 def test_commands_for_people_write_plain_lines_into_a_pipe(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     running = shell.start("crawl", "http://127.0.0.1:1/", *LOCAL)
-    running.until_said("Ctrl-C pauses it.")
-    assert running.end(signal.SIGINT).err.startswith("Crawl ")
+    running.until_said("Press Ctrl-C to pause it.")
+    assert running.end(signal.SIGINT).err.startswith("Starting crawl ")
 
 
 def test_why_a_service_does_not_start_is_one_line_of_json(shell: Shell) -> None:

@@ -68,7 +68,7 @@ def test_a_crawl_waits_for_its_output_and_others_go_on(
     assert len(site.requests(*hosts[:3])) == asked
     output.start()
     fleet.until_said("Crawl far is resumed: its output is back.")
-    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends", seconds=60)
+    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     # A list gets a record at least once. Nothing was asked for twice: the pages were kept.
     assert set(stored(output)) == set(far.walk())
     assert not site.judge(*hosts).repeated()
@@ -88,7 +88,7 @@ def test_a_crawl_goes_on_when_the_worker_that_paused_it_is_gone(
     assert fleet.end(signal.SIGKILL).code == -9
     output.start()
     again = start(shell, store)
-    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends", seconds=90)
+    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     assert set(stored(output)) == set(tree.walk())
     assert again.end(signal.SIGTERM).code == 0
 
@@ -108,6 +108,6 @@ def test_a_crawl_that_a_person_pauses_meanwhile_stays_paused(
     told = shell.counts("far", "--store", store.url)
     assert (told["state"], told["why"]) == ("paused", "")
     assert shell.run("resume", "far", "--store", store.url).code == 0
-    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends", seconds=60)
+    wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     assert set(stored(output)) == set(tree.walk())
     assert fleet.end(signal.SIGTERM).code == 0
