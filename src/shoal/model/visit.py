@@ -35,9 +35,10 @@ class AddResult(StrEnum):
     @property
     def in_crawl(self) -> bool:
         """The crawl has the URL: it was added now or before."""
-        return self in (AddResult.NEW, AddResult.SEEN)
+        return self is AddResult.NEW or self is AddResult.SEEN
 
 
+_RESULTS = {result.value: result for result in AddResult}
 _REFUSED = {
     AddResult.TOO_DEEP: "depth",
     AddResult.HOST_FULL: "pages per host",
@@ -167,7 +168,7 @@ class Added(msgspec.Struct, frozen=True):
 
     @property
     def results(self) -> list[AddResult]:
-        return [AddResult(letter) for letter in self.letters]
+        return [_RESULTS[letter] for letter in self.letters]
 
     @property
     def new(self) -> int:
