@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from shoal.frontier.shards import mono
+from shoal.frontier import mono
 
 
 class Notes:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import CrawlEnded, LeaseLost, StoreHeld
+from shoal.frontier import mono
 from shoal.frontier.frontier import Frontier
-from shoal.frontier.shards import Shards, mono
+from shoal.frontier.shards import Shards
 from shoal.model import Lease, Limits, Visit
 from shoal.store import Store
 from tests.proxy import Proxy, proxy

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from shoal.frontier import mono
 from shoal.frontier.frontier import Frontier
-from shoal.frontier.shards import mono
 from shoal.model import Limits
 from tests.servers import Server
 

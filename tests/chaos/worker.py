@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from shoal.errors import LeaseLost, StoreFull
+from shoal.frontier import mono
 from shoal.frontier.frontier import Frontier
-from shoal.frontier.shards import mono
 from shoal.model import Lease, Visit
 from tests.chaos.notes import Notes
 from tests.chaos.site import Site

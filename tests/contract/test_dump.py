@@ -141,7 +141,7 @@ async def test_a_dump_that_is_cut_off_or_foreign_is_refused(store: Store, namesp
 async def test_after_a_dump_the_frontier_takes_writes_again(store: Store, namespace: str) -> None:
     old = await busy(store, namespace, [1_000_000])
     async for _ in dump(old.shards):
-        reply = await old.shards.call("lease", 0, ("ann", "r1", 1, 1, 1000, 0, 10, "0", "", ""), waits=False)
+        reply = await old.shards.call("lease", 0, ("ann", "r1", 1, 1, 1000, 0, 10, "0", ""), waits=False)
         assert reply[0] == 4, "a shard gives leases while it is dumped"
         break
     assert (await old.add("one", ["http://new.example/"])).new == 1

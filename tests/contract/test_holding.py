@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from shoal.errors import LeaseLost
-from shoal.frontier import Done
-from shoal.frontier.shards import mono
+from shoal.frontier import Done, mono
 from shoal.model import Counts, Limits, Visit
 from tests.contract.fleet import Fleet, drain, end, names, paths
 

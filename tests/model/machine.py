@@ -218,7 +218,7 @@ class Fleet(RuleBasedStateMachine):
     def _acknowledge(self, worker: str, held: Held, done: list[Visit], how: str) -> None:
         shard = self._shard(held.lease)
         known = shard.leases.get(held.lease.token, {})
-        if not held.lease.token.startswith(self._run()[:10]):
+        if not held.lease.token.startswith(self._run()):
             known = {}  # the store has lost writes since: leases of the process before are over
         accepted = sum(str(visit.number) in known for visit in done)
         before = self._ended()
@@ -447,7 +447,7 @@ class Fleet(RuleBasedStateMachine):
         )
 
     def _run(self) -> str:
-        return self.server.info("server")["run_id"]
+        return self.server.info("server")["run_id"][:8] + self.server.info("replication")["master_replid"][:8]
 
     def _ended(self) -> int:
         return sum(self._sum(p, key, "sfx") for p in self.shards for key in self.keys.values())

@@ -2,11 +2,11 @@
 
 from shoal.frontier.acknowledgement import AckBatch, Done
 from shoal.frontier.dump import dump
+from shoal.frontier.epochs import mono
 from shoal.frontier.frontier import Frontier
 from shoal.frontier.hosts import Host
 from shoal.frontier.restore import load
 from shoal.frontier.shard_owners import owned
-from shoal.frontier.shards import mono
 from shoal.frontier.workers import WorkerInfo
 
 # The name of AckBatch in Shoal 0.1.

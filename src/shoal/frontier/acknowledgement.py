@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
 from shoal.errors import InvalidInput, InvalidVisit
-from shoal.frontier.epochs import Epochs
-from shoal.frontier.scripts import Status
-from shoal.frontier.shards import Shards, mono
+from shoal.frontier.epochs import mono
+from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import brief
 from shoal.model import validation
 from shoal.model.lease import Lease
@@ -124,13 +124,11 @@ async def replay(void_batch: Callable[[AckBatch], Awaitable[list[str]]], packed:
 class Acknowledgement:
     """Prepares, commits and voids batches for one worker."""
 
-    def __init__(self, shards: Shards, epochs: Epochs, worker: str, lease_ms: int) -> None:
+    def __init__(self, shards: Shards, worker: str) -> None:
         self._shards = shards
-        self._epochs = epochs
         self._worker = worker
-        self._lease_ms = lease_ms
         # One call at a time for each shard: the store remembers only the last request of a worker.
-        self._calling = [asyncio.Lock() for _ in range(shards.count)]
+        self._calling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def prepare(self, done: Sequence[Done]) -> AckBatch:
         by_shard: dict[int, list[AckEntry]] = {}
@@ -187,8 +185,7 @@ class Acknowledgement:
                 for outcome in entry.outcomes:
                     reason = brief(outcome.reason, "unknown") if outcome.reason else ""
                     args += [outcome.number, OutcomeCode(outcome.code).value, reason, round(outcome.seconds * 1000)]
-            while (reply := await self._shards.call("acknowledge", part.shard, args, replicated=True))[0] != Status.OK:
-                await self._epochs.turn_epoch(part.shard, reply, self._lease_ms)
+            reply = await self._shards.call("acknowledge", part.shard, args, replicated=True)
         return [token.decode() for token in reply[2:]]
 
 

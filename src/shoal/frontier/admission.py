@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from shoal.errors import CrawlEnded, InvalidUrl, InvalidVisit
 from shoal.frontier import visit_codec
 from shoal.frontier.crawls import Crawls
-from shoal.frontier.epochs import RUN_DIGITS, Epochs
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model.visit import Added, AddResult, Visit
@@ -24,10 +23,9 @@ _Groups = dict[tuple[str, int, int], tuple[list[int], list[Argument]]]
 
 
 class Admission:
-    def __init__(self, shards: Shards, crawls: Crawls, epochs: Epochs) -> None:
+    def __init__(self, shards: Shards, crawls: Crawls) -> None:
         self._shards = shards
         self._crawls = crawls
-        self._epochs = epochs
 
     async def add(self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool) -> Added:
         crawl = await self._crawls.known(crawl_id)
@@ -54,7 +52,7 @@ class Admission:
                     self._crawls.drop_cache(crawl_id)
                     self._crawls.check_open(await self._crawls.get(crawl_id))
                     raise CrawlEnded(f"Crawl {crawl_id!r} has ended: it accepts no more URLs.")
-                self._epochs.answered(shard, reply[2][:RUN_DIGITS])
+                self._shards.epochs.answered(shard, reply[2])
                 for place, letter in zip(this_round[shard][0], reply[1], strict=True):
                     letters[place] = letter
             calls = later

@@ -46,6 +46,7 @@ class Crawls:
         self.facts = CrawlFacts(shards)
         self._by_id: dict[str, Crawl] = {}
         self._by_key: dict[str, Crawl] = {}
+        shards.on_replaced += [self._by_id.clear, self._by_key.clear]
 
     async def create(
         self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None, *, exist_ok: bool = False
@@ -190,7 +191,7 @@ class Crawls:
         for reply in await self._count_all(crawl_id):
             for i in range(7):
                 totals[i] += reply[3 + i]
-            for name, number in zip(reply[10::2], reply[11::2], strict=True):
+            for name, number in zip(reply[11::2], reply[12::2], strict=True):
                 reason = name.decode(errors="replace")
                 reasons[reason] = reasons.get(reason, 0) + (int(number) if number.isdigit() else 0)
         a, w, le, t, s, f, x = totals
@@ -202,8 +203,19 @@ class Crawls:
         Ended visits are read from all shards before admitted ones: a visit that ends in between has added its links
         before, so the sums cannot be equal too early. Branches are looked up each time for the same reason.
         """
-        ended = sum(sum(reply[7:10]) for reply in await self._count_all(crawl_id))
-        return bool(ended == sum(reply[3] for reply in await self._count_all(crawl_id)))
+        ended, servers = await self._sum(crawl_id, slice(7, 10))
+        admitted, same_servers = await self._sum(crawl_id, slice(3, 4))
+        return ended == admitted and servers == same_servers
+
+    async def _sum(self, crawl_id: str, fields: slice) -> tuple[int, list[bytes]]:
+        """A sum over all shards, and the server processes that answered: after a failover, counts may be older."""
+        total, servers = 0, []
+        for name in await self._family(crawl_id):
+            for reply in (await self._count(await self.known(name))).values():
+                if reply[0] == Status.OK:
+                    total += sum(reply[fields])
+                servers.append(reply[10 if reply[0] == Status.OK else 1])
+        return total, servers
 
     async def finish(self, crawl_id: str) -> bool:
         """Close a finished crawl. False when visits are open, and the crawl continues; True if it had ended before."""
@@ -383,11 +395,11 @@ class Crawls:
     async def _count_all(self, crawl_id: str) -> list[list[Any]]:
         """One reply of each shard that has the crawl or a branch of it."""
         names = await self._family(crawl_id)
-        return [reply for name in names for reply in (await self._count(await self.known(name))).values()]
+        replies = [reply for name in names for reply in (await self._count(await self.known(name))).values()]
+        return [reply for reply in replies if reply[0] == Status.OK]
 
     async def _count(self, crawl: Crawl) -> dict[int, list[Any]]:
-        replies = await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (crawl.key,)))
-        return {shard: reply for shard, reply in replies.items() if reply[0] == Status.OK}
+        return await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (crawl.key,)))
 
     def _keep(self, crawl: Crawl) -> Crawl:
         if len(self._by_id) >= _MOST_KNOWN and crawl.id not in self._by_id:

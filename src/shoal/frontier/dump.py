@@ -114,7 +114,7 @@ class _Dump:
             if reply[0] == Status.OK:
                 for name, number in zip(("stored", "failed", "excluded"), reply[7:10], strict=True):
                     counts[name] += number
-                for name, number in zip(reply[10::2], reply[11::2], strict=True):
+                for name, number in zip(reply[11::2], reply[12::2], strict=True):
                     reasons[name.decode()] += int(number)
         return counts, reasons
 

@@ -1,32 +1,54 @@
-"""Epochs: detects restarts and clock steps of the store, and wakes sleeping workers."""
+"""Epochs: restarts, failovers and clock steps of the store, shard by shard.
+
+The time of a shard never jumps. A worker compares the shard's clock with its own monotonic one: every call carries the
+time that the worker expects. A shard whose clock was set, or that another server process serves now, refuses the call,
+and the worker starts a new epoch, which corrects the clock (lua/epoch.lua).
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.errors import StoreError
-from shoal.frontier.keys import channel
-from shoal.frontier.scripts import Status
-from shoal.frontier.shards import Shards, mono
-from shoal.store import Subscriber
+if TYPE_CHECKING:
+    from shoal.frontier.shards import Shards
 
-# A reading of the store's clock older than this is not used: clocks drift.
-_READING_SECONDS = 60.0
+# Linux counts suspended time in BOOTTIME only; on macOS the ordinary monotonic clock does.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# An older reading of a shard's clock is not used: clocks drift, by 0.3 s in this time at the most.
+_READING_SECONDS = 600.0
+# The reading of a longer call is not precise enough.
+_CALL_SECONDS = 0.25
+# A smaller step is not noticed (lua/include/shard.lua).
 _STEP_MS = 1000
-# As many digits of the server's run id as a token carries.
-RUN_DIGITS = 10
 _LAG_MS = 2000
 
 
+def mono() -> float:
+    """Seconds on a monotonic clock that also runs while the machine is suspended."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Reading(NamedTuple):
+    """What a shard's clock showed, in which epoch, and when that was on this machine."""
+
+    epoch: int
+    now_ms: int
+    read_mono: float
+
+
 class Epochs:
-    def __init__(self, shards: Shards, worker: str) -> None:
+    """Reached as `shards.epochs`."""
+
+    def __init__(self, shards: Shards) -> None:
         self._shards = shards
-        self._channel = channel(shards.namespace, worker)
-        self._readings: dict[int, tuple[int, float]] = {}
-        self._listener: Subscriber | None = None
         self._runs: dict[int, bytes] = {}
-        self.epochs = 0
+        # By shard. Threads of one process share them.
+        self.readings: dict[int, Reading] = {}
+        # The longest lease that this process holds.
+        self.lease_ms = 0
+        self.count = 0
         self.on_turn: list[Callable[[], None]] = []
 
     def answered(self, shard: int, run: bytes) -> None:
@@ -38,63 +60,61 @@ class Epochs:
             self._runs[shard] = run
             self._turned()
 
+    def run_of(self, shard: int) -> bytes:
+        """The server process that a reply of this shard named last."""
+        return self._runs.get(shard, b"")
+
     def _turned(self) -> None:
-        self.epochs += 1
+        self.count += 1
         for callback in self.on_turn:
             callback()
 
-    def note(self, shard: int, now_ms: int, called_mono: float) -> None:
+    def note(self, shard: int, epoch: int, now_ms: int, called_mono: float) -> None:
         """Record the shard's clock as returned by a call that started at `called_mono`."""
-        # The reading of the shorter call is the more precise one.
-        if mono() - called_mono < 0.25:
-            self._readings[shard] = (now_ms, mono())
+        now = mono()
+        if now - called_mono < _CALL_SECONDS:
+            self.readings[shard] = Reading(epoch, now_ms, now)
 
-    def expected_ms(self, shard: int) -> int | str:
-        """The expected time of the shard's clock now, '' when that is not known well enough."""
-        reading = self._readings.get(shard)
-        if reading is None or self._shards.clock_ms is not None:
-            return ""
-        passed = mono() - reading[1]
-        return reading[0] + round(passed * 1000) if passed < _READING_SECONDS else ""
+    def expected(self, shard: int) -> tuple[int, int] | None:
+        """The epoch of the last reading and the time expected now; None when that is not known well enough."""
+        reading = self.readings.get(shard)
+        if reading is None:
+            return None
+        passed = mono() - reading.read_mono
+        return (reading.epoch, reading.now_ms + round(passed * 1000)) if passed < _READING_SECONDS else None
 
-    async def turn_epoch(self, shard: int, reply: list[Any], lease_ms: int) -> bool:
-        """After EPOCH or CLOCK: start a new epoch if one is needed. True when one was started."""
-        step = seen = 0
-        if reply[0] == Status.CLOCK:
-            step, seen = await self._step(shard)
-            if step == 0:
-                return False
-        elif reply[0] != Status.EPOCH:
-            raise StoreError(f"The script lease answers with status {reply[0]}: this is a bug in Shoal.")
-        safe = int(self._shards.store.durable)
-        await self._shards.call("epoch", shard, (safe, lease_ms, _LAG_MS, step, seen), replicated=True)
-        self._readings.pop(shard, None)
-        self._turned()
-        return True
+    async def turn(self, shard: int) -> None:
+        """After EPOCH or CLOCK: start a new epoch if one is needed, and correct the clock."""
+        seen, read, step = await self._compare(shard)
+        store = self._shards.store
+        safe = int(store.durable) * (2 if store.kind == "embedded" else 1)
+        reply = await self._shards.call(
+            "epoch", shard, (safe, self.lease_ms, _LAG_MS, seen, read, step), replicated=True
+        )
+        if reply[2] != seen:
+            self.readings.pop(shard, None)
+            self._runs.pop(shard, None)
+            self._turned()
 
-    async def _step(self, shard: int) -> tuple[int, int]:
-        """By how many ms the clock was stepped (0: the call was only slow), and in which epoch that was seen."""
+    async def _compare(self, shard: int) -> tuple[int, int | str, int]:
+        """The shard's epoch, the epoch of this worker's reading ('' if it has none), and how far the clock is ahead.
+
+        A call that was only slow is no step: measured again, the clock agrees.
+        """
         for _ in range(5):
             called = mono()
-            expected = self.expected_ms(shard)
-            reply = await self._shards.call("clock", shard, ())
-            if expected == "":
-                return 0, 0
-            step = int(reply[1]) - int(expected)
-            if abs(step) <= _STEP_MS:
-                return 0, 0
+            expected = self.expected(shard)
+            _, now_ms, epoch, since, doubt = await self._shards.call("clock", shard, ())
+            if self._shards.clock_ms is not None:
+                return epoch, epoch, 0
+            if expected is None or not (expected[0] >= since or 0 <= doubt <= expected[0]):
+                break
             if mono() - called < _STEP_MS / 2000:
-                return step, int(reply[2])
-        self._readings.pop(shard, None)
-        return 0, 0
-
-    async def sleep(self, seconds: float) -> set[int]:
-        """Sleep until there may be work; returns the shards that woke us (-1: the connection is new)."""
-        if self._listener is None:
-            self._listener = self._shards.store.listener(self._channel)
-        messages = await self._listener.wait(seconds)
-        return {int(message) if message.isdigit() else -1 for message in messages}
-
-    async def close(self) -> None:
-        if self._listener is not None:
-            await self._listener.close()
+                step = now_ms - expected[1]
+                if abs(step) <= _STEP_MS:
+                    # The next reply brings a new reading: should calls always be slow, they are not refused for ever.
+                    self.readings.pop(shard, None)
+                    step = 0
+                return epoch, expected[0], step
+        self.readings.pop(shard, None)
+        return epoch, "", 0

@@ -24,12 +24,13 @@ from shoal.errors import InvalidLimit, LeaseLost
 from shoal.frontier.acknowledgement import AckBatch, Acknowledgement, Done, passed_ms
 from shoal.frontier.admission import Admission
 from shoal.frontier.crawls import Crawls
-from shoal.frontier.epochs import Epochs
+from shoal.frontier.epochs import mono
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.leasing import LeaseRequest, LeaseTerms, Leasing
 from shoal.frontier.robots_cache import RobotsCache
-from shoal.frontier.shards import Shards, mono
+from shoal.frontier.shards import Shards
 from shoal.frontier.validators import Validators
+from shoal.frontier.wakeups import Wakeups
 from shoal.frontier.workers import Workers
 from shoal.model import validation
 from shoal.model.lease import Lease
@@ -56,10 +57,10 @@ class Frontier:
         self.robots = RobotsCache(shards, self.hosts)
         self.validators = Validators(shards, self.crawls)
         self.workers = Workers(shards, worker)
-        self._watch = Epochs(shards, worker)
-        self._admission = Admission(shards, self.crawls, self._watch)
-        self._leasing = Leasing(shards, self.crawls, self._watch, self._terms)
-        self._acknowledgement = Acknowledgement(shards, self._watch, worker, self._terms.lease_ms)
+        self._wakeups = Wakeups(shards, worker)
+        self._admission = Admission(shards, self.crawls)
+        self._leasing = Leasing(shards, self.crawls, self._wakeups, self._terms)
+        self._acknowledgement = Acknowledgement(shards, worker)
         self._owned_store: Store | None = None
 
     @property
@@ -70,14 +71,18 @@ class Frontier:
     @property
     def epochs(self) -> int:
         """How many new epochs this worker has seen: after each, the store may have lost its last writes."""
-        return self._watch.epochs
+        return self.shards.epochs.count
 
     def on_epoch(self, callback: Callable[[], None]) -> None:
         """Call this at each new epoch, before `lease` returns the first visits of it.
 
         A program that remembers what it added must forget it then.
         """
-        self._watch.on_turn.append(callback)
+        self.shards.epochs.on_turn.append(callback)
+
+    def on_replaced(self, callback: Callable[[], None]) -> None:
+        """Call this when the store was emptied and the frontier created again: no crawl is the same any more."""
+        self.shards.on_replaced.append(callback)
 
     @classmethod
     async def open(
@@ -226,7 +231,7 @@ class Frontier:
         return reaped
 
     async def close(self) -> None:
-        await self._watch.close()
+        await self._wakeups.close()
         if self._owned_store is not None:
             await self._owned_store.close()
 

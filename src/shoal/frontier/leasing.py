@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,12 @@ import msgspec
 
 from shoal.errors import InvalidLimit, ShoalError, StoreCorrupt
 from shoal.frontier.crawls import Crawls
-from shoal.frontier.epochs import Epochs
+from shoal.frontier.epochs import mono
 from shoal.frontier.page_budget import PageBudget
 from shoal.frontier.scripts import Status
-from shoal.frontier.shards import Shards, mono
+from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import unpack
+from shoal.frontier.wakeups import Wakeups
 from shoal.model import validation
 from shoal.model.lease import Lease
 from shoal.model.visit import OutcomeCode, Visit
@@ -77,17 +79,19 @@ class LeaseReply(msgspec.Struct):
 
 
 class Leasing:
-    def __init__(self, shards: Shards, crawls: Crawls, watch: Epochs, terms: LeaseTerms) -> None:
+    def __init__(self, shards: Shards, crawls: Crawls, wakeups: Wakeups, terms: LeaseTerms) -> None:
         self._shards = shards
         self._crawls = crawls
         self._allowance = PageBudget(shards, crawls)
-        self._watch = watch
+        self._epochs = shards.epochs
+        self._wakeups = wakeups
         self._terms = terms
-        self._locks = [asyncio.Lock() for _ in range(shards.count)]
+        self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.turn = 0
         self.hurry = asyncio.Event()
 
     async def lease(self, wanted: LeaseRequest, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
+        self._epochs.lease_ms = max(self._epochs.lease_ms, self._terms.lease_ms)
         until = mono() + validation.number("wait_seconds", wait_seconds, 0, 10**9)
         order = self._order(shards)
         first = order
@@ -107,7 +111,7 @@ class Leasing:
             first = [shard for shard in order if shard in woken] or order
 
     async def _sleep(self, seconds: float) -> set[int]:
-        sleeping = asyncio.ensure_future(self._watch.sleep(seconds))
+        sleeping = asyncio.ensure_future(self._wakeups.sleep(seconds))
         hurry = asyncio.ensure_future(self.hurry.wait())
         try:
             await asyncio.wait((sleeping, hurry), return_when=asyncio.FIRST_COMPLETED)
@@ -162,25 +166,20 @@ class Leasing:
     async def _ask(self, shard: int, wanted: LeaseRequest) -> LeaseReply:
         terms = self._terms
         async with self._locks[shard]:
-            request = self._shards.request()
-            while True:
-                args = (
-                    terms.worker, request, wanted.hosts, wanted.visits, terms.lease_ms, terms.batch_ms, terms.expiries,
-                    int(wanted.sleeps), self._watch.expected_ms(shard), *wanted.spiders,
-                )  # fmt: skip
-                called = mono()
-                reply = await self._shards.call("lease", shard, args, replicated=True, waits=False)
-                if reply[0] == Status.OK:
-                    break
-                if reply[0] == Status.HELD:
-                    return LeaseReply([], reply[1], set())
-                await self._watch.turn_epoch(shard, reply, terms.lease_ms)
-        self._watch.note(shard, reply[1], called)
+            args: tuple[Argument, ...] = (
+                terms.worker, self._shards.request(), wanted.hosts, wanted.visits, terms.lease_ms, terms.batch_ms,
+                terms.expiries, int(wanted.sleeps), *wanted.spiders,
+            )  # fmt: skip
+            called = mono()
+            reply = await self._shards.call("lease", shard, args, replicated=True, waits=False)
+        if reply[0] == Status.HELD:
+            return LeaseReply([], reply[1], set())
+        self._epochs.note(shard, reply[4], reply[1], called)
         trusted = terms.trusted_until(called)
         leases = []
-        for i in range(4, len(reply), 7):
+        for i in range(5, len(reply), 7):
             token, host_bytes, delay_ms, epoch, robots, ahead_ms, flat = reply[i : i + 7]
-            self._watch.answered(shard, token.partition(b".")[0])
+            self._epochs.answered(shard, token.partition(b".")[0])
             lease = Lease(
                 token.decode(), shard, host_bytes.decode(), delay_ms / 1000, epoch, trusted, (), robots_version=robots,
                 ahead_seconds=ahead_ms / 1000,
@@ -204,10 +203,6 @@ class Leasing:
                 args[shard] += [leases[index].token, _known(leases[index]), visits]
         called = mono()
         replies = await self._shards.call_all("renew", args, replicated=True)
-        while behind := {shard: args[shard] for shard, reply in replies.items() if reply[0] != Status.OK}:
-            for shard in behind:
-                await self._watch.turn_epoch(shard, replies[shard], terms.lease_ms)
-            replies |= await self._shards.call_all("renew", behind, replicated=True)
         renewed: list[Lease | None] = [None] * len(leases)
         for shard, indexes in by_shard.items():
             for index, flat in zip(indexes, replies[shard][2:], strict=True):

@@ -29,6 +29,7 @@ class Status(IntEnum):
     ENDED = 9
     RUNNING = 10
     LOST = 11
+    REPLACED = 12
 
 
 _INCLUDE = re.compile(r"^--include (.+)$", re.MULTILINE)

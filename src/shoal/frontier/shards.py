@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shoal.errors import InvalidInput, StoreCorrupt, StoreHeld, StoreRefused
+from shoal.frontier.epochs import Epochs, mono
 from shoal.frontier.keys import prefix, store_meta, tags
 from shoal.frontier.scripts import SCHEMA, Status, script
 from shoal.model import validation
 from shoal.store import Argument, Store
 from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
 
-# Linux counts suspended time in BOOTTIME only; on macOS the ordinary monotonic clock does.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 DEFAULT_SHARDS = 16
 # Used as a shard number for the store's own key, which belongs to no shard.
 STORE = -1
 # A shard that is being moved accepts calls again within about a second; this is the limit.
 _HELD_TIMEOUT_SECONDS = 60.0
-
-
-def mono() -> float:
-    """Seconds on a monotonic clock that also runs while the machine is suspended."""
-    return time.clock_gettime(_CLOCK)
+# These two find out what time it is: they are called without an expectation.
+_CLOCK_SCRIPTS = frozenset(("clock", "epoch"))
 
 
 class Shards:
@@ -40,13 +35,19 @@ class Shards:
     ) -> None:
         self.store = store
         self.namespace = namespace
-        self.count = shards
-        self.seed = seed
         self.clock_ms = clock_ms
-        self.prefixes = [prefix(namespace, tag) for tag in tags(shards)]
+        self.epochs = Epochs(self)
+        # Called when the frontier was created again: nothing that was read before is valid.
+        self.on_replaced: list[Callable[[], None]] = []
         self._requests = 0
         self._request_prefix = secrets.token_hex(6)
-        self._meta = [*(p + "meta" for p in self.prefixes), store_meta(namespace)]
+        self._join(shards, seed)
+
+    def _join(self, shards: int, seed: int) -> None:
+        self.count = shards
+        self.seed = seed
+        self.prefixes = [prefix(self.namespace, tag) for tag in tags(shards)]
+        self._meta = [*(p + "meta" for p in self.prefixes), store_meta(self.namespace)]
 
     @classmethod
     async def found(
@@ -86,8 +87,14 @@ class Shards:
     def home(self, crawl_id: str) -> int:
         return self.of(crawl_id)
 
-    def now(self) -> int | str:
-        return "" if self.clock_ms is None else self.clock_ms()
+    def _when(self, name: str, shard: int) -> str:
+        """The first argument of a script: the test's time, the frontier that was joined, and the expected time."""
+        now = "" if self.clock_ms is None else str(self.clock_ms())
+        joined = f"{now}|{str(self.seed)[-6:]}.{self.count}"
+        if self.clock_ms is not None or name in _CLOCK_SCRIPTS:
+            return joined
+        expected = self.epochs.expected(shard)
+        return joined if expected is None else f"{joined}|{expected[0]}|{expected[1]}"
 
     def request(self) -> str:
         """A request number: the same when a call is repeated, and never used for another call."""
@@ -104,11 +111,13 @@ class Shards:
         wanted = script(name)
         first = mono()
         while True:
-            reply = await self.store.call(wanted, self._meta[shard], (self.now(), *args), replicated=replicated)
+            reply = await self.store.call(
+                wanted, self._meta[shard], (self._when(name, shard), *args), replicated=replicated
+            )
             if not waits and reply[0] == Status.HELD:
                 return reply  # type: ignore[no-any-return]
-            pause = self._judge(name, shard, reply, first)
-            if not pause:
+            pause = await self._judge(name, shard, reply, first)
+            if pause is None:
                 return reply  # type: ignore[no-any-return]
             await asyncio.sleep(pause)
 
@@ -121,13 +130,12 @@ class Shards:
         done: dict[int, list[Any]] = {}
         todo = dict(args)
         while True:
-            now = self.now()
-            calls = [(wanted, self._meta[shard], (now, *arg)) for shard, arg in todo.items()]
+            calls = [(wanted, self._meta[shard], (self._when(name, shard), *arg)) for shard, arg in todo.items()]
             replies = await self.store.call_many(calls, replicated=replicated)
             pause = 0.0
             for shard, reply in zip(list(todo), replies, strict=True):
-                wait = self._judge(name, shard, reply, first)
-                if wait:
+                wait = await self._judge(name, shard, reply, first)
+                if wait is not None:
                     pause = max(pause, wait)
                 else:
                     done[shard] = reply
@@ -136,24 +144,55 @@ class Shards:
                 return done
             await asyncio.sleep(pause)
 
-    def _judge(self, name: str, shard: int, reply: list[Any], first_mono: float) -> float:
-        """Seconds to wait before the call is repeated; 0 when the reply is final."""
+    async def _judge(self, name: str, shard: int, reply: list[Any], first_mono: float) -> float | None:
+        """Seconds to wait before the call is repeated; None when the reply is final."""
         status = reply[0]
         if status == Status.OK:
-            return 0.0
+            return None
         where = f"Shard {shard}" if shard != STORE else "The store's own key"
+        if status in (Status.EPOCH, Status.CLOCK):
+            if mono() - first_mono > _HELD_TIMEOUT_SECONDS:
+                raise StoreHeld(
+                    f"{where} cannot start a new epoch: its server restarts or its clock is set all the time."
+                )
+            await self.epochs.turn(shard)
+            return 0.0
         if status == Status.INVALID:
             raise InvalidInput(f"The script {name} refuses {reply[1].decode()}: nothing was changed.")
         if status == Status.SCHEMA:
             raise StoreRefused(
                 f"{where} has schema {reply[1].decode()}, this Shoal uses {SCHEMA}: stop one of the two."
             )
+        if status in (Status.REPLACED, Status.ABSENT) and await self._join_again():
+            raise StoreHeld(f"The frontier {self.namespace!r} in the store was emptied and created again; retry.")
+        if status == Status.REPLACED:
+            return 0.1
         if status not in (Status.ABSENT, Status.HELD):
-            return 0.0
+            return None
         if mono() - first_mono > _HELD_TIMEOUT_SECONDS:
+            if status == Status.ABSENT and (await self._found())[0] == Status.ABSENT:
+                raise StoreHeld(
+                    f"The frontier {self.namespace!r} is gone from the store: load it from a dump, or start a crawl."
+                )
             if status == Status.ABSENT:
                 raise StoreCorrupt(
                     f"{where} of namespace {self.namespace!r} is gone from the store: load it from a dump."
                 )
             raise StoreHeld(f"{where} accepts no writes while it is moved or dumped; retry when that is done.")
         return min(max(reply[1] / 1000, 0.02), 0.25) if status == Status.HELD else 0.1
+
+    async def _found(self) -> list[Any]:
+        """What the store's own key says about the frontier."""
+        reply: list[Any] = await self.store.call(script("found"), store_meta(self.namespace), (0, 0, 0, ""))
+        return reply
+
+    async def _join_again(self) -> bool:
+        """Join the frontier that has taken the place of the one joined before: another seed, other shards."""
+        reply = await self._found()
+        if reply[0] != Status.OK or not reply[4] or (int(reply[2]), int(reply[3])) == (self.count, self.seed):
+            return False
+        self._join(int(reply[2]), int(reply[3]))
+        self.epochs.readings.clear()
+        for callback in self.on_replaced:
+            callback()
+        return True

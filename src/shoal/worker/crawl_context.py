@@ -129,6 +129,7 @@ class CrawlContexts:
         self._trapped = {} if trapped is None else trapped
         self._contexts: dict[str, CrawlContext] = {}
         frontier.on_epoch(self._forget_links)
+        frontier.on_replaced(self._contexts.clear)
 
     async def of(self, crawl_id: str) -> CrawlContext:
         context = self._contexts.get(crawl_id)

@@ -23,7 +23,7 @@ while not wrong and at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
---include run
+--include server run
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
 local last = call('HGET', P .. 'acks', worker)

@@ -1,6 +1,6 @@
--- clock: what time it is in this shard. Writes nothing.
+-- clock: what time it is in this shard, and which readings of it can be compared. Writes nothing.
 -- ARGV    1 now
--- Reply   OK, now, epoch
+-- Reply   OK, now, epoch, since, doubt (-1 = none)
 --include shard
 
-return {S.OK, NOW, tonumber(META[3])}
+return {S.OK, NOW, EPOCH, SINCE, DOUBT or -1}

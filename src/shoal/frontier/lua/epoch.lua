@@ -1,28 +1,48 @@
--- epoch: another server process answers than the one that wrote here last, or its clock was stepped.
--- ARGV    1 now | 2 1 = no acknowledged write can have been lost | 3 longest lease of the caller ms | 4 lag ms
---         5 ms by which the server's clock was stepped, 0 = not | 6 the epoch the step was seen in: taken out once
+-- epoch: another server process answers than the one that wrote here last, or its clock was set.
+-- ARGV    1 now | 2 1 = no acknowledged write can have been lost, 2 = and no other machine has workers | 3 longest lease of the caller ms | 4 lag ms
+--         5 the epoch that the caller has seen | 6 the epoch of its reading of the clock, '' = it has none
+--         7 ms by which the clock is ahead of that reading, 0 = it agrees
 -- Reply   OK, now, epoch, ms until hosts may be leased again
--- Keeps   unless nothing was lost, nothing is leased until every lease that may have been forgotten is over, and each
---         host then adds its own delay. A step is removed from the shard's clock, which continues as before
---include shard
+-- Keeps   one caller changes an epoch: for the others it is not the one they have seen any more
+--         unless nothing was lost, nothing is leased until every lease that may have been forgotten is over, and each
+--         host then adds its own delay
+--         the shard's time continues as before: a step of the clock is removed by the offset. Without a reading that is
+--         unknown, except that time never goes back; a worker that has one corrects it later (doubt)
+--include shard server
 
-local safe = text(1) == '1'
+local durable = text(1, '^[012]$')
+local safe = durable ~= '0'
 local longest = number(0, 86400000)
 local lag = number(0, 86400000)
-local step = number(-BIG, BIG)
 local seen = number(0, BIG)
+local read = numberOr(nil, 0, BIG)
+local step = number(-BIG, BIG)
 if wrong then return {S.INVALID, wrong} end
 call('DEL', P .. '-')
-local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
-local epoch, hold = tonumber(META[3]), tonumber(META[5]) or 0
-if seen ~= 0 and seen ~= epoch then step = 0 end
+local hold = tonumber(META[5]) or 0
+if seen ~= EPOCH then return {S.OK, NOW, EPOCH, math.max(0, hold - NOW)} end
+
+local run = serverRun()
+local corrects = read and DOUBT and read < SINCE
+if not read then step = TICK == 1 and NOW < LAST - 1000 and NOW - LAST or 0 end
+local since, doubt = SINCE, DOUBT
+if corrects then since, doubt = DOUBT, nil end
 if run ~= META[4] or step ~= 0 then
-  epoch = epoch + 1
+  EPOCH = EPOCH + 1
+  if not read and TICK == 1 then since, doubt = EPOCH, DOUBT or SINCE end
   NOW = NOW - step
-  call('HSET', KEYS[1], 'epoch', epoch, 'run', run, 'unsafe', (safe and step == 0) and 0 or 1, 'offset', (tonumber(META[8]) or 0) - step)
+  -- Others may have read the clock since it was set: what they read is not valid any more.
+  if step ~= 0 and (corrects or run == META[4]) then since = EPOCH end
+  call('HSET', KEYS[1], 'epoch', EPOCH, 'run', run, 'unsafe', (safe and step == 0) and 0 or 1,
+    'offset', (tonumber(META[8]) or 0) - step, 'last', NOW)
   if not safe or step ~= 0 then
-    hold = math.max(hold, NOW + lag + math.max(longest, tonumber(call('HGET', KEYS[1], 'longest')) or 0))
-    call('HSET', KEYS[1], 'hold', hold)
+    hold = NOW + lag + math.max(longest, tonumber(call('HGET', KEYS[1], 'longest')) or 0)
+  elseif not read and TICK == 1 and durable == '1' and call('EXISTS', P .. 'leases') == 1 then
+    -- Holders of leases may have a reading: they come first.
+    hold = math.max(hold, NOW + lag)
   end
+  call('HSET', KEYS[1], 'hold', hold)
 end
-return {S.OK, NOW, epoch, math.max(0, hold - NOW)}
+call('HSET', KEYS[1], 'since', since)
+if doubt then call('HSET', KEYS[1], 'doubt', doubt) else call('HDEL', KEYS[1], 'doubt') end
+return {S.OK, NOW, EPOCH, math.max(0, hold - NOW)}

@@ -4,11 +4,11 @@
 -- Reply   OK, schema, shards, seed, 1 = the store is complete  or  ABSENT
 -- Keeps   what is there already stays as it is. A complete store never gets a shard made again: one that is absent
 --         then is on its way to another node, or lost
+--include server
 local there = redis.call('EXISTS', KEYS[1]) == 1
 if not there and ARGV[4] ~= 'm' then return {S.ABSENT} end
 if not there then
-  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  redis.call('HSET', KEYS[1], 'schema', SCHEMA, 'shard', ARGV[1], 'shards', ARGV[2], 'seed', ARGV[3], 'epoch', 1, 'run', run)
+  redis.call('HSET', KEYS[1], 'schema', SCHEMA, 'shard', ARGV[1], 'shards', ARGV[2], 'seed', ARGV[3], 'epoch', 1, 'run', serverRun())
 end
 if ARGV[4] == 'c' then redis.call('HSET', KEYS[1], 'complete', 1) end
 if ARGV[4] == 's' then redis.call('HSET', KEYS[1], 'seed', ARGV[3]) end

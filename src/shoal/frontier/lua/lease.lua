@@ -1,11 +1,10 @@
 -- lease: give ready hosts of one shard to one worker.
 -- ARGV    1 now | 2 worker | 3 request | 4 hosts at most | 5 visits a host at most | 6 lease length ms | 7 batch ms
---         8 expiries at most | 9 1 = the worker will sleep if there is nothing | 10 the time the caller expects, or ''
---         11.. spiders the worker has
--- Reply   OK, now, ms until something may be ready (-1 never), crawls that want allowance {crawl ...},
+--         8 expiries at most | 9 1 = the worker will sleep if there is nothing | 10.. spiders the worker has
+-- Reply   OK, now, ms until something may be ready (-1 never), crawls that want allowance {crawl ...}, epoch,
 --         then per lease: token, host, delay ms, epoch, robots version, ms that its visits and all that wait for the
 --         host take at its pace (0 also when the lease is given again), {crawl, priority, entry, ...}
---         EPOCH: another server process wrote here last (epoch.lua). CLOCK, now: the server's clock was stepped
+--         EPOCH: another server process wrote here last (epoch.lua). CLOCK, now: the server's clock was set
 -- Keeps   a host leaves `ready` before it is returned: two calls cannot take the same place
 --         a robots version comes once, also when the host is forgotten: a host without one gets the time in ms
 --         the same worker and request again get the same leases: a lost reply costs nothing
@@ -21,7 +20,6 @@ local ttl = number(1, 86400000)
 local batch = number(0, 3600000)
 local expiries = number(1, 255)
 local sleeps = text(1) == '1'
-local expected = numberOr(nil, 0, BIG)
 local spiders, names = {}, {}
 while at < #ARGV do
   local sp = text(64, '^[%w_.:-]*$')
@@ -32,11 +30,10 @@ while at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
---include run
-if expected and math.abs(NOW - expected) > 1000 then return {S.CLOCK, NOW} end
+--include server run
 call('DEL', P .. '-')
 
-local reply = {S.OK, NOW, -1, {}}
+local reply = {S.OK, NOW, -1, {}, EPOCH}
 local function give(token, host, delay, visits, aheadMs)
   local flat = {}
   for _, visit in ipairs(visits) do
@@ -47,7 +44,7 @@ local function give(token, host, delay, visits, aheadMs)
   reply[#reply + 1] = token
   reply[#reply + 1] = host
   reply[#reply + 1] = delay
-  reply[#reply + 1] = tonumber(META[3])
+  reply[#reply + 1] = EPOCH
   reply[#reply + 1] = robotsVersion(state(host))
   reply[#reply + 1] = aheadMs
   reply[#reply + 1] = flat
@@ -211,7 +208,7 @@ while given < hosts do
       else
         counter = counter + 1
         given = given + 1
-        local token = string.sub(RUN, 1, 10) .. '.' .. META[2] .. '-' .. counter .. '.' .. worker
+        local token = RUN .. '.' .. META[2] .. '-' .. counter .. '.' .. worker
         local args = {'host', host, 'place', place, 'delay', delay, 'start', NOW, 'n', #visits}
         for i, visit in ipairs(visits) do
           args[#args + 1] = i
@@ -239,7 +236,7 @@ end
 
 if given > 0 then
   call('ZADD', P .. 'leases', unpack(deadlines))
-  call('HSET', KEYS[1], 'tokens', counter, 'turns', (turns + given) % 8)
+  call('HSET', KEYS[1], 'tokens', counter, 'turns', (turns + given) % 8, 'last', NOW)
   if ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
   -- Names of workers that never came back are not kept without limit; only a lost reply would miss them.
   if call('HLEN', P .. 'workers') > 10000 then call('UNLINK', P .. 'workers') end

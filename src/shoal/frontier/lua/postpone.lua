@@ -13,6 +13,7 @@ local most = number(0, BIG)
 local why = text(64, '^[^%c]+$')
 if wrong then return {S.INVALID, wrong} end
 
+--include server run
 call('DEL', P .. '-')
 local h = state(host)
 keep(host, 'b', math.max(h.b or 0, NOW + ms))

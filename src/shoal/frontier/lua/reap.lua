@@ -15,6 +15,7 @@ local blames = number(1, 255)
 local expiries = number(1, 255)
 if wrong then return {S.INVALID, wrong} end
 
+--include server run
 call('DEL', P .. '-')
 local reaped = reapExpired(100, expiries)
 local nextRank = -1

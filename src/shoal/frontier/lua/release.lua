@@ -16,6 +16,7 @@ while not wrong and at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
+--include server run
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
 for _, b in ipairs(blocks) do

@@ -17,7 +17,7 @@ while not wrong and at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
---include run
+--include server run
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
 local hold = tonumber(META[5]) or 0

@@ -1,21 +1,36 @@
 -- shard: what every script begins with.
 -- Reads the shard's `meta` once. A shard without it answers ABSENT and nothing is written: that is how a slot in
 -- transit, which looks like an empty shard, differs from a new one.
--- ARGV 1 is the time in ms; '' = the server's clock plus the shard's offset (see epoch.lua).
+-- ARGV 1 is '<time ms>|<founding>|<epoch>|<time ms>', all optional: the time, '' = the server's clock plus the shard's
+-- offset (see epoch.lua); the frontier that the caller has joined; the time it expects, and the epoch it was read in.
+-- Fields of `meta` about the clock: offset, last = a time that was reached, since = the epoch from which on readings are
+-- comparable, doubt = the one from which on they were before a server process that nobody could compare with them.
 
 local call = redis.call
 local P = string.sub(KEYS[1], 1, -5)
-local META = call('HMGET', KEYS[1], 'schema', 'shard', 'epoch', 'run', 'hold', 'unsafe', 'frozen', 'offset', 'blocked')
+local META = call('HMGET', KEYS[1], 'schema', 'shard', 'epoch', 'run', 'hold', 'unsafe', 'frozen', 'offset', 'blocked',
+  'seed', 'shards', 'since', 'doubt', 'last')
 if not META[1] then return {S.ABSENT} end
 if META[1] ~= SCHEMA then return {S.SCHEMA, META[1]} end
 
+local time, founding, readIn, expected = string.match(ARGV[1] or 'none', '^(%d*)|?([%d.]*)|?(%d*)|?(%d*)$')
+if not time then return {S.INVALID, 'now'} end
+if founding ~= '' and founding ~= string.sub(META[10] or '', -6) .. '.' .. (META[11] or '') then return {S.REPLACED} end
+local EPOCH, SINCE, DOUBT, LAST = tonumber(META[3]), tonumber(META[12]) or 0, tonumber(META[13]), tonumber(META[14]) or 0
+
 -- TICK: the moment is up to this much later than NOW. A finish is rounded up, so that no gap is cut short.
-local NOW, TICK = string.find(ARGV[1] or '', '^%d+$') and tonumber(ARGV[1]), 0
+local NOW, TICK = tonumber(time), 0
 if not NOW then
   TICK = 1
-  if ARGV[1] ~= '' then return {S.INVALID, 'now'} end
   local t = call('TIME')
   NOW = t[1] * 1000 + math.floor(t[2] / 1000) + (tonumber(META[8]) or 0)
+end
+-- Nothing is written by a clock that was set: gates and deadlines would be wrong.
+if expected ~= '' then
+  local read = tonumber(readIn) or 0
+  if read >= SINCE and math.abs(NOW - expected) > 1000 or read < SINCE and DOUBT and read >= DOUBT then
+    return {S.CLOCK, NOW}
+  end
 end
 
 -- Arguments are taken in order; a missing or malformed one is noted, and the script answers INVALID before it writes.
@@ -41,7 +56,7 @@ local function numberOr(none, least, most)
   if ARGV[at + 1] == '' then at = at + 1 return none end
   return number(least, most)
 end
--- A token is '<run id, 10 digits>.<shard>-<counter>.<worker>'.
+-- A token is '<server process, 16 digits>.<shard>-<counter>.<worker>'.
 local function holder(token) return string.match(token, '^%x+%.%d+%-%d+%.(.*)$') end
 local BIG = 9007199254740992
 local HOST = '^[^%s%z/?#@]+$'
