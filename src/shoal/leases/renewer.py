@@ -22,10 +22,11 @@ _MOST_PER_CALL = 200
 
 
 class LeaseRenewer(threading.Thread):
-    def __init__(self, settings: Settings, worker: str, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, frontier: Frontier, on_trouble: Callable[[str], None]) -> None:
+        """`frontier` is that of the leases. It belongs to another event loop: only its name and its clock are used."""
         super().__init__(name="lease renewer", daemon=True)
         self._settings = settings
-        self._worker = worker
+        self._frontier = frontier
         self._on_trouble = on_trouble
         self._ttl = settings.frontier.lease_seconds
         self._stopped = threading.Event()
@@ -53,7 +54,8 @@ class LeaseRenewer(threading.Thread):
                 continue
             try:
                 if frontier is None:
-                    frontier = await Frontier.from_settings(self._settings, worker=self._worker)
+                    frontier = await Frontier.from_settings(self._settings, worker=self._frontier.worker)
+                    frontier.share_clock(self._frontier)
                 for start in range(0, len(due), _MOST_PER_CALL):
                     await self._renew(frontier, due[start : start + _MOST_PER_CALL])
             except ShoalError as error:

@@ -239,7 +239,7 @@ class Delivery:
 
     async def _add(self, batch: list[VisitResult]) -> set[str]:
         """Add the links of the pages. Returns the crawls for which the store has no room."""
-        by_crawl: dict[str, dict[tuple[str, str], Visit]] = {}
+        by_crawl: dict[str, dict[tuple[str, str], tuple[Visit, VisitResult]]] = {}
         for result in batch:
             if result.visits and result.context is not None:
                 own = result.context.crawl.id
@@ -247,8 +247,8 @@ class Delivery:
                     visits = by_crawl.setdefault(visit.crawl or own, {})
                     # Pages of one batch link to the same URLs: keep the shortest path.
                     known = visits.get((visit.url, visit.host))
-                    if known is None or visit.depth < known.depth:
-                        visits[visit.url, visit.host] = visit
+                    if known is None or visit.depth < known[0].depth:
+                        visits[visit.url, visit.host] = (visit, result)
         full: set[str] = set()
         for crawl, visits in by_crawl.items():
             context = await self._persist(partial(self._contexts.of, crawl))
@@ -256,13 +256,17 @@ class Delivery:
                 full.add(context.name)
         return full
 
-    async def _add_visits(self, context: CrawlContext, visits: list[Visit]) -> bool:
-        """False if the store stays full."""
+    async def _add_visits(self, context: CrawlContext, links: list[tuple[Visit, VisitResult]]) -> bool:
+        """Add visits, each with the result of the page that links to it. False if the store stays full."""
         crawl = context.crawl.id
+        visits = [visit for visit, _ in links]
+        found_on = [(page.lease.lease, page.visit) for _, page in links]
         for attempt in range(_FULL_TRIES):
             epochs = self._frontier.epochs
             try:
-                added = await self._persist(lambda: self._frontier.add(crawl, visits, skip_invalid=True))
+                added = await self._persist(
+                    lambda: self._frontier.add(crawl, visits, skip_invalid=True, found_on=found_on)
+                )
             except (CrawlEnded, UnknownCrawl):
                 # Stopped or at its limit: it needs no more links.
                 return True

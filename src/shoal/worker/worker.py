@@ -77,7 +77,7 @@ class Worker:
             PageProcessor(spiders, self._contexts, marker, frontier.worker), self.report,
             settings.frontier.batch_seconds, self._may_stay,
         )  # fmt: skip
-        self._renewer = LeaseRenewer(settings, frontier.worker, self._trouble)
+        self._renewer = LeaseRenewer(settings, frontier, self._trouble)
         self._sessions: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
