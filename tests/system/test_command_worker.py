@@ -41,9 +41,9 @@ def test_workers_join_a_store_and_leave_it(site: Site, store: Server, shell: She
     assert not site.judge(*hosts).impolite(0.05)
     ended = worker.end(signal.SIGTERM)
     assert ended.code == 0, ended.err
-    assert "pages were stored" in ended.err
+    assert "\nStored " in ended.err
     # Both had their share: the crawl's own worker did not do it alone.
-    assert "\n0 pages were stored" not in ended.err
+    assert "\nStored 0 pages" not in ended.err
     assert not (shell.folder / ".shoal").exists()
 
 

@@ -65,8 +65,8 @@ class Worker:
         spiders = spiders or SpiderRunner({"": None})
         self._spiders = tuple(lane + name for name in spiders.names)
         self.report = WorkerReport(worker=frontier.worker, pid=os.getpid())
-        self._on_report = on_report or (lambda _: None)
-        self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=_warn)
+        self._on_report = on_report
+        self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=self._warn)
         self._contexts = CrawlContexts(frontier, settings.outputs, self.report.trapped)
         self._delivery = Delivery(frontier, self._contexts, self.report, self._drop, shared=shared)
         # Without a crash marker this is a process of the user's own, which no timer may kill.
@@ -294,11 +294,14 @@ class Worker:
         report.alive_seconds = mono() - self._started_mono
         report.cpu_seconds = time.process_time()
         self._resources.eta.fill(report, mono())
-        self._on_report(report)
+        if self._on_report is not None:
+            self._on_report(report)
 
     def _trouble(self, message: str) -> None:
         self.report.trouble = message
 
-
-def _warn(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    def _warn(self, text: str) -> None:
+        """A supervisor prints a warning once for all of its workers."""
+        self.report.warning = text
+        if self._on_report is None:
+            print(text, file=sys.stderr, flush=True)
