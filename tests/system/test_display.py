@@ -109,7 +109,7 @@ def is_whole(lines: list[str]) -> None:
     starts = [line[:10].strip() for line in lines if line[:10].strip() in LABELS]
     assert starts == list(LABELS), "\n".join(lines)
     assert sum(" URLs found" in line for line in lines) == 1, "\n".join(lines)
-    assert sum(line.startswith("worker") and "waits" in line for line in lines) == 1, "\n".join(lines)
+    assert sum(line.startswith("worker") and "waiting for" in line for line in lines) == 1, "\n".join(lines)
 
 
 def is_sane(pane: Pane) -> None:

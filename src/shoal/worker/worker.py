@@ -77,7 +77,7 @@ class Worker:
             PageProcessor(spiders, self._contexts, marker, frontier.worker), self.report,
             settings.frontier.batch_seconds, self._may_stay,
         )  # fmt: skip
-        self._renewer = LeaseRenewer(settings, frontier.worker, self._trouble)
+        self._renewer = LeaseRenewer(settings, frontier.worker, self._trouble, parsing=lambda: marker.token)
         self._sessions: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -259,6 +259,7 @@ class Worker:
         last, cpu_last, turn = mono(), time.process_time(), 0
         while True:
             await asyncio.sleep(_SAMPLE_SECONDS)
+            self._renewer.tick()
             now, cpu = mono(), time.process_time()
             passed, busy = now - last, cpu - cpu_last
             last, cpu_last = now, cpu
