@@ -96,6 +96,31 @@ def test_a_worker_keeps_on_when_its_store_was_away(site: Site, store: Server, sh
     assert not site.judge(host).impolite(0.05)
 
 
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_an_unavailable_store_is_reported_at_once_with_the_reason(
+    site: Site, store: Server, shell: Shell, how: str
+) -> None:
+    (host,) = site.take()
+    tree = site.plant(40, [host])
+    running = shell.start("crawl", tree.url(0), "--store", store.url, *LOCAL, "--delay", "0.05", "--workers", "1")
+    wait_until(lambda: len(site.requests(host)) > 10, "it runs")
+    if how == "killed":
+        store.kill()
+    else:
+        store.freeze()
+    # Before any call has failed: they are retried for a minute.
+    running.until_said(f"The store at {store.url} is unavailable (")
+    if how == "killed":
+        store.start()
+    else:
+        store.thaw()
+    running.until_said("The store responds again, after ")
+    ran = running.end()
+    assert ran.code == 0, ran.err
+    assert ("connection refused" if how == "killed" else "no reply") in ran.err
+    assert set(shell.rows()) == tree.walk()
+
+
 def test_crawls_of_scrapy_on_the_store_are_shown_and_in_nobodys_way(site: Site, store: Server, shell: Shell) -> None:
     async def scrapy() -> None:
         async with await Frontier.open(store.url) as frontier:
