@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SinkUnavailable, StoreUnavailable
-from shoal.sinks import Sink, merge, open_sink
+from shoal.sinks import Sink, merge, open_sink, part_names, unmerged
 from shoal.sinks.contract import Key
 from shoal.sinks.files import jsonl, part
 from tests.servers import wait_until
@@ -93,6 +93,25 @@ async def test_a_large_part_is_closed_when_its_batch_is_settled(
     assert [one.suffix for one in parts.iterdir()] == [".open"]
     await sink.commit(())
     assert [one.suffix for one in parts.iterdir()] == [".done"]
+    await sink.close()
+
+
+async def test_a_part_is_closed_when_a_command_that_ends_requests_it(path: Path, parts: Path) -> None:
+    sink = await opened(path)
+    await put(sink, 1)
+    names = part_names(str(path))
+    assert unmerged(str(path), names) == names
+
+    def merged() -> bool:
+        asyncio.run(merge(str(path), live=(), replay=no_replay))
+        return not unmerged(str(path), names)
+
+    assert await asyncio.to_thread(wait_until, merged, "the part is closed and merged", 4.0)
+    assert shown(path) == [1]
+    assert not parts.exists()
+    # The request is for parts that were open when it was made.
+    await put(sink, 2)
+    assert not unmerged(str(path), names)
     await sink.close()
 
 

@@ -67,6 +67,11 @@ class Frontier:
         self._owned_store: Store | None = None
 
     @property
+    def store_trouble(self) -> str:
+        """Which server of the store does not respond now, and why; '' if all do."""
+        return self.shards.store.trouble
+
+    @property
     def store_name(self) -> str:
         """The store's URL with passwords masked, or its folder."""
         return self.shards.store.shown

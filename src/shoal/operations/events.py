@@ -39,6 +39,7 @@ EVENTS = {
     "worker.said": "a line that a worker process wrote",
     "worker.trouble": "a worker waits for its store or its output",
     "store.trouble": "a problem with the store",
+    "store.recovered": "the store responds again",
     "output.trouble": "a problem with an output",
     "output.unavailable": "a crawl is paused until its output is available",
     "output.recovered": "its output is available again, and it resumed",

@@ -273,8 +273,7 @@ class Maintainer:
         if crawl.ended_at and await store_seconds(self._frontier) - crawl.ended_at > _MERGE_SECONDS:
             known.next_mono = time.monotonic() + _AGAIN_SECONDS
         if not is_merged(crawl, named=self._settings.outputs):
-            live = {worker.name for worker in await self._frontier.workers.alive()}
-            for text in await merge_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
+            for text in await merge_outputs(self._frontier, crawl, named=self._settings.outputs):
                 self._emit_once(text, event="output.trouble", crawl=crawl.id)
 
     async def _chosen(self) -> bool:

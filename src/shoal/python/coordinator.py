@@ -204,8 +204,8 @@ class Coordinator:
 
     def _run(self, name: str) -> CrawlRun:
         return CrawlRun(
-            self._frontier, name, outputs=self._settings.outputs, own=lambda: self._supervisor.live_workers,
-            others=lambda: other_workers(self._frontier, self._place, self._supervisor), emit=self._emit,
+            self._frontier, name, outputs=self._settings.outputs, emit=self._emit,
+            others=lambda: other_workers(self._frontier, self._place, self._supervisor),
         )  # fmt: skip
 
     async def _watch(self) -> None:

@@ -25,6 +25,8 @@ from shoal.store.topology import ClusterTopology, Sentinels, SingleTopology, Top
 
 # How long opening may take before a warning is emitted.
 _SAY_SO_SECONDS = 1.0
+# A healthy server seldom pauses for longer.
+_SILENT_SECONDS = 1.0
 
 
 class Store:
@@ -108,6 +110,18 @@ class Store:
     def listener(self, channel: str) -> Subscriber:
         """Receive what scripts publish on `channel`."""
         return Subscriber(channel, self._connect_listener)
+
+    @property
+    def trouble(self) -> str:
+        """Which server does not respond now, and why; '' if all do. Known at once, while calls are still retried."""
+        for node in self._topology.nodes():
+            link = node.current
+            if link is not None and link.lost is None:
+                if link.silent_seconds >= _SILENT_SECONDS:
+                    return f"{link.where}: no reply"
+            elif link is not None or node.failures:
+                return str(link.lost) if link is not None else node.reason
+        return ""
 
     @property
     def replicas(self) -> int:

@@ -47,11 +47,13 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
 async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     import msgspec
 
+    from shoal.cli.main import FAILED
     from shoal.cli.ui.console import report, warn
+    from shoal.cli.ui.json_log import emit
     from shoal.frontier import Frontier
     from shoal.model.crawl_spec import CrawlRequest
     from shoal.operations import check_places
-    from shoal.operations.run import finish_if_over
+    from shoal.operations.run import CrawlRun, finish_if_over
     from shoal.operations.submit import parse, submit, to_submission, with_output
 
     # A request of Scrapy Cluster has no field for outputs.
@@ -74,7 +76,13 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
             report("No worker is connected to the store; start workers with `shoal worker`.")
         while wait:
             if await finish_if_over(frontier, done.id):
-                return _code((await frontier.crawls.get(done.id)).state.value)
+                crawl = await frontier.crawls.get(done.id)
+                # Files of another machine are merged there.
+                if crawl.spec.get("machine", "") == machine:
+                    run = CrawlRun(frontier, done.id, outputs=settings.outputs, emit=emit)
+                    if not await run.merge_rest():
+                        return FAILED
+                return _code(crawl.state.value)
             await asyncio.sleep(0.5)
     return 0
 
