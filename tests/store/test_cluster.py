@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StoreRefused, StoreUnavailable
-from shoal.store import Script, Store
-from shoal.store.topology import slot_of
-from tests.servers import Cluster, cluster, free_port, replicated, sentinel_trio, wait_until
+from shoal.store import Script, Store, slot_of
+from tests.servers import WAIT_SECONDS, Cluster, cluster, free_port, replicated, sentinel_trio, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 ADD = Script("add", "return redis.call('SADD', KEYS[1], ARGV[1])")
@@ -122,6 +121,27 @@ async def test_a_confirmed_write_has_reached_a_replica(tmp_path: Path) -> None:
             assert primary.peers[0].ask("SCARD", "k") == 2
 
 
+async def test_a_primary_that_is_demoted_while_a_write_waits_is_left(tmp_path: Path) -> None:
+    with replicated(tmp_path) as primary:
+        other = primary.peers[0]
+        async with await Store.open(primary.url, timeout_seconds=WAIT_SECONDS) as store:
+            await store.call(ADD, "k", [1], replicated=True)
+            other.freeze()
+            calling = asyncio.create_task(store.call(ADD, "k", [2], replicated=True))
+            await asyncio.to_thread(
+                wait_until, lambda: primary.info("clients")["blocked_clients"] == "1", "the call waits for a replica"
+            )
+            primary.ask("REPLICAOF", "127.0.0.1", other.port)
+            primary.ask("CONFIG", "RESETSTAT")
+            await asyncio.sleep(1.0)
+            # A replica answers WAIT with an error: it is not asked again and again.
+            assert "cmdstat_wait" not in primary.info("commandstats")
+            assert not calling.done()
+            primary.ask("REPLICAOF", "NO", "ONE")
+            other.thaw()
+            assert await calling == 0
+
+
 async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
     with sentinel_trio(tmp_path) as trio:
         with pytest.raises(StoreRefused, match="knows the service"):
@@ -149,6 +169,24 @@ async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
             await writing
             assert store.run_id("k") != old
             assert await store.command("SCARD", "k") == confirmed + 1
+
+
+async def test_a_primary_that_does_not_know_of_its_successor_is_left(tmp_path: Path) -> None:
+    with sentinel_trio(tmp_path) as trio:
+        old, (successor, replica) = trio.primary, trio.primary.peers
+        async with await Store.open(trio.url, timeout_seconds=WAIT_SECONDS) as store:
+            await store.call(ADD, "k", [1], replicated=True)
+            # What a partition between the old primary and all others leads to.
+            for sentinel in trio.sentinels:
+                sentinel.ask("SENTINEL", "REMOVE", "crawl")
+            successor.ask("REPLICAOF", "NO", "ONE")
+            replica.ask("REPLICAOF", "127.0.0.1", successor.port)
+            # One sentinel is on the side of the old primary.
+            for sentinel, named in zip(trio.sentinels, (old, successor, successor), strict=True):
+                sentinel.ask("SENTINEL", "MONITOR", "crawl", "127.0.0.1", named.port, 3)
+            assert await store.call(ADD, "k", [2], replicated=True) == 1
+            assert old.info("replication")["role"] == "master"
+            assert successor.ask("SCARD", "k") == 2
 
 
 async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
