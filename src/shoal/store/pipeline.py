@@ -155,6 +155,9 @@ class Pipeline:
         if fault is ReplyFault.NOSCRIPT:
             self._whole.add(index)
             return ""
+        if fault is ReplyFault.ASK and self._jobs[index].script is not None:
+            # The slot is moved key by key. A script accesses keys that may still be at the old node: it waits.
+            return f"{node.where}: slot {message.split(' ')[1]} is being moved to another node"
         if fault in (ReplyFault.MOVED, ReplyFault.ASK):
             _, slot, endpoint = message.split(" ")[:3]
             self._hops += 1
