@@ -30,6 +30,7 @@ EVENTS = {
     "notify.sent": "the notification of a crawl's end was sent",
     "notify.failed": "the notification failed; it is retried unless `given_up`",
     "request.refused": "a request to the API or a bridge was refused, and why",
+    "request.dropped": "a bridge could not store the dead letter of an invalid request, which is lost",
     "request.failed": "a request to the API failed: a bug, or the store or an output is unavailable",
     "workers.started": "`shoal worker` has joined a store",
     "workers.progress": "what its workers did, every 5 s",
@@ -56,7 +57,7 @@ EVENTS = {
 # Events that need attention.
 WARNINGS = {
     "crawl.trouble", "listen.trouble", "notify.failed", "output.unavailable", "output.refused", "output.trouble",
-    "request.failed", "request.refused", "serve.open", "store.trouble", "warning",
+    "request.dropped", "request.failed", "request.refused", "serve.open", "store.trouble", "warning",
 }  # fmt: skip
 
 

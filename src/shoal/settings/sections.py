@@ -190,6 +190,7 @@ class ApiSettings(Section, frozen=True, kw_only=True):
 # Tables of shoal.toml whose names are the user's own, and what they hold.
 TABLES: Mapping[str, str] = {
     "outputs": "An output by a name, which a crawl may be given in its place: its password stays on the workers.",
+    "sources": "A source of `shoal listen` by a name: its password stays out of the command line.",
     "spiders": "A spider by a name, as `FILE.py:Class` or `module:Class`.",
     "tokens": "Who may use the HTTP API: `role sha256:...` or `role:app sha256:...`, by `shoal serve --make-token`.",
 }
@@ -204,6 +205,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
     outputs: dict[str, str] = {}
+    sources: dict[str, str] = {}
     spiders: dict[str, str] = {}
     tokens: dict[str, str] = {}
 
