@@ -17,7 +17,7 @@ from msgspec import Meta, field
 
 from shoal.errors import InvalidLimit
 from shoal.model.option import GROUPS, MARKED_INTERNAL, Flag, Option, declared, flag_name
-from shoal.model.validation import WIDEST, spider, whole
+from shoal.model.validation import WIDEST, header_value, headers, spider, whole
 from shoal.version import __version__
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ MAX_SEEDS = 50_000
 # Seconds since 1970. A time in milliseconds, a common mistake, is larger.
 _LATEST = 10**12
 _STORED_NAMES = {"scope": "reach"}
-_NOT_IN_A_TOKEN = frozenset(' :()<>@,;\\"/[]?={}')
 
 Texts = tuple[str, ...]
 Count = Annotated[int, Meta(ge=0, le=WIDEST)]
@@ -150,11 +149,17 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = DEFAULT_USER_AGENT
     headers: Annotated[
         dict[str, str],
-        Meta(max_length=100, description="Additional request headers."),
+        Meta(max_length=100, description="Additional request headers, sent only to the hosts of the start URLs."),
         Flag(
-            group="requests", name="header", metavar="'NAME: VALUE'", separator=":", help="Additional request header."
+            group="requests", name="header", metavar="'NAME: VALUE'", separator=":",
+            help="Additional request header, sent only to the hosts of the start URLs.",
         ),
-    ] = {}
+    ] = {}  # fmt: skip
+    headers_everywhere: Annotated[
+        bool,
+        Meta(description="Send `headers` to every host of the crawl, except credentials."),
+        Flag(group="requests", help="Send --header to every host of the crawl, except credentials."),
+    ] = False
     cookie: Annotated[
         str,
         Meta(max_length=8192, description="Cookie, sent only to the hosts of the start URLs."),
@@ -245,12 +250,8 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.auth and ":" not in self.auth:
             raise InvalidLimit("auth has no colon between user and password.")
         for name, value in (("user_agent", self.user_agent), ("cookie", self.cookie), ("auth", self.auth)):
-            _check_header(name, value)
-        for name, value in self.headers.items():
-            _check_header(f"The header {name!r}", name)
-            _check_header(f"The header {name!r}", value)
-            if not name or not name.isascii() or not name.isprintable() or not _NOT_IN_A_TOKEN.isdisjoint(name):
-                raise InvalidLimit(f"Invalid header name {name!r}: use letters, digits and -.")
+            header_value(name, value)
+        headers(self.headers)
 
     def limits(self) -> Limits:
         """The part that the frontier enforces."""
@@ -344,12 +345,6 @@ def _stored_type() -> Any:
         kw_only=True,
         forbid_unknown_fields=True,
     )
-
-
-def _check_header(what: str, value: str) -> None:
-    # A line break would let a value add another header.
-    if any(character in value for character in "\r\n\0"):
-        raise InvalidLimit(f"{what} contains a line break or NUL; a header is one line.")
 
 
 INTERNAL = frozenset(option.name for option in options() if option.internal)
