@@ -122,7 +122,7 @@ class AmqpSource:
         if self._connection is None:
             raise SourceUnavailable("lost the connection")
         # In a channel of its own: a broker that refuses a message closes the channel, and with the channel of the
-        # source its unacknowledged messages would come again for ever.
+        # source its unacknowledged messages would be delivered again and again.
         if self._sending is None or self._sending.is_closed:
             self._sending = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
         outgoing = aio_pika.Message(

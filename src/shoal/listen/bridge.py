@@ -145,7 +145,7 @@ class Bridge:
             await self._bury(parsed.message, outcome)
 
     async def _bury(self, message: ReceivedMessage, reason: str) -> None:
-        """Send the dead letter. If even a short one is refused, its hash is logged: the bridge must go on."""
+        """Send the dead letter. If even a short one is refused, its hash is logged and the message is lost."""
         refusal = ""
         for max_bytes in (MAX_LETTER_BYTES, _SHORT_LETTER_BYTES):
             try:
