@@ -185,6 +185,10 @@ class ApiSettings(Section, frozen=True, kw_only=True):
         float,
         Meta(description="Requests per second that one token may make.", ge=1, le=10**6),
     ] = 100.0
+    connections_per_address: Annotated[
+        int,
+        Meta(description="Connections that one address may have open; raise it for a reverse proxy.", ge=1, le=1000),
+    ] = 200
 
 
 # Tables of shoal.toml whose names are the user's own, and what they hold.
