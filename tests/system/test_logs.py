@@ -28,12 +28,14 @@ from shoal.api.audit import OPERATIONS, AuditLog
 from shoal.api.auth import create_token
 from shoal.api.middleware import LimitsMiddleware
 from shoal.api.routes import ROUTES
+from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
-from shoal.model.crawl_spec import CrawlSpec
+from shoal.model.crawl_spec import CrawlRequest, CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
+from shoal.operations.submit import submit, to_submission
 from shoal.settings import FetchSettings, FrontierSettings, Settings
 from tests.api.served import Served, served
 from tests.servers import Server, wait_until
@@ -354,6 +356,28 @@ class Log(list[tuple[str, dict[str, object]]]):
         self.append((event, facts))
 
 
+async def test_a_notification_reaches_only_what_its_request_was_allowed(store: Server, ear: str) -> None:
+    log = Log()
+    # This process may reach the address, the server that took the request may not.
+    settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
+    async with await Frontier.open(store.url) as frontier:
+        maintainer = Maintainer(frontier, settings, emit=log.tell)
+        host = ear.partition("//")[2].replace("127.0.0.1", "localhost")
+        for networks, event in (("", "notify.failed"), ("127.0.0.0/8,::1", "notify.sent")):
+            name = f"crawl-{len(networks)}"
+            request = CrawlRequest(
+                seeds=("https://a.example/",), name=name, outputs=("main",), notify=f"http://{host}/"
+            )
+            await submit(frontier, to_submission(request, networks=networks))
+            assert not (await submit(frontier, to_submission(request, networks="10.0.0.0/8"))).created, "the same crawl"
+            await frontier.crawls.stop(name)
+            await maintainer.check()
+            await asyncio.gather(*maintainer._notifying)
+            assert log[-1][0] == event
+        with pytest.raises(InvalidInput, match=r"notify must not reach 127\.0\.0\.1"):
+            to_submission(CrawlRequest(seeds=("https://a.example/",), notify=f"{ear}/"))
+
+
 async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(store: Server, ear: str) -> None:
     log = Log()
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
@@ -362,7 +386,7 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
         maintainer = Maintainer(frontier, settings, emit=log.tell)
 
         async def begin(name: str, notify: str = "") -> None:
-            policy = CrawlSpec(outputs=("main",), app="shop", notify=notify)
+            policy = CrawlSpec(outputs=("main",), app="shop", notify=notify, notify_networks="127.0.0.0/8")
             await crawls.create(name, Limits(), policy.stored())
             await frontier.add(name, [Visit(url=f"http://127.0.0.1:1/{name}")])
 

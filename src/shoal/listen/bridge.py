@@ -62,14 +62,20 @@ class ParsedMessage(NamedTuple):
 
 
 class Bridge:
-    """`emit` receives the events. `outputs` are the names in the settings' [outputs]."""
+    """`emit` receives the events. `outputs` are the names in the settings' [outputs].
 
-    def __init__(self, frontier: Frontier, source: Source, emit: Emit, outputs: Collection[str] = ()) -> None:
+    `networks` are the private networks that notifications may reach.
+    """
+
+    def __init__(
+        self, frontier: Frontier, source: Source, emit: Emit, outputs: Collection[str] = (), networks: str = ""
+    ) -> None:
         self.crawls = self.replies = self.rejected = 0
         self._frontier = frontier
         self._source = source
         self._emit = emit
         self._outputs = outputs
+        self._networks = networks
         self._stop = asyncio.Event()
         # When a failure was last reported; None while everything works.
         self._reported_mono: float | None = None
@@ -169,7 +175,7 @@ class Bridge:
         request = with_output(request, self._outputs, as_in='"outputs": ["NAME"] in the request')
         if not request.name and message.id:
             request = msgspec.structs.replace(request, name=_crawl_name(message))
-        submitted = await submit(self._frontier, to_submission(request))
+        submitted = await submit(self._frontier, to_submission(request, networks=self._networks))
         self.crawls += submitted.created
         self._emit(
             f"crawl {submitted.id} was submitted{'' if submitted.created else ' again'}", event="crawl.submitted",

@@ -234,6 +234,10 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(max_length=2048, description="URL that gets a POST request when the crawl ends."),
         Flag(group="crawl", metavar="URL", commands=("submit",)),
     ] = ""
+    notify_networks: Annotated[
+        str, Meta(description="Private networks that `notify` may reach: those of the server that took the request."),
+        MARKED_INTERNAL,
+    ] = ""  # fmt: skip
 
     def check(self) -> None:
         """Raise InvalidLimit for an invalid value. Patterns and the scope are checked where they are compiled."""

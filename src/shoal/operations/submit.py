@@ -6,6 +6,7 @@ before the first write. Must not wait for a crawl: the caller gets its answer at
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import secrets
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, UnknownCrawl
+from shoal.fetch.address_guard import AddressGuard
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
@@ -64,19 +66,23 @@ def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action:
         raise InvalidInput(f"The request cannot be used: {error}.") from None
 
 
-def to_submission(request: CrawlRequest, *, machine: str = "") -> Submission:
-    """Check a request. `machine` is the machine that output files belong to, if there are any."""
+def to_submission(request: CrawlRequest, *, machine: str = "", networks: str = "") -> Submission:
+    """Check a request. `machine` is the machine that output files belong to, if there are any.
+
+    `networks` are the private networks that its notification may reach, as `fetch.allow_networks` lists them. They are
+    stored: the process that sends the notification may be allowed more than the one that took the request.
+    """
     targets = [seed_target(seed) for seed in request.seeds]
     urls = list(dict.fromkeys(target.url for target in targets))
-    spec = to_spec(request, urls, machine=machine)
+    spec = to_spec(request, urls, machine=machine, networks=networks)
     name = validation.crawl_id(request.name or _generated_name(targets[0].host))
     return Submission(name=name, spec=spec, urls=urls, joins=request.joins)
 
 
-def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "") -> CrawlSpec:
+def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", networks: str = "") -> CrawlSpec:
     """The checked options of a request, in the form that a crawl stores. `urls` are its seeds, as `seed_url` has them.
 
-    `machine` is the machine that output files belong to.
+    `machine` is the machine that output files belong to, `networks` are the private networks of its notification.
     """
     fields = {name: getattr(request, name) for name in CrawlSpec.__struct_fields__}
     fields |= {
@@ -86,7 +92,8 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "") ->
         "files": check_files(request.files) if request.files else "",
         "file_types": tuple(content_type.strip().lower() for content_type in request.file_types),
         "outputs": tuple(output if is_name(output) else check_output(output) for output in request.outputs),
-        "notify": _notify_url(request.notify),
+        "notify": _notify_url(request.notify, networks),
+        "notify_networks": networks if request.notify else "",
         "machine": machine,
     }
     spec = CrawlSpec(**fields)
@@ -162,9 +169,15 @@ async def _add(frontier: Frontier, submission: Submission) -> None:
 
 
 def _same(crawl: Crawl, submission: Submission) -> bool:
-    """Whether the crawl was created by this submission. Its expiry may have been changed since."""
+    """Whether the crawl was created by this submission. Its expiry may have changed since, and it may have come
+    through another server, which can reach other networks.
+    """
+    given = submission.spec
     try:
-        return msgspec.structs.replace(CrawlSpec.of(crawl), expires_at=submission.spec.expires_at) == submission.spec
+        stored = CrawlSpec.of(crawl)
+        return given == msgspec.structs.replace(
+            stored, expires_at=given.expires_at, notify_networks=given.notify_networks
+        )
     except InvalidLimit:
         return False
 
@@ -188,13 +201,28 @@ def _domain_urls(request: CrawlRequest) -> list[str]:
     return [canonical(f"http://{domain}/").url for domain in request.domains]
 
 
-def _notify_url(url: str) -> str:
+def _notify_url(url: str, networks: str) -> str:
     if not url:
         return ""
     target = canonical(url)
     if target.scheme not in ("http", "https"):
         raise InvalidInput("notify must be a URL that starts with http:// or https://.")
+    address = _literal_address(target.host)
+    if address and (reason := AddressGuard(networks).refuses(address, 80)):
+        raise InvalidInput(
+            f"notify must not reach {address} ({reason} address); the operator of the server can allow a private "
+            "network with --allow-network."
+        )
     return target.url
+
+
+def _literal_address(host: str) -> str:
+    """The IP address that a host is written as, '' for a name."""
+    text = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
 
 
 def _generated_name(host: str) -> str:

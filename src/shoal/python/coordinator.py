@@ -107,7 +107,8 @@ class Coordinator:
             raise InvalidInput(f"Invalid crawl: {error}.") from None
         request = with_output(request, self._settings.outputs, as_in='outputs=["pages.db"]')
         machine = platform.node() if self._settings.store.url else ""
-        submission = to_submission(request, machine=machine)
+        networks = self._settings.fetch.allow_networks
+        submission = to_submission(request, machine=machine, networks=networks)
         return self._do(lambda: submit(self._frontier, submission)).id
 
     def counts(self, name: str) -> Counts:

@@ -131,7 +131,8 @@ async def submit_for(context: RequestContext, request: CrawlRequest) -> Submitte
         context.require_role(Role.ADMIN, "files")
         machine = machine or (platform.node() if are_local(request.files) else "")
     request = with_output(request, context.server.settings.outputs, as_in='"outputs": ["NAME"] in the request')
-    return await submit(context.frontier, to_submission(request, machine=machine))
+    networks = context.server.settings.fetch.allow_networks
+    return await submit(context.frontier, to_submission(request, machine=machine, networks=networks))
 
 
 async def listing(context: RequestContext) -> Response:

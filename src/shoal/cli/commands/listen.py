@@ -42,7 +42,7 @@ def _run_until_signal(settings: Settings, source: str) -> int:
 
 async def _run(settings: Settings, source: Source) -> int:
     async with await Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble")) as frontier:
-        bridge = Bridge(frontier, source, emit, settings.outputs)
+        bridge = Bridge(frontier, source, emit, settings.outputs, settings.fetch.allow_networks)
         stopping = False
 
         def stop() -> None:

@@ -63,7 +63,7 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
         request = msgspec.structs.replace(request, outputs=tuple(outputs))
     request = with_output(request, settings.outputs, as_in="--out pages.db")
     machine = platform.node() if settings.store.url else ""
-    submission = to_submission(request, machine=machine)
+    submission = to_submission(request, machine=machine, networks=settings.fetch.allow_networks)
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         await check_places(frontier, submission.spec)
         done = await submit(frontier, submission)
