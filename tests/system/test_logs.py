@@ -198,15 +198,21 @@ def test_every_change_of_a_crawl_is_one_event_with_who_asked(api: Served) -> Non
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
         for verb in ("pause", "resume", "retry"):
-            ask(api, "admin", "POST", f"/v1/crawls/docs/{verb}")
-        ask(api, "admin", "POST", "/v1/crawls/docs/seeds", {"seeds": ["http://127.0.0.1:1/2", "http://127.0.0.1:1/3"]})
+            ask(api, "admin", "POST", f"/v1/crawls/shop:docs/{verb}")
+        ask(
+            api,
+            "admin",
+            "POST",
+            "/v1/crawls/shop:docs/seeds",
+            {"seeds": ["http://127.0.0.1:1/2", "http://127.0.0.1:1/3"]},
+        )
         # Reading is no operation.
-        for path in ("", "/docs", "/docs/failed", "/none"):
+        for path in ("", "/shop:docs", "/shop:docs/failed", "/none"):
             ask(api, "admin", "GET", f"/v1/crawls{path}")
-        ask(api, "admin", "POST", "/v1/crawls/docs/stop")
-        ask(api, "admin", "DELETE", "/v1/crawls/docs")
+        ask(api, "admin", "POST", "/v1/crawls/shop:docs/stop")
+        ask(api, "admin", "DELETE", "/v1/crawls/shop:docs")
     for one in said:
-        assert one.items() >= {**who, "crawl": "docs", "app": "shop"}.items(), one
+        assert one.items() >= {**who, "crawl": "shop:docs", "app": "shop"}.items(), one
     about = {"time", "message", *who, "crawl", "app"}
     assert [{name: value for name, value in one.items() if name not in about} for one in said] == [
         {"event": "crawl.submitted", "seeds": 1, "created": True},
@@ -233,8 +239,8 @@ def test_what_scrapy_cluster_asks_for_has_the_same_names(api: Served) -> None:
     assert told == [
         (event, crawl, "shop", "shopkeeper", "submit")
         for event, crawl in (
-            ("request.refused", "shop:old"), ("crawl.submitted", "shop:old"), ("crawl.submitted", "own"),
-            ("crawl.stopped", "shop:old"), ("crawl.expired", "own"),
+            ("request.refused", "shop:old"), ("crawl.submitted", "shop:old"), ("crawl.submitted", "shop:own"),
+            ("crawl.stopped", "shop:old"), ("crawl.expired", "shop:own"),
         )
     ]  # fmt: skip
     assert said[0]["status"] == 400
@@ -450,8 +456,8 @@ def test_a_bridge_tells_the_same_operations_and_where_they_came_from(store: Serv
     told = [(one["event"], one.get("crawl"), one.get("app"), one.get("created")) for one in said]
     assert sorted(told, key=str) == sorted(
         [
-            ("crawl.submitted", "own", "shop", True), ("crawl.submitted", "own", "shop", False),
-            ("crawl.stopped", "own", "shop", None), ("request.refused", "none", "shop", None),
+            ("crawl.submitted", "shop:own", "shop", True), ("crawl.submitted", "shop:own", "shop", False),
+            ("crawl.stopped", "shop:own", "shop", None), ("request.refused", "none", "shop", None),
             ("request.refused", None, None, None),
         ], key=str,
     )  # fmt: skip

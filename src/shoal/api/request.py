@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -13,9 +14,10 @@ from shoal.api.fleet_stats import CrawlTotals
 from shoal.api.middleware import read_body
 from shoal.api.pagination import parse_cursor
 from shoal.api.problem_details import RequestRefused
-from shoal.errors import UnknownCrawl
+from shoal.errors import InvalidLimit, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model.crawl import Crawl, State
+from shoal.model import validation
+from shoal.model.crawl import Crawl, State, crawl_id_of
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
 
@@ -84,11 +86,14 @@ class RequestContext:
 
     async def crawl(self) -> Crawl:
         """The crawl of the path. A caller that is bound to an application sees that application's crawls only."""
-        crawl_id = self.path("crawl")
-        crawl = await self.frontier.crawls.get(crawl_id)
-        if crawl.state is State.DELETED or not self.sees(crawl):
-            raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")
-        return crawl
+        crawl_id = validation.crawl_id(self.path("crawl"))
+        # A token of an application may leave out the application.
+        for name in dict.fromkeys((crawl_id_of(self.caller.app, crawl_id), crawl_id)):
+            with contextlib.suppress(UnknownCrawl, InvalidLimit):
+                crawl = await self.frontier.crawls.get(name)
+                if crawl.state is not State.DELETED and self.sees(crawl):
+                    return crawl
+        raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")
 
     def sees(self, crawl: Crawl) -> bool:
         return not self.caller.app or crawl.spec.get("app", "") == self.caller.app

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -62,19 +62,24 @@ class ParsedMessage(NamedTuple):
 
 
 class Bridge:
-    """`emit` receives the events. `outputs` are the names in the settings' [outputs].
+    """`emit` receives the events. `outputs` are the settings' [outputs].
 
     `networks` are the private networks that notifications may reach.
     """
 
     def __init__(
-        self, frontier: Frontier, source: Source, emit: Emit, outputs: Collection[str] = (), networks: str = ""
+        self,
+        frontier: Frontier,
+        source: Source,
+        emit: Emit,
+        outputs: Mapping[str, str] | None = None,
+        networks: str = "",
     ) -> None:
         self.crawls = self.replies = self.rejected = 0
         self._frontier = frontier
         self._source = source
         self._emit = emit
-        self._outputs = outputs
+        self._outputs = outputs or {}
         self._networks = networks
         self._stop = asyncio.Event()
         # When a failure was last reported; None while everything works.
@@ -175,7 +180,8 @@ class Bridge:
         request = with_output(request, self._outputs, as_in='"outputs": ["NAME"] in the request')
         if not request.name and message.id:
             request = msgspec.structs.replace(request, name=_crawl_name(message))
-        submitted = await submit(self._frontier, to_submission(request, networks=self._networks))
+        submission = to_submission(request, networks=self._networks)
+        submitted = await submit(self._frontier, submission, outputs=self._outputs)
         self.crawls += submitted.created
         self._emit(
             f"crawl {submitted.id} was submitted{'' if submitted.created else ' again'}", event="crawl.submitted",

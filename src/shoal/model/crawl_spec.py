@@ -286,7 +286,8 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for a crawl. Only `seeds` are required; 0 and null mean no limit.
 
-    `name` becomes the crawl's id and cannot be used again; a request without a name gets one. Sending the same request
+    `name` becomes the crawl's id, APP:NAME for a crawl of an application, and cannot be used again; a request without a
+    name gets one. Sending the same request
     again changes nothing. An output is a URI, or a name from `[outputs]` in the workers' shoal.toml, so that passwords
     stay there. A request without outputs uses the output named `default` in the service's shoal.toml, and is refused if
     there is none. With `joins`, the seeds are added to the crawl of that name, whatever its options are; a crawl that
@@ -294,7 +295,9 @@ class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     seeds: Annotated[Texts, Meta(min_length=1, max_length=MAX_SEEDS, description="Start URLs.")]
-    name: Annotated[str, Meta(max_length=128, description="The crawl's id; '' generates one.")] = ""
+    name: Annotated[str, Meta(max_length=128, description="The crawl's id, with `app` APP:NAME; '' generates one.")] = (
+        ""
+    )
     domains: Annotated[
         Texts, Meta(max_length=500, description="With scope domain: further domains besides those of the seeds.")
     ] = ()

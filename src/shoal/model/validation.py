@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from shoal.errors import InvalidLimit
 
 WIDEST = 2**53
-_ID = re.compile(r"[A-Za-z0-9_.:@-]{1,128}\Z")
+# Not . and .., which clients and browsers remove from a path.
+_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.:@-]{1,128}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
 _SPIDER = re.compile(r"[A-Za-z0-9_.:-]{0,64}\Z")
 # RFC 9110 5.1: a name is a token.
@@ -36,7 +37,7 @@ def whole(name: str, value: int, least: int, most: int) -> int:
 
 
 def crawl_id(value: str) -> str:
-    return _plain("A crawl's id", value, _ID, "1 to 128 letters, digits and . _ : @ -")
+    return _plain("A crawl's id", value, _ID, "1 to 128 letters, digits and . _ : @ -, not only dots")
 
 
 def worker(value: str) -> str:

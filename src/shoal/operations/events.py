@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shoal.errors import ShoalError, UnknownCrawl
+from shoal.errors import InvalidInput, ShoalError, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.operations.scrapy_cluster import Action, cluster_name
+from shoal.operations.scrapy_cluster import Action, possible_ids
 
 EVENTS = {
     "crawl.started": "a crawl was started or resumed",
@@ -87,12 +87,13 @@ async def emit_action(
 
 async def _crawl_id(frontier: Frontier, action: Action) -> str:
     """Return the crawl's id, as shoal.operations.scrapy_cluster finds it."""
-    name = cluster_name(action.appid, action.crawlid or "")
-    try:
-        await frontier.crawls.get(name)
-    except UnknownCrawl:
-        return action.crawlid or ""
-    except ShoalError:
-        # The action was carried out; others report that the store is unavailable.
-        pass
-    return name
+    for name in possible_ids(action):
+        try:
+            await frontier.crawls.get(name)
+            return name
+        except (UnknownCrawl, InvalidInput):
+            continue
+        except ShoalError:
+            # The action was carried out; others report that the store is unavailable.
+            return name
+    return action.crawlid or ""

@@ -131,8 +131,9 @@ async def submit_for(context: RequestContext, request: CrawlRequest) -> Submitte
         context.require_role(Role.ADMIN, "files")
         machine = machine or (platform.node() if are_local(request.files) else "")
     request = with_output(request, context.server.settings.outputs, as_in='"outputs": ["NAME"] in the request')
-    networks = context.server.settings.fetch.allow_networks
-    return await submit(context.frontier, to_submission(request, machine=machine, networks=networks))
+    settings = context.server.settings
+    submission = to_submission(request, machine=machine, networks=settings.fetch.allow_networks)
+    return await submit(context.frontier, submission, outputs=settings.outputs)
 
 
 async def listing(context: RequestContext) -> Response:
