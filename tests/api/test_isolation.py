@@ -15,8 +15,8 @@ from shoal.model.crawl_spec import CrawlRequest
 from shoal.model.record import Record
 from shoal.operations.submit import submit, to_submission
 from tests.api.served import Served, served
-from tests.api.test_paging import written
 from tests.servers import Server, server
+from tests.sinks.test_reading import written
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -32,7 +33,8 @@ class ApiServer:
         self.settings = settings
         # Ends all event streams, so that the server can stop.
         self.stopping = asyncio.Event()
-        self.streams = 0
+        # Open event streams by caller.
+        self.streams: Counter[str] = Counter()
         self.totals = CrawlTotals(frontier)
         # The OpenAPI document.
         self.description: dict[str, Any] = {}
@@ -97,6 +99,12 @@ class RequestContext:
 
     def sees(self, crawl: Crawl) -> bool:
         return not self.caller.app or crawl.spec.get("app", "") == self.caller.app
+
+    def require_fleet_admin(self, what: str) -> None:
+        """A token that is bound to an application must not reach beyond it."""
+        self.require_role(Role.ADMIN, what)
+        if self.caller.app:
+            raise RequestRefused(403, f"{what} requires a token that is not bound to an application.")
 
     def require_role(self, role: Role, what: str) -> None:
         if self.caller.role < role:

@@ -101,17 +101,17 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "host"
     allow: Annotated[
         Texts,
-        Meta(description="Visit only URLs that match one of these patterns (RE2)."),
+        Meta(max_length=1000, description="Visit only URLs that match one of these patterns (RE2)."),
         Flag(group="scope", metavar="RE", help="Visit only URLs that match this pattern (RE2)."),
     ] = ()
     deny: Annotated[
         Texts,
-        Meta(description="Skip URLs that match one of these patterns (RE2)."),
+        Meta(max_length=1000, description="Skip URLs that match one of these patterns (RE2)."),
         Flag(group="scope", metavar="RE", help="Skip URLs that match this pattern (RE2)."),
     ] = ()
     deny_extensions: Annotated[
         Texts,
-        Meta(description="Skip URLs with these extensions, e.g. zip."),
+        Meta(max_length=1000, description="Skip URLs with these extensions, e.g. zip."),
         Flag(group="scope", name="deny-extension", metavar="EXT", help="Skip URLs with this extension, e.g. zip."),
     ] = ()
     follow: Annotated[

@@ -47,6 +47,7 @@ from shoal.urls.canonical import canonical
 MAX_REQUEST_BYTES = 4_000_000
 _MAX_REOPENINGS = 5
 _CHECK_SECONDS = 5.0
+_MAX_PATTERN_CHARACTERS = 100_000
 _APP = re.compile(r"[A-Za-z0-9_.@-]{0,64}\Z")
 
 
@@ -119,6 +120,9 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", ne
         "machine": machine,
     }
     spec = CrawlSpec(**fields)
+    # Before they are compiled, which takes a second for a megabyte.
+    if sum(map(len, (*spec.allow, *spec.deny, *spec.deny_extensions))) > _MAX_PATTERN_CHARACTERS:
+        raise InvalidInput(f"allow, deny and deny_extensions may have {_MAX_PATTERN_CHARACTERS:,} characters together.")
     check_spec(spec)
     if len(msgspec.json.encode(spec.attributes)) > MAX_ATTRIBUTES_BYTES:
         raise InvalidInput(f"attributes may have {MAX_ATTRIBUTES_BYTES:,} bytes as JSON: they are part of each record.")
