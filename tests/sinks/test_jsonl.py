@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SinkUnavailable, StoreUnavailable
+from shoal.model.record import Item, Record
 from shoal.sinks import Sink, merge, open_sink, part_names, unmerged
 from shoal.sinks.contract import Key
 from shoal.sinks.files import jsonl, part
@@ -352,3 +353,13 @@ async def test_a_page_that_did_not_change_is_a_line_like_any_other(path: Path) -
     await sink.close()
     await merge(str(path), live=(), replay=no_replay)
     assert [row["status"] for row in read_jsonl(path)] == [200, 304]
+
+
+def test_a_record_is_one_line_for_every_reader() -> None:
+    text = "a\u2028b\u2029c\x85d\ne\x0b\x0c\x1c\x1d\x1e\r"
+    item = Item(crawl="c", url="u", spider="s", number=1, fetched_at=0.0, data={"t": text})
+    for record in (Record(crawl="c", url="u", title=text), item):
+        line = jsonl.json_line(record).decode()
+        assert line.splitlines() == [line.removesuffix("\n")]
+        found = json.loads(line)
+        assert text in (found.get("title"), (found.get("data") or {}).get("t"))

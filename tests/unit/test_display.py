@@ -304,3 +304,11 @@ def test_every_event_has_its_meaning_written_down() -> None:
     used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
     assert used == set(events.EVENTS)
     assert set(events.EVENTS) >= events.WARNINGS
+
+
+def test_json_for_a_terminal_has_no_control_characters_and_the_same_value() -> None:
+    value = {"name": "a\x1b[2J\x9b2J\u2028\u202e\x7f\ud83d\ude00 \U000e0001 \xe9 \u65e5"}
+    value["name"] = value["name"].encode("utf-16", "surrogatepass").decode("utf-16")
+    text = console.printable_json(value)
+    assert text.replace("\n", "").isprintable()
+    assert json.loads(text) == value

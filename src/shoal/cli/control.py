@@ -124,7 +124,10 @@ class StoreControl:
         if verb == "delete":
             await crawls.delete(self._frontier, name)
             return "deleted", ""
-        state = (await getattr(self._frontier.crawls, verb)(name)).state.value
+        if verb == "resume":
+            state = (await crawls.resume(self._frontier, name)).state.value
+        else:
+            state = (await getattr(self._frontier.crawls, verb)(name)).state.value
         if verb != "resume" or await self._frontier.workers.alive():
             return state, ""
         command = await self._resume_command(name)

@@ -27,8 +27,10 @@ from shoal.fetch.curl_errors import fetch_error
 from shoal.fetch.dns import Origin, OriginCache, Resolver, forbidden
 from shoal.fetch.open_files import EXHAUSTED, NoSocket, Shortage, connection_limit
 from shoal.fetch.tls import authorities
-from shoal.fetch.transfer import CONNECT_SECONDS, FIELD, TROUBLES, Transfer
+from shoal.fetch.transfer import CONNECT_SECONDS, TROUBLES, Transfer
 from shoal.model.response import Response, Timings
+from shoal.model.validation import HEADER_NAME as FIELD
+from shoal.model.validation import REFUSED_HEADERS
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings, masked
 
@@ -160,6 +162,9 @@ class Fetcher:
                 )
             if transfer.opened >= 0:
                 origin.socket = transfer.opened
+            if transfer.framed_twice():
+                transfer.abandon_connection()
+                origin.dead_mono = time.monotonic()
             whole = True
             status = transfer.curl.getinfo(pycurl.RESPONSE_CODE)
             return _page(request.url, transfer, started_at, looked_up, status, transfer.read_head())
@@ -286,7 +291,7 @@ def _must_connect(origin: Origin, now: float) -> bool:
 
 
 def _line(name: str, value: str) -> bytes:
-    if not FIELD.fullmatch(name) or any(sign in value for sign in "\r\n\0"):
+    if not FIELD.fullmatch(name) or name.lower() in REFUSED_HEADERS or any(sign in value for sign in "\r\n\0"):
         raise InvalidInput(f"The header {name[:60]!r} cannot be sent: HTTP does not allow its name or its value.")
     # libcurl leaves out a header whose line ends in a colon; a semicolon sends it empty.
     text = f"{name}: {value}" if value.strip() else f"{name};"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # Credentials given by `--header` are sent to the seeds' origins only, as those of `--cookie` and `--auth` are.
-_SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
+_SECRET = frozenset({"authorization", "cookie"})
 
 # The prefix of spider names whose crawl only the calling program can run.
 CALLER = "caller:"
@@ -88,15 +88,17 @@ class CrawlContext:
         self._hosts = DomainHosts() if policy.scope in ("domain", "any") else None
         self._trapped = trapped
         self._origins = frozenset(seed.origin for seed in seeds)
-        plain = [("User-Agent", policy.user_agent), _ACCEPT]
-        plain += [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]
+        plain = [("User-Agent", policy.user_agent)]
+        own = [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]
         secret = [(name, value) for name, value in policy.headers.items() if name.lower() in _SECRET]
+        if policy.headers_everywhere:
+            plain, own = plain + own, []
         if policy.cookie:
             secret.append(("Cookie", policy.cookie))
         if policy.auth:
             secret.append(("Authorization", "Basic " + base64.b64encode(policy.auth.encode()).decode()))
-        self._plain: Headers = tuple(plain)
-        self._with_credentials: Headers = tuple(plain + secret)
+        self._plain: Headers = _with_accept(plain)
+        self._for_seeds: Headers = _with_accept(plain + own + secret)
 
     def trap(self, target: Target, now: float) -> str:
         """The kind of crawler trap a URL looks like; '' if none."""
@@ -114,8 +116,8 @@ class CrawlContext:
         self._traps.forget()
 
     def headers(self, target: Target) -> Headers:
-        """Credentials are sent to the origins of the seeds only, whatever redirects where."""
-        return self._with_credentials if target.origin in self._origins else self._plain
+        """Credentials and custom headers are sent to the origins of the seeds only, whatever redirects where."""
+        return self._for_seeds if target.origin in self._origins else self._plain
 
 
 class CrawlContexts:
@@ -148,6 +150,10 @@ class CrawlContexts:
         """The store may have lost recently added links: they are added again."""
         for context in self._contexts.values():
             context.forget_links()
+
+
+def _with_accept(headers: list[tuple[str, str]]) -> Headers:
+    return tuple(headers) if any(name.lower() == "accept" for name, _ in headers) else (*headers, _ACCEPT)
 
 
 def lane_of(crawl_id: str) -> str:

@@ -26,12 +26,10 @@ def command(crawl: str, as_json: bool, store: str | None, folder: str | None) ->
 
 
 def render(description: Description, as_json: bool) -> None:
-    import msgspec
-
-    from shoal.cli.ui.console import format_timestamp, pluralize, size, visible
+    from shoal.cli.ui.console import format_timestamp, pluralize, printable_json, size, visible
 
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(description)).decode())
+        click.echo(printable_json(description))
         return
     counts, state = description.counts, description.state
     if description.why not in ("", state):

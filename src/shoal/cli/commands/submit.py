@@ -32,6 +32,7 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
     Without --out, pages go to the output that [outputs] in shoal.toml calls `default`.
     """
     from shoal.cli.remote import client_of
+    from shoal.cli.ui.console import visible
 
     fields = _read_request(request) if request else {}
     fields |= _fields(typed)
@@ -39,7 +40,8 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
         raise click.UsageError("Give a URL, --seeds with a file of them, or a --request.")
     if client := client_of(store):
         done = client.submit(**fields)
-        click.echo(done["id"])
+        # The server may be anybody's.
+        click.echo(visible(str(done["id"])))
         return _code(client.wait(done["id"])["state"]) if wait else 0
     return asyncio.run(_submit(settings_of(store_flags(store, folder)), fields, wait))
 
@@ -65,7 +67,7 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
         request = msgspec.structs.replace(request, outputs=tuple(outputs))
     request = with_output(request, settings.outputs, as_in="--out pages.db")
     machine = platform.node() if settings.store.url else ""
-    submission = to_submission(request, machine=machine)
+    submission = to_submission(request, machine=machine, networks=settings.fetch.allow_networks)
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         await check_places(frontier, submission.spec)
         done = await submit(frontier, submission)

@@ -28,6 +28,20 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
+def printable_json(value: object) -> str:
+    """A value as JSON for a terminal: characters that could control it are escaped, and nothing is changed by that."""
+    # Most commands print no JSON.
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
 def write(text: str) -> None:
     """Write to stderr unchanged. A closed terminal is ignored, and one that takes no output is not waited for."""
     with contextlib.suppress(OSError, ValueError):
