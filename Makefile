@@ -6,6 +6,9 @@ VENV   ?= .venv
 ARGS   ?=
 # Steps of the long model check.
 STEPS  ?= 100000
+# Where the scripts of `make faults` are, and how often each is run.
+FAULTS ?= ../shared/faults
+TIMES  ?= 1
 
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
@@ -15,7 +18,7 @@ COMPILE := $(BIN)/python -m piptools compile --quiet --no-header --annotation-st
            --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --resolver=backtracking
 
 .DEFAULT_GOAL := help
-.PHONY: help install services demo test test-all check model chaos bench docs lock clean
+.PHONY: help install services demo test test-all check model chaos faults bench docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +71,9 @@ model: install ## check the frontier against its model for STEPS steps
 
 chaos: install services ## kill, freeze and cut things off on purpose
 	@CHAOS_LONG=1 $(BIN)/python -m pytest -q tests/chaos $(ARGS)
+
+faults: install services ## break stores under running crawls, TIMES each, with the scripts in FAULTS
+	@$(BIN)/python tools/faults.py $(FAULTS) $(TIMES) $(ARGS)
 
 bench: $(VENV)/.installed-bench ## measure, beside scrapy-redis in the same run
 	@$(BIN)/python -m bench $(ARGS)

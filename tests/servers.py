@@ -85,6 +85,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     tls: Any = None
     peers: list[Server] = field(default_factory=list)
+    environ: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -105,8 +106,9 @@ class Server:
     def start(self, *, ready: bool = True) -> None:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+                self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, **self.environ},
+            )  # fmt: skip
         if ready:
             wait_until(self.answers, f"{self.argv[0]} answers; its log: {(self.folder / 'log').read_text()[-500:]}")
 
