@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from shoal.sinks.sql.postgresql import COPIED_ROWS
@@ -143,3 +145,17 @@ async def test_a_table_with_row_level_security_takes_many_pages(database: Databa
     async with opened(database.uri(table=table, login=f"{table}:p")) as sink:
         await sink.write([page(number) for number in MANY], b"")
     assert seen(database, table, "status") == {200}
+
+
+async def test_a_lost_connection_is_not_reported_by_the_loop_as_well(database: Database, table: str) -> None:
+    """asyncpg raises the error, and leaves a future with the same error behind."""
+    loop = asyncio.get_running_loop()
+    reported: list[Any] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    await many(database, table)
+    await many(database, table)
+    other = RuntimeError("another one")
+    for error in (asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"), other):
+        loop.create_future().set_exception(error)
+    gc.collect()
+    assert reported == [other]

@@ -11,9 +11,10 @@ The key of a page is `id`, a hash of crawl and URL: an index of PostgreSQL canno
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -118,6 +119,7 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
         return (UnicodeEncodeError, asyncpg.DataError)
 
     async def connect(self) -> asyncpg.Connection:
+        _ignore_lost_connections(asyncio.get_running_loop())
         try:
             return await asyncpg.connect(
                 self.address.without("table", "table_per_spider"),
@@ -261,6 +263,31 @@ class PostgresqlSink(ServerSink["asyncpg.Connection"]):
             # asyncpg's errors for a server that was killed between a request and its reply.
             return TransientError("lost the connection", quiet_seconds=QUIET_SECONDS)
         return super()._explained(error, connected=connected)
+
+
+def _ignore_lost_connections(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the loop not report a connection that was lost in the middle of an operation.
+
+    asyncpg raises that error to its caller, which retries. It also leaves a future with the same error behind, which
+    asyncio would report as "never retrieved", with a traceback.
+    """
+    handler = loop.get_exception_handler()
+    if isinstance(handler, _LostConnectionFilter):
+        return
+    loop.set_exception_handler(_LostConnectionFilter(handler))
+
+
+class _LostConnectionFilter:
+    def __init__(self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None) -> None:
+        self._handler = handler
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), asyncpg.ConnectionDoesNotExistError) and "future" in context:
+            return
+        if self._handler is None:
+            loop.default_exception_handler(context)
+        else:
+            self._handler(loop, context)
 
 
 def quoted(table: str) -> str:
