@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Seconds at most, the script with its arguments, and limits for run.py.
-FAULTS = (
+FAULTS: tuple[tuple[int, str, dict[str, str]], ...] = (
     (200, "rollback.py 3 save", {}),
     (200, "rollback.py 3 slow", {}),
     (240, "sentinel_failover.py kill 5", {}),

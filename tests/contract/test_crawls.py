@@ -12,7 +12,7 @@ from shoal.settings import Settings
 from tests.contract.fleet import Fleet, drain, end, names, paths
 
 # What may be left of a deleted crawl: its id, and what belongs to hosts and workers.
-_LASTING = ("meta", "workers", "acks", "idle", "keys", "crawls", "crawl:", "h:")
+_LASTING = ("meta", "workers", "acks", "idle", "keys", "crawls", "crawl:", "h:", "j:", "journals")
 
 
 async def test_a_crawl_is_kept_as_it_was_given(fleet: Fleet) -> None:
