@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import gzip
 import io
 import itertools
 import json
@@ -246,6 +247,70 @@ def test_items_of_a_database_are_exported_when_they_are_asked_for(shell: Shell) 
         "crawl": "c", "url": "http://h/", "spider": "s", "number": 1, "fetched_at": "1970-01-01T00:00:01.500Z",
         "data": {"price": 3},
     }  # fmt: skip
+
+
+def _with_items(shell: Shell) -> None:
+    shelf = [{"title": "A, b", "price": 9.5, "tags": ["x"]}, {"title": "=1+1", "new": True, "url": "o\u2028wn"}]
+
+    async def write() -> None:
+        sink = open_sink(str(shell.folder / "pages.db"), worker="w", spider=True)
+        await sink.open()
+        items = [
+            Item(crawl="c", url="http://h/", spider="s", number=number, fetched_at=1.5, data=data)
+            for number, data in enumerate(shelf, 1)
+        ]
+        await sink.write([Record(crawl="c", url="http://h/", spider="s", status=200, title="H"), *items], b"")
+        await sink.close()
+
+    asyncio.run(write())
+
+
+def test_flat_items_have_their_own_fields_as_columns(shell: Shell) -> None:
+    _with_items(shell)
+    assert shell.run("export", "--items", "--flat", "--to", "items.csv").code == 0
+    with (shell.folder / "items.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["title", "price", "tags", "new", "url"]
+    assert rows == [["A, b", "9.5", '["x"]', "", ""], ["'=1+1", "", "", "true", "o\u2028wn"]]
+    ran = shell.run("export", "--items", "--flat", "--to", "-")
+    assert [json.loads(line) for line in ran.out.splitlines()] == [
+        {"title": "A, b", "price": 9.5, "tags": ["x"], "new": None, "url": None},
+        {"title": "=1+1", "price": None, "tags": None, "new": True, "url": "o\u2028wn"},
+    ]
+
+
+def test_fields_choose_the_columns_of_items_and_pages_and_their_order(shell: Shell) -> None:
+    _with_items(shell)
+    ran = shell.run("export", "--items", "--fields", "price, number,title", "--to", "csv:-")
+    assert ran.out.splitlines() == ["price,number,title", '9.5,1,"A, b"', ",2,'=1+1"]
+    ran = shell.run("export", "--fields", "url,status,redirects", "--to", "-")
+    assert json.loads(ran.out) == {"url": "http://h/", "status": 200, "redirects": []}
+
+
+def test_a_json_file_is_one_array(shell: Shell) -> None:
+    _with_items(shell)
+    assert shell.run("export", "--items", "--fields", "title", "--to", "items.json").code == 0
+    assert json.loads((shell.folder / "items.json").read_text()) == [{"title": "A, b"}, {"title": "=1+1"}]
+    assert [row["title"] for row in json.loads(shell.run("export", "--to", "json:-").out)] == ["H"]
+    assert shell.run("export", "--items", "--to", "all.json.gz").code == 0
+    assert len(json.loads(gzip.decompress((shell.folder / "all.json.gz").read_bytes()))) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (["--fields", "titel", "--to", "-"], "pages have no such column; did you mean title?"),
+        (["--fields", "a,,b", "--to", "-"], "must be different names with commas between them"),
+        (["--items", "--flat", "--fields", "a", "--to", "-"], "so omit --flat"),
+        (["--flat", "--to", "-"], "--flat is for items"),
+        (["--fields", "url", "--to", "x.parquet"], "work with CSV, JSON lines and JSON"),
+    ],
+)
+def test_columns_that_cannot_be_chosen_are_refused(shell: Shell, typed: list[str], sentence: str) -> None:
+    _with_items(shell)
+    ran = shell.run("export", *typed)
+    assert ran.code == 2
+    assert sentence in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize(

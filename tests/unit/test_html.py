@@ -87,6 +87,7 @@ def test_inline_elements_do_not_split_words(markup: str, text: str) -> None:
         ("<p>a<br>b<hr>c", "a\nb\nc"),
         ("<P ALIGN=center>a<P>b<UL><LI>c</UL>", "a\nb\nc"),
         ("<select><option>a<option>b</select>", "a\nb"),
+        ("a\u2028b\x85c\u00a0d", "a b c d"),
     ],
 )
 def test_blocks_stand_on_lines_of_their_own(markup: str, text: str) -> None:

@@ -51,17 +51,35 @@ async def into_lines(
                 if lines is None:
                     lines = line_format(isinstance(record, Item))
                     put(lines.head)
+                else:
+                    put(lines.between)
                 try:
                     put(lines.encode(record))
                 except UnicodeEncodeError:
                     put(lines.encode(encodable(record)))
             count += len(batch)
     if lines is None:
-        put(line_format(items).head)
+        lines = line_format(items)
+        put(lines.head)
+    put(lines.tail)
     if compressor:
         file.write(compressor.flush())
     file.flush()
     return count
+
+
+async def fields_of_items(source: str, *, crawl: str | None = None, items: bool = False) -> list[str]:
+    """The names of the fields of an output's items, in the order of their first appearance."""
+    names: dict[str, None] = {}
+    async with aclosing(records(source, crawl=crawl, items=items)) as batches:
+        async for batch in batches:
+            for record in batch:
+                if not isinstance(record, Item):
+                    raise InvalidInput(
+                        f"The output {masked(source)} has pages, whose columns are flat already; --flat is for items."
+                    )
+                names |= dict.fromkeys(map(str, record.data))
+    return list(names)
 
 
 async def into_output(

@@ -40,6 +40,8 @@ _SAMPLE_BYTES = 1_024
 
 # Between two marks, white space as no page is indented.
 _CELL, _ROW = "\f\t \t\f", "\f \t \f"
+# Line ends that are none in HTML, and the space that pages use most beside the usual one.
+_SPACES = "\n\xa0\x85\u2028\u2029"
 _RUN = re.compile(r"\f\s*")
 _LINE_ENDS = re.compile(r"\n*\f[\f\n]*")
 # NUL is in no text of a tree: the parser drops or replaces it.
@@ -66,7 +68,8 @@ def place(number: int) -> str:
 
 def lines(text: str, preformatted: list[str]) -> str:
     """The text of a tree with marks as lines, without empty ones except in preformatted texts."""
-    text = text.replace("\n", " ").replace("\xa0", " ")
+    for character in _SPACES:
+        text = text.replace(character, " ")
     if _ROW not in text and _CELL not in text:
         return _filled(_blocks(text), preformatted)
     # The parser drops white space before the body, and with it the mark of a row that begins the page.

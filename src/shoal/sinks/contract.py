@@ -78,11 +78,14 @@ class Holds(enum.Enum):
 class LineFormat(NamedTuple):
     """A file format with one line per record: the bytes before the first line, and the line of a record.
 
+    `between` stands between two records, `tail` after the last.
     `encode` raises UnicodeEncodeError for text that needs `columns.encodable` first.
     """
 
     head: bytes
     encode: Callable[[Row], bytes]
+    between: bytes = b""
+    tail: bytes = b""
 
 
 Address = TypeVar("Address", Path, str)

@@ -25,12 +25,18 @@ from shoal.errors import InvalidInput
 )  # fmt: skip
 @click.option("--crawl", metavar="NAME", help="Only pages of this crawl.")
 @click.option("--items", is_flag=True, help="Copy the items of spiders instead of pages (databases and streams).")
+@click.option("--flat", is_flag=True, help="Items with one column for each of their fields, and no other columns.")
+@click.option(
+    "--fields", metavar="A,B", help="Only these columns, in this order: fields of items, or columns of pages."
+)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def command(source: str, target: str, crawl: str | None, items: bool, force: bool) -> None:
+def command(
+    source: str, target: str, crawl: str | None, items: bool, flat: bool, fields: str | None, force: bool
+) -> None:
     """Copy the pages of an output to another output, even while a crawl runs.
 
-    - writes JSON lines to standard output. In a database, existing pages are overwritten. In CSV, cells that a
-    spreadsheet would read as a formula are prefixed with an apostrophe.
+    - writes JSON lines to standard output, and a name that ends in .json is one JSON array. In a database, existing
+    pages are overwritten. In CSV, cells that a spreadsheet would read as a formula are prefixed with an apostrophe.
     """
     from shoal.cli.ui.console import report, warn
     from shoal.errors import SinkRefused
@@ -46,6 +52,8 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
     except SinkRefused as error:
         # A wrong argument is reported as such.
         raise InvalidInput(str(error)) from None
+    if (flat or fields) and kind == "":
+        raise click.UsageError("--flat and --fields work with CSV, JSON lines and JSON: name such a file in --to.")
     if kind == "":
         hear = lambda text: warn(text) if text else None  # noqa: E731
         count = asyncio.run(into_output(source, name, hear, crawl=crawl, items=items))
@@ -53,8 +61,10 @@ def command(source: str, target: str, crawl: str | None, items: bool, force: boo
         output: Any = whole_file(name, force=force)
         if name == "-":
             output = contextlib.nullcontext(sys.stdout.buffer)
+        columns = _columns(fields, flat=flat, source=source, crawl=crawl, items=items)
         with output as file:
-            count = asyncio.run(into_lines(source, _line_format(kind), file, name, crawl=crawl, items=items))
+            line_format = _line_format(kind, columns, own=flat)
+            count = asyncio.run(into_lines(source, line_format, file, name, crawl=crawl, items=items))
     report(f"Exported {count:,} row{'' if count == 1 else 's'}.")
 
 
@@ -99,6 +109,8 @@ def _target(text: str) -> tuple[str, str]:
 
     if text == "-":
         return "jsonl", "-"
+    if text.lower().endswith((".json", ".json.gz", ".json.zst")) or text.startswith("json:"):
+        return "json", text.removeprefix("json:")
     technology = technology_of(text)
     scheme, path = split_scheme(text)
     if technology is not None and technology.location is not Location.CALLER:
@@ -114,10 +126,34 @@ def _target(text: str) -> tuple[str, str]:
     raise click.UsageError(f"--to {shown!r} is of no known kind: {', '.join(schemes)} are, or write csv:{shown}.")
 
 
-def _line_format(name: str) -> Any:
-    """The format of items (True) or pages (False) in files of this technology."""
+def _columns(fields: str | None, *, flat: bool, source: str, crawl: str | None, items: bool) -> list[str] | None:
+    """The columns that were chosen; None for those of an output."""
+    from shoal.operations.export import fields_of_items
+
+    if fields is not None:
+        if flat:
+            raise click.UsageError("--fields names the columns, so omit --flat.")
+        names = [name.strip() for name in fields.split(",")]
+        if "" in names or len({*names}) < len(names):
+            raise click.UsageError(f"--fields {fields!r} must be different names with commas between them.")
+        return names
+    return asyncio.run(fields_of_items(source, crawl=crawl, items=items)) if flat else None
+
+
+def _line_format(kind: str, fields: list[str] | None, *, own: bool) -> Any:
+    """The format of items (True) or pages (False) in files of this kind."""
+    from shoal.operations.flat_lines import check_page_fields, flat_format, json_array
+    from shoal.sinks.files.jsonl import json_line
     from shoal.sinks.registry import technology_of
 
-    technology = technology_of(f"{name}:-")
-    assert technology is not None  # noqa: S101 - `_target` has found it
-    return lambda items: technology.line_format(items=items)
+    def chosen(items: bool) -> Any:
+        if fields is None:
+            technology = technology_of(f"{kind}:-")
+            if technology is None:
+                return json_array(lambda record: json_line(record).rstrip(b"\n"))
+            return technology.line_format(items=items)
+        if not items:
+            check_page_fields(fields)
+        return flat_format(kind, fields, own=own)
+
+    return chosen

@@ -68,11 +68,12 @@ def line(record: Row) -> bytes:
         values["redirects"] = msgspec.json.encode(record.redirects).decode()
         values["robots_ignored"] = "true" if record.robots_ignored else "false"
     text = io.StringIO()
-    csv.writer(text).writerow([_escaped(value) if type(value) is str else value for value in values.values()])
+    csv.writer(text).writerow([escaped(value) if type(value) is str else value for value in values.values()])
     return text.getvalue().encode()
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """The text of a cell that no spreadsheet runs."""
     return "'" + text if _FORMULA.match(text) else text
 
 

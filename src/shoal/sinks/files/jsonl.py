@@ -49,12 +49,12 @@ def json_line(record: Row) -> bytes:
     """The line of a record. UnicodeEncodeError for text that needs `encodable` first."""
     if isinstance(record, Item):
         raw = msgspec.Raw(data_text(record.data).encode())
-        return _on_one_line(_ENCODER.encode(msgspec.structs.replace(record, fetched_at=moment(record), data=raw)))
+        return on_one_line(_ENCODER.encode(msgspec.structs.replace(record, fetched_at=moment(record), data=raw)))
     shown = msgspec.structs.replace(record, error=record.error or None, fetched_at=moment(record))
-    return _on_one_line(_ENCODER.encode(shown))
+    return on_one_line(_ENCODER.encode(shown))
 
 
-def _on_one_line(encoded: bytes) -> bytes:
+def on_one_line(encoded: bytes) -> bytes:
     """Escape what JSON allows and some readers, e.g. Python's `splitlines`, take for the end of a line."""
     for separator, escaped in _SEPARATORS:
         if separator in encoded:
