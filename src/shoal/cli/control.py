@@ -111,9 +111,9 @@ class StoreControl:
         return self._runner.run(self._describe(crawl))
 
     async def _describe(self, crawl: str) -> Description:
-        from shoal.operations import describe
+        from shoal.operations.describe import describe, find
 
-        return await describe(self._frontier, await self._frontier.crawls.get(crawl))
+        return await describe(self._frontier, await find(self._frontier, crawl))
 
     def change(self, crawl: str, verb: str) -> tuple[str, str]:
         return self._runner.run(self._change(crawl, verb))

@@ -132,6 +132,7 @@ class Acknowledgement:
         self._shards = shards
         self._journal = journal
         self._worker = worker
+        self._abandoned = 0
         # One call at a time for each shard: the store remembers only the last request of a worker.
         self._calling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -145,12 +146,22 @@ class Acknowledgement:
             ShardAcks(shard, self._shards.request(), tuple(entries), tuple(self._journal.take(shard)))
             for shard, entries in by_shard.items()
         )
-        return AckBatch(self._worker, parts, prepared_mono)
+        name = f"{self._worker[-56:]}.{self._abandoned}" if self._abandoned else self._worker
+        return AckBatch(name, parts, prepared_mono)
 
-    async def commit(self, batch: AckBatch) -> list[str]:
-        """Returns the tokens of lost leases."""
-        replies = await asyncio.gather(*(self._acknowledge(part, batch) for part in batch.shards))
-        return [token for reply in replies for token in reply]
+    async def commit(self, batch: AckBatch, replies: dict[int, list[str]] | None = None) -> list[str]:
+        """Returns the tokens of lost leases. `replies` gets those of each shard as soon as it has answered."""
+        replies = {} if replies is None else replies
+
+        async def acknowledge(part: ShardAcks) -> None:
+            replies[part.shard] = await self._acknowledge(part, batch)
+
+        await asyncio.gather(*(acknowledge(part) for part in batch.shards if part.shard not in replies))
+        return [token for reply in replies.values() for token in reply]
+
+    def abandon(self) -> None:
+        """Leave the last batch to `void`: the next ones get another name, under which they do not replace it."""
+        self._abandoned += 1
 
     async def void(self, batch: AckBatch) -> list[str]:
         """Returns the tokens of lost leases, which are all of them if the batch was not committed."""

@@ -186,11 +186,11 @@ class Crawls:
         await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", ""))
         self._forget(crawl)
 
-    async def count(self, crawl_id: str) -> Counts:
-        """The counts of the crawl, summed over all shards."""
+    async def count(self, crawl_id: str, *, within_seconds: float | None = None) -> Counts:
+        """The counts of the crawl, summed over all shards; with `within_seconds`, over those that reply in time."""
         totals = [0] * 7
         reasons: dict[str, int] = {}
-        for reply in await self._count_all(crawl_id):
+        for reply in await self._count_all(crawl_id, within_seconds):
             for i in range(7):
                 totals[i] += reply[3 + i]
             for name, number in zip(reply[11::2], reply[12::2], strict=True):
@@ -396,14 +396,17 @@ class Crawls:
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
             raise StoreCorrupt(f"Invalid record of crawl {crawl_id or key} in the store: {error}.") from None
 
-    async def _count_all(self, crawl_id: str) -> list[list[Any]]:
+    async def _count_all(self, crawl_id: str, within_seconds: float | None = None) -> list[list[Any]]:
         """One reply of each shard that has the crawl or a branch of it."""
         names = await self._family(crawl_id)
-        replies = [reply for name in names for reply in (await self._count(await self.known(name))).values()]
+        replies = [
+            reply for name in names for reply in (await self._count(await self.known(name), within_seconds)).values()
+        ]
         return [reply for reply in replies if reply[0] == Status.OK]
 
-    async def _count(self, crawl: Crawl) -> dict[int, list[Any]]:
-        return await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (crawl.key,)))
+    async def _count(self, crawl: Crawl, within_seconds: float | None = None) -> dict[int, list[Any]]:
+        args = dict.fromkeys(range(self._shards.count), (crawl.key,))
+        return await self._shards.call_all("count", args, within_seconds=within_seconds)
 
     def _keep(self, crawl: Crawl) -> Crawl:
         if len(self._by_id) >= _MOST_KNOWN and crawl.id not in self._by_id:

@@ -77,6 +77,19 @@ class Frontier:
         return self.shards.store.shown
 
     @property
+    def on_cluster(self) -> bool:
+        """Whether the shards are on several servers, so that some can be unavailable."""
+        return self.shards.store.kind == "cluster"
+
+    @property
+    def trouble(self) -> str:
+        """Which part of the store does not respond, '' if all of it does."""
+        count, missing = self.shards.count, len(self.shards.unavailable)
+        if missing in (0, count):
+            return f"The store at {self.store_name} does not respond." if missing else ""
+        return f"{missing} of the {count} shards of the store at {self.store_name} do not respond; the others continue."
+
+    @property
     def epochs(self) -> int:
         """How many new epochs this worker has seen: after each, the store may have lost its last writes."""
         return self.shards.epochs.count
@@ -211,9 +224,16 @@ class Frontier:
         """The batch for `commit`. Another process can find out by `void_batch` whether it was committed."""
         return self._acknowledgement.prepare(done)
 
-    async def commit(self, batch: AckBatch) -> list[str]:
-        """Acknowledge a batch; returns the tokens of lost leases."""
-        return await self._acknowledgement.commit(batch)
+    async def commit(self, batch: AckBatch, replies: dict[int, list[str]] | None = None) -> list[str]:
+        """Acknowledge a batch; returns the tokens of lost leases.
+
+        `replies` gets the tokens of each shard as soon as it has answered. Those in it are not called again.
+        """
+        return await self._acknowledgement.commit(batch, replies)
+
+    def abandon_batch(self) -> None:
+        """Do not commit the last batch again: call `void_batch` to settle it when all of its shards respond."""
+        self._acknowledgement.abandon()
 
     async def void_batch(self, batch: AckBatch) -> list[str]:
         """Void the last batch of a worker that died; returns the tokens of lost leases, all if it was not committed.
@@ -252,6 +272,7 @@ class Frontier:
         return reaped
 
     async def close(self) -> None:
+        await self._leasing.close()
         await self._journal.close()
         await self._wakeups.close()
         if self._owned_store is not None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
-from shoal.errors import InvalidLimit, ShoalError, StoreCorrupt
+from shoal.errors import InvalidLimit, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.epochs import mono
 from shoal.frontier.page_budget import PageBudget
 from shoal.frontier.scripts import Status
-from shoal.frontier.shards import Shards
+from shoal.frontier.shards import SLOW_SECONDS, Shards
 from shoal.frontier.visit_codec import unpack
 from shoal.frontier.wakeups import Wakeups
 from shoal.model import validation
@@ -87,6 +87,11 @@ class Leasing:
         self._wakeups = wakeups
         self._terms = terms
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Calls that were not answered soon, with their shards and requests. The other shards are called meanwhile.
+        self._late: dict[asyncio.Future[LeaseReply], tuple[int, LeaseRequest]] = {}
+        # Leases of such calls, for the next caller that has their spiders.
+        self._spare: list[tuple[tuple[str, ...], Lease]] = []
+        self._distributing: dict[str, asyncio.Future[None]] = {}
         self.turn = 0
         self.hurry = asyncio.Event()
 
@@ -114,8 +119,10 @@ class Leasing:
         sleeping = asyncio.ensure_future(self._wakeups.sleep(seconds))
         hurry = asyncio.ensure_future(self.hurry.wait())
         try:
-            await asyncio.wait((sleeping, hurry), return_when=asyncio.FIRST_COMPLETED)
-            return sleeping.result() if sleeping.done() else set()
+            events: list[asyncio.Future[Any]] = [sleeping, hurry, *self._late]
+            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+            woken = sleeping.result() if sleeping.done() else set()
+            return woken | {shard for call, (shard, _) in self._late.items() if call.done()}
         finally:
             sleeping.cancel()
             hurry.cancel()
@@ -133,35 +140,101 @@ class Leasing:
     async def _round(self, order: list[int], wanted: LeaseRequest) -> LeaseReply:
         """First one shard for all hosts wanted, which is enough when much is ready; then the others together.
 
-        What one shard gives is not dropped because another cannot answer.
+        A shard that cannot answer delays the others for a moment, once. If no shard can, its error is raised.
         """
-        errors: list[BaseException] = []
         given = LeaseReply([], -1, set())
-        try:
-            given = await self._ask(order[0], wanted)
-        except ShoalError as error:
-            errors.append(error)
-        others = order[1:]
+        errors = self._take_late(given)
+        given.leases += self._take_spare(order, wanted)
+        late = {shard for shard, _ in self._late.values()}
+        others = [shard for shard in order if shard not in late]
+        answered = 0
+        first = True
         while others and (left := wanted.hosts - len(given.leases)) > 0:
             # As many shards as hosts are requested, or all of them; together they return no more than that.
-            asked, others = others[:left], others[left:]
+            count = 1 if first else left
+            first = False
+            asked, others = others[:count], others[count:]
             least, more = divmod(left, len(asked))
-            calls = (
-                self._ask(shard, msgspec.structs.replace(wanted, hosts=least + (place < more)))
+            requests = {
+                shard: msgspec.structs.replace(wanted, hosts=least + (place < more))
                 for place, shard in enumerate(asked)
-            )
-            for one in await asyncio.gather(*calls, return_exceptions=True):
-                if isinstance(one, BaseException):
-                    errors.append(one)
+            }
+            for reply in await self._ask_soon(requests):
+                if isinstance(reply, LeaseReply):
+                    answered += 1
+                    given.join(reply)
                 else:
-                    given.join(one)
-        if errors and not given.leases:
-            raise errors[0]
-        for key in given.dry:
-            await self._allowance.distribute(key)
-        if given.dry and not given.leases:
+                    errors.append(reply)
+        if not given.leases:
+            alone = not answered and len(self._shards.unavailable) == self._shards.count
+            for error in errors:
+                if alone or not isinstance(error, StoreUnavailable):
+                    raise error
+            if alone and self._late:
+                # There is no other shard to lease from.
+                await asyncio.wait(self._late, return_when=asyncio.FIRST_COMPLETED)
+                return await self._round(order, wanted)
+        if await self._distribute(given.dry) and not given.leases:
             return await self._round(order, wanted)
         return given
+
+    async def _ask_soon(self, requests: dict[int, LeaseRequest]) -> list[LeaseReply | BaseException]:
+        """The replies of shards that answer soon. The calls to the others continue."""
+        calls = {shard: asyncio.ensure_future(self._ask(shard, request)) for shard, request in requests.items()}
+        try:
+            await asyncio.wait(calls.values(), timeout=SLOW_SECONDS)
+        except asyncio.CancelledError:
+            for call in calls.values():
+                call.cancel()
+            await asyncio.gather(*calls.values(), return_exceptions=True)
+            raise
+        self._late |= {call: (shard, requests[shard]) for shard, call in calls.items() if not call.done()}
+        return [call.exception() or call.result() for call in calls.values() if call.done()]
+
+    def _take_late(self, given: LeaseReply) -> list[BaseException]:
+        """Take the replies of late calls that have arrived; returns the errors."""
+        errors = []
+        for call, (_, request) in list(self._late.items()):
+            if call.done():
+                del self._late[call]
+                if (error := call.exception()) is not None:
+                    errors.append(error)
+                else:
+                    given.dry |= call.result().dry
+                    self._spare += [(request.spiders, lease) for lease in call.result().leases]
+        return errors
+
+    def _take_spare(self, order: Collection[int], wanted: LeaseRequest) -> list[Lease]:
+        """Late leases that fit the request. One that nobody takes expires."""
+        self._spare = [(spiders, lease) for spiders, lease in self._spare if lease.trusted_until_mono > mono()]
+        fitting = [spare for spare in self._spare if spare[0] == wanted.spiders and spare[1].shard in order]
+        taken = fitting[: wanted.hosts]
+        self._spare = [spare for spare in self._spare if spare not in taken]
+        return [lease for _, lease in taken]
+
+    async def _distribute(self, keys: set[str]) -> bool:
+        """Give pages to shards that need some; returns whether that was done.
+
+        A crawl whose home shard does not answer is skipped: its shards report once a second that they need pages.
+        """
+        self._distributing = {key: call for key, call in self._distributing.items() if not call.done()}
+        for key in keys - self._distributing.keys():
+            self._distributing[key] = asyncio.ensure_future(self._allowance.distribute(key))
+        calls = [self._distributing[key] for key in keys]
+        if calls:
+            await asyncio.wait(calls, timeout=SLOW_SECONDS)
+        errors = [call.exception() for call in calls if call.done()]
+        for error in errors:
+            if error is not None and not isinstance(error, StoreUnavailable | StoreHeld):
+                raise error
+        return None in errors
+
+    async def close(self) -> None:
+        """End the calls that are not answered. Their leases expire."""
+        calls: list[asyncio.Future[Any]] = [*self._late, *self._distributing.values()]
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
     async def _ask(self, shard: int, wanted: LeaseRequest) -> LeaseReply:
         terms = self._terms

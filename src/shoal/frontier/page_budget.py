@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.scripts import Status
-from shoal.frontier.shards import Shards
+from shoal.frontier.shards import SLOW_SECONDS, Shards
 from shoal.model.crawl import Crawl
 
 
@@ -57,5 +57,6 @@ class PageBudget:
 
     async def _ask(self, crawl: Crawl, granted: int | str, back: str) -> dict[int, list[int]]:
         args = dict.fromkeys(range(self._shards.count), (crawl.key, granted, back))
-        replies = await self._shards.call_all("allow", args, replicated=True)
+        # Shards that do not answer now are left out: the others get what they need without them.
+        replies = await self._shards.call_all("allow", args, replicated=True, within_seconds=2 * SLOW_SECONDS)
         return {shard: reply[1:] for shard, reply in replies.items() if reply[0] == Status.OK}

@@ -6,11 +6,12 @@ Owns the store connection of a frontier, the number of shards and the fingerprin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shoal.errors import InvalidInput, StoreCorrupt, StoreHeld, StoreRefused
+from shoal.errors import InvalidInput, StoreCorrupt, StoreHeld, StoreRefused, StoreUnavailable
 from shoal.frontier.epochs import Epochs, mono
 from shoal.frontier.keys import prefix, store_meta, tags
 from shoal.frontier.scripts import SCHEMA, Status, script
@@ -21,10 +22,27 @@ from shoal.urls.fingerprint import MAX_SHARDS, host_bits, shard_of
 DEFAULT_SHARDS = 16
 # Used as a shard number for the store's own key, which belongs to no shard.
 STORE = -1
+# A shard without a reply for longer than this is unavailable: callers continue with the others.
+SLOW_SECONDS = 1.0
 # A shard that is being moved accepts calls again within about a second; this is the limit.
 _HELD_TIMEOUT_SECONDS = 60.0
 # These two find out what time it is: they are called without an expectation.
 _CLOCK_SCRIPTS = frozenset(("clock", "epoch"))
+
+
+async def _look(store: Store, namespace: str, count: int) -> list[Any] | None:
+    """What a shard knows of a complete frontier with `count` shards, when the store's own key is unavailable."""
+    metas = [prefix(namespace, tag) + "meta" for tag in tags(count)]
+    calls = [asyncio.ensure_future(store.call(script("found"), key, (0, 0, 0, ""))) for key in metas]
+    try:
+        done, _ = await asyncio.wait(calls, timeout=SLOW_SECONDS)
+        for call in done:
+            if call.exception() is None and call.result()[0] == Status.OK:
+                return [*call.result()[:4], 1]
+        return None
+    finally:
+        for call in calls:
+            call.cancel()
 
 
 class Shards:
@@ -41,6 +59,10 @@ class Shards:
         self.on_replaced: list[Callable[[], None]] = []
         self._requests = 0
         self._request_prefix = secrets.token_hex(6)
+        # The open calls: when each began, and the shards that it waits for.
+        self._open: dict[object, tuple[float, frozenset[int]]] = {}
+        # The shards whose last call failed.
+        self._failed: set[int] = set()
         self._join(shards, seed)
 
     def _join(self, shards: int, seed: int) -> None:
@@ -63,7 +85,14 @@ class Shards:
             validation.whole("shards", shards, 1, MAX_SHARDS)
         found, key = script("found"), store_meta(namespace)
         # If several processes open an empty store at once, the first decides on shards and seed.
-        reply = await store.call(found, key, (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m"), replicated=True)
+        args = (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m")
+        asking = asyncio.ensure_future(store.call(found, key, args, replicated=True))
+        try:
+            await asyncio.wait([asking], timeout=2 * SLOW_SECONDS)
+            known = None if asking.done() else await _look(store, namespace, shards or DEFAULT_SHARDS)
+            reply = known or await asking
+        finally:
+            asking.cancel()
         if reply[1].decode() != SCHEMA:
             raise StoreRefused(
                 f"Namespace {namespace!r} in the store has schema {reply[1].decode()}, this Shoal uses {SCHEMA}: "
@@ -110,39 +139,102 @@ class Shards:
         """
         wanted = script(name)
         first = mono()
-        while True:
-            reply = await self.store.call(
-                wanted, self._meta[shard], (self._when(name, shard), *args), replicated=replicated
-            )
-            if not waits and reply[0] == Status.HELD:
-                return reply  # type: ignore[no-any-return]
-            pause = await self._judge(name, shard, reply, first)
-            if pause is None:
-                return reply  # type: ignore[no-any-return]
-            await asyncio.sleep(pause)
+        with self._watch([shard]):
+            while True:
+                reply = await self.store.call(
+                    wanted, self._meta[shard], (self._when(name, shard), *args), replicated=replicated
+                )
+                if not waits and reply[0] == Status.HELD:
+                    return reply  # type: ignore[no-any-return]
+                pause = await self._judge(name, shard, reply, first)
+                if pause is None:
+                    return reply  # type: ignore[no-any-return]
+                await asyncio.sleep(pause)
 
     async def call_all(
-        self, name: str, args: Mapping[int, Sequence[Argument]], *, replicated: bool = False
+        self,
+        name: str,
+        args: Mapping[int, Sequence[Argument]],
+        *,
+        replicated: bool = False,
+        within_seconds: float | None = None,
     ) -> dict[int, list[Any]]:
-        """Run one script on several shards, in one round."""
+        """Run one script on several shards, in one round for each server.
+
+        With `within_seconds`, shards that have not replied by then are left out of the result.
+        """
+        by_server: dict[str, dict[int, Sequence[Argument]]] = {}
+        for shard, arg in args.items():
+            by_server.setdefault(self.store.server_of(self._meta[shard]), {})[shard] = arg
+        calls = [self._call_server(name, part, replicated) for part in by_server.values()]
+        if within_seconds is None:
+            if len(calls) == 1:
+                return await calls[0]
+            # Every server is tried; then the first error is raised.
+            parts = await asyncio.gather(*calls, return_exceptions=True)
+        else:
+            tasks = [asyncio.ensure_future(call) for call in calls]
+            try:
+                done, _ = await asyncio.wait(tasks, timeout=within_seconds) if tasks else ((), ())
+                parts = [task.exception() or task.result() for task in done]
+            finally:
+                for task in tasks:
+                    task.cancel()
+            parts = [part for part in parts if not isinstance(part, StoreUnavailable | StoreHeld)]
+        replies: dict[int, list[Any]] = {}
+        for part in parts:
+            if isinstance(part, BaseException):
+                raise part
+            replies |= part
+        return {shard: replies[shard] for shard in args if shard in replies}
+
+    async def _call_server(
+        self, name: str, args: Mapping[int, Sequence[Argument]], replicated: bool
+    ) -> dict[int, list[Any]]:
         wanted = script(name)
         first = mono()
         done: dict[int, list[Any]] = {}
         todo = dict(args)
-        while True:
-            calls = [(wanted, self._meta[shard], (self._when(name, shard), *arg)) for shard, arg in todo.items()]
-            replies = await self.store.call_many(calls, replicated=replicated)
-            pause = 0.0
-            for shard, reply in zip(list(todo), replies, strict=True):
-                wait = await self._judge(name, shard, reply, first)
-                if wait is not None:
-                    pause = max(pause, wait)
-                else:
-                    done[shard] = reply
-                    del todo[shard]
-            if not todo:
-                return done
-            await asyncio.sleep(pause)
+        with self._watch(args):
+            while True:
+                calls = [(wanted, self._meta[shard], (self._when(name, shard), *arg)) for shard, arg in todo.items()]
+                replies = await self.store.call_many(calls, replicated=replicated)
+                pause = 0.0
+                for shard, reply in zip(list(todo), replies, strict=True):
+                    wait = await self._judge(name, shard, reply, first)
+                    if wait is not None:
+                        pause = max(pause, wait)
+                    else:
+                        done[shard] = reply
+                        del todo[shard]
+                if not todo:
+                    return done
+                await asyncio.sleep(pause)
+
+    @property
+    def unavailable(self) -> set[int]:
+        """The shards that have not replied for a while, or not at all to their last call."""
+        before = mono() - SLOW_SECONDS
+        slow = (shards for began, shards in self._open.values() if began < before)
+        return self._failed.union(*slow) - {STORE}
+
+    @contextlib.contextmanager
+    def _watch(self, shards: Iterable[int]) -> Iterator[None]:
+        call, began = object(), mono()
+        self._open[call] = (began, frozenset(shards))
+        try:
+            yield
+        except (StoreUnavailable, StoreHeld):
+            self._failed.update(shards)
+            raise
+        except asyncio.CancelledError:
+            if began < mono() - SLOW_SECONDS:
+                self._failed.update(shards)
+            raise
+        else:
+            self._failed.difference_update(shards)
+        finally:
+            del self._open[call]
 
     async def _judge(self, name: str, shard: int, reply: list[Any], first_mono: float) -> float | None:
         """Seconds to wait before the call is repeated; None when the reply is final."""

@@ -61,20 +61,32 @@ class LeaseRenewer(threading.Thread):
 
     async def _run(self) -> None:
         frontier: Frontier | None = None
-        # The connection is opened when the first lease needs a renewal. Blocking this loop is fine: it has nothing else
-        # to do, and a thread of a pool that waited in its place would delay the exit of the program.
-        while not self._stopped.wait(self._ttl / 12):
-            due = self._due()
-            if not due:
-                continue
+        # The calls under way, by shard: a shard that does not respond must not delay the leases of others.
+        renewing: dict[int, asyncio.Task[None]] = {}
+        # The connection is opened when the first lease needs a renewal. Blocking this loop is fine while it has nothing
+        # else to do: a thread of a pool that waited in its place would delay the exit of the program.
+        while not self._stopped.wait(0.0 if renewing else self._ttl / 12):
             try:
-                if frontier is None:
-                    frontier = await Frontier.from_settings(self._settings, worker=self._frontier.worker)
-                    frontier.share_clock(self._frontier)
-                for start in range(0, len(due), _MOST_PER_CALL):
-                    await self._renew(frontier, due[start : start + _MOST_PER_CALL])
+                due: dict[int, list[HeldLease]] = {}
+                for lease in self._due():
+                    if lease.lease.shard not in renewing:
+                        due.setdefault(lease.lease.shard, []).append(lease)
+                if due:
+                    if frontier is None:
+                        frontier = await Frontier.from_settings(self._settings, worker=self._frontier.worker)
+                        frontier.share_clock(self._frontier)
+                    for shard, leases in due.items():
+                        renewing[shard] = asyncio.create_task(self._renew(frontier, leases[:_MOST_PER_CALL]))
+                if renewing:
+                    await asyncio.wait(renewing.values(), timeout=self._ttl / 12)
+                for shard, task in list(renewing.items()):
+                    if task.done():
+                        del renewing[shard]
+                        task.result()
             except ShoalError as error:
                 self._on_trouble(str(error))
+        for task in renewing.values():
+            task.cancel()
         if frontier is not None:
             with contextlib.suppress(ShoalError):
                 await frontier.close()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 
+from shoal.errors import StoreUnavailable
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts, Crawl, CrawlKind
 from shoal.model.crawl_spec import CrawlSpec, Limits
 from shoal.settings import masked
 
 _HIDDEN = "***"
+# Shards that do not reply within this time are left out.
+_REPLY_SECONDS = 5.0
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """Times are seconds since 1970, 0 = not yet. `failed` and `excluded` count by reason, the most frequent first.
 
-    `waiting` says what the crawl waits for that no worker has.
+    `waiting` says what the crawl waits for: a spider that no worker has, or a part of the store.
     """
 
     id: str
@@ -34,8 +38,24 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[str, ...] = ()
 
 
+async def find(frontier: Frontier, crawl_id: str) -> Crawl:
+    """The record of a crawl. In a cluster, StoreUnavailable soon if its home shard does not respond."""
+    reading = asyncio.ensure_future(frontier.crawls.get(crawl_id))
+    try:
+        await asyncio.wait([reading], timeout=_REPLY_SECONDS if frontier.on_cluster else None)
+        if not reading.done():
+            raise StoreUnavailable(
+                f"The shard that holds the record of crawl {crawl_id!r} does not respond; check that all nodes of the "
+                f"store at {frontier.store_name} run. Crawling continues in the other shards."
+            )
+        return reading.result()
+    finally:
+        reading.cancel()
+
+
 async def describe(frontier: Frontier, crawl: Crawl) -> Description:
-    counts = await frontier.crawls.count(crawl.id)
+    counts = await frontier.crawls.count(crawl.id, within_seconds=_REPLY_SECONDS)
+    missing = len(frontier.shards.unavailable)
     facts = await frontier.crawls.facts.read(crawl.id)
     return Description(
         id=crawl.id,
@@ -52,7 +72,10 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         policy={**crawl.spec, "outputs": []}
         if crawl.kind is CrawlKind.SCRAPY
         else _without_secrets(CrawlSpec.of(crawl)),
-        waiting=await waiting_for(frontier, crawl),
+        waiting=(
+            *await waiting_for(frontier, crawl),
+            *((f"{missing} of {frontier.shards.count} shards do not respond and are not counted",) if missing else ()),
+        ),
     )
 
 

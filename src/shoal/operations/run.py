@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from enum import StrEnum
 from typing import Any
 
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
 from shoal.fleet import Supervisor, WorkerFolder, live_workers
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Facts, Feed
@@ -256,18 +256,24 @@ class CrawlRun:
         while True:
             now = time.monotonic()
             self._wake.clear()
-            if await self.finish():
-                return RunEnd.FINISHED
-            if now - checked >= _STATE_SECONDS:
-                checked = now
-                await self._check_state()
-                if await self._lacks_seeds():
-                    return RunEnd.SEEDS_MISSING
-            if now - merged >= _MERGE_SECONDS:
-                merged = now
-                await self.merge()
-            if on_check is not None:
-                await on_check()
+            try:
+                if await self.finish():
+                    return RunEnd.FINISHED
+                if now - checked >= _STATE_SECONDS:
+                    checked = now
+                    await self._check_state()
+                    if await self._lacks_seeds():
+                        return RunEnd.SEEDS_MISSING
+                if now - merged >= _MERGE_SECONDS:
+                    merged = now
+                    await self.merge()
+                if on_check is not None:
+                    await on_check()
+            except (StoreUnavailable, StoreHeld):
+                # Workers continue while a part of the store responds.
+                if len(self._frontier.shards.unavailable) == self._frontier.shards.count:
+                    raise
+                self._emit_once(self._frontier.trouble, event="store.trouble", crawl=self.crawl_id)
             with contextlib.suppress(TimeoutError):
                 pause = _FAST_CHECK_SECONDS if now - started < _FAST_CHECKS_FOR_SECONDS else _CHECK_SECONDS
                 await asyncio.wait_for(self._wake.wait(), pause)

@@ -11,8 +11,9 @@ The order of a batch makes "stored once" hold for any technology:
 
 A database keeps one row per key, so a rejected record does no harm: the database ignores `receipt`, and `commit` does
 nothing. A file cannot take a line back: it keeps `receipt` beside the lines until `commit`. If a worker dies before
-that, the merge asks the store whether the batch was acknowledged. If it was not, it never will be. The store remembers
-only the last receipt of a worker's name, so it must be read before the name is used again.
+that, or hands the batch over because the store does not respond, the merge asks the store whether the batch was
+acknowledged. If it was not, it never will be. The store remembers only the last receipt of a name, so it must be read
+before the name is used again.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class Sink(Protocol):
 
     async def commit(self, rejected: Collection[Key]) -> None:
         """The last batch that was written is acknowledged, except for these keys."""
+
+    async def hand_over(self) -> None:
+        """Leave the last batch without a commit: the merge asks the store later whether it was acknowledged."""
 
     async def close(self) -> None:
         """Finish open work. A second call does nothing."""

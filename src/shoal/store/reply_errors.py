@@ -10,6 +10,8 @@ from shoal.errors import StoreCorrupt, StoreError, StoreFull, StoreRefused
 _WAIT = {"LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MISCONF"}
 # The server is not the primary, or not yet: refresh the topology.
 _ELSEWHERE = {"LOADING", "MASTERDOWN", "READONLY"}
+# With cluster-allow-reads-when-down, a script starts on a node that is out of the cluster and fails at its first write.
+_DOWN = "while the cluster is down"
 _REFUSED = {"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"}
 # Older servers put these inside an ERR.
 _REFUSED_TEXTS = (
@@ -34,6 +36,8 @@ class ReplyFault(Enum):
 def classify(message: str) -> ReplyFault:
     """What to do about an error reply."""
     code = message.split(" ", 1)[0]
+    if _DOWN in message:
+        return ReplyFault.WAIT
     if code in _ELSEWHERE:
         return ReplyFault.ELSEWHERE
     if code in _WAIT:

@@ -140,6 +140,11 @@ class Store:
         node = self._topology.node(key)
         return node.current.facts.run_id if node is not None and node.current is not None else ""
 
+    def server_of(self, key: str) -> str:
+        """A name for the server that holds `key`: keys with the same name are called in one pipeline."""
+        node = self._topology.node(key)
+        return node.where if node is not None else ""
+
     def embedded_pid(self) -> int | None:
         """The process id of the embedded server, None for other stores."""
         if self._embedded is None:

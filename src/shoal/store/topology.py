@@ -230,8 +230,12 @@ class ClusterTopology:
 
     async def open(self) -> None:
         await self.refresh()
-        # Every primary is checked, not only the one that answered first.
-        await asyncio.gather(*(node.link() for node in self.nodes()))
+        # Every primary is checked, not only the one that answered first. One that is down is checked when it is back.
+        outcomes = await asyncio.gather(*(node.link() for node in self.nodes()), return_exceptions=True)
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        for error in errors:
+            if len(errors) == len(outcomes) or not isinstance(error, ConnectionLost):
+                raise error
 
     def node(self, key: str | None) -> Node | None:
         if key is None:

@@ -19,6 +19,7 @@ from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnav
 from shoal.frontier import Done, Frontier, mono
 from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
+from shoal.model.lease import Lease
 from shoal.model.visit import OutcomeCode, Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
@@ -26,16 +27,18 @@ from shoal.sinks.contract import Key, Stored
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
 from shoal.worker.outcome import VisitResult
 from shoal.worker.outputs import Output, OutputHealth, OutputRefused, Outputs, OutputUnavailable
+from shoal.worker.received_bytes import ReceivedBytes
+from shoal.worker.shard_backlog import ShardBacklog
 
 # How long a batch waits for more pages; a transaction for every page would cost more than the page.
 _LINGER_SECONDS = 0.03
 _BATCH = 500
 _MOST_ITEMS = 1000
 _MOST_WEIGHT = 50_000_000
+_BACKLOG_SECONDS = 1.0
 # When an output takes longer than this, the hosts whose records wait for it are released.
 _SLOW_SECONDS = 1.0
 _FULL_TRIES = 4
-_COUNT_BYTES_SECONDS = 0.5
 
 _T = TypeVar("_T")
 ByLease = dict[HeldLease, list[VisitResult]]
@@ -66,13 +69,13 @@ class Delivery:
         self._room.set()
         self._closing = self._stopping = False
         self.health = OutputHealth(frontier, self.put, self._trouble)
+        self._shards = ShardBacklog(frontier)
         self._outputs = Outputs(frontier.worker, self.health.listener, self._trouble)
-        self._received: dict[str, int] = {}
-        self._bytes_counted_mono = mono()
+        self._received = ReceivedBytes(frontier, contexts, self._shards)
 
     @property
     def backlog(self) -> int:
-        return len(self._queue) + len(self.health)
+        return len(self._queue) + len(self.health) + len(self._shards)
 
     @property
     def full(self) -> bool:
@@ -86,7 +89,7 @@ class Delivery:
     def put(self, result: VisitResult) -> None:
         self._queue.append(result)
         self._weight += result.weight
-        if (len(self._queue) >= _MOST_ITEMS or self._weight >= _MOST_WEIGHT) and not self._stopping:
+        if (len(self._queue) + len(self._shards) >= _MOST_ITEMS or self._weight >= _MOST_WEIGHT) and not self._stopping:
             self._room.clear()
         if len(self._queue) >= _BATCH:
             self._hurry.set()
@@ -110,23 +113,26 @@ class Delivery:
     async def run(self) -> None:
         """Deliver until `close`, and then what is left."""
         while True:
-            await self._more.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BACKLOG_SECONDS if self._shards else None):
+                    await self._more.wait()
             if not self._closing and not self._hurry.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LINGER_SECONDS):
                         await self._hurry.wait()
             self._more.clear()
             self._hurry.clear()
-            batch, self._queue = self._queue, []
+            batch, self._queue = [*self._shards.give_back(), *self._queue], []
             closed, self._closed = self._closed, []
             if batch:
                 await self._deliver(batch)
                 self._weight = sum(result.weight for result in self._queue)
-                self._room.set()
+                if len(self._shards) < _MOST_ITEMS:
+                    self._room.set()
             if closed:
                 await self._release(closed)
             if self._closing and not self._queue and not self._closed:
-                await self._count_bytes(now=True)
+                await self._received.report(now=True)
                 return
 
     def stop(self) -> None:
@@ -145,7 +151,12 @@ class Delivery:
         await self._outputs.close()
 
     async def _deliver(self, batch: list[VisitResult]) -> None:
-        full = await self._add(batch)
+        while True:
+            batch, kept = self._shards.take_out(batch)
+            await self._free_hosts({result.lease for result in kept})
+            # Without a reply of some shards, the pages that do not need them are delivered without the others.
+            if (full := await self._shards.unless_stuck(self._add(batch))) is not None:
+                break
         for index, result in enumerate(batch):
             if full and result.visits and result.context is not None and result.context.name in full:
                 # The store has no room for its links. The page is stored, and can be retried when there is room.
@@ -199,17 +210,26 @@ class Delivery:
         for crawl, pairs in validators.items():
             # Validators only save a transfer at the next visit of a page: never a reason to fail.
             with contextlib.suppress(StoreError, UnknownCrawl):
-                await self._frontier.validators.remember(crawl, pairs)
+                await self._shards.unless_stuck(self._frontier.validators.remember(crawl, pairs))
         started_mono = mono()
-        lost = await self._persist(lambda: self._frontier.commit(acks))
+        replies: dict[int, list[str]] = {}
+        lost = await self._shards.unless_stuck(self._persist(lambda: self._frontier.commit(acks, replies)))
         if (waited := mono() - started_mono) > _SLOW_SECONDS:
             self._report.store_seconds += waited
-        rejected = rejected_keys(lost, keys)
-        for sink in written:
-            await sink.commit(rejected)
+        if lost is None:
+            # Whether these visits are acknowledged is known when their shards are back: a merge asks them then.
+            self._frontier.abandon_batch()
+            lost = [token for tokens in replies.values() for token in tokens]
+            lost += [lease.lease.token for lease in by_lease if lease.lease.shard not in replies]
+            for sink in written:
+                await sink.hand_over()
+        else:
+            rejected = rejected_keys(lost, keys)
+            for sink in written:
+                await sink.commit(rejected)
         self._trouble("")
         self._close_visits(by_lease, set(lost))
-        await self._count_bytes()
+        await self._received.report()
 
     def _close_visits(self, by_lease: ByLease, lost: set[str]) -> None:
         """Take acknowledged visits off their leases and count them."""
@@ -228,8 +248,7 @@ class Delivery:
     def _count(self, result: VisitResult) -> None:
         report, outcome = self._report, result.outcome
         if result.record is not None:
-            crawl = result.visit.crawl
-            self._received[crawl] = self._received.get(crawl, 0) + result.record.bytes_received
+            self._received.add(result.visit.crawl, result.record.bytes_received)
         if outcome.code is OutcomeCode.STORED:
             report.pages += 1
         elif outcome.code is OutcomeCode.FAILED:
@@ -329,14 +348,21 @@ class Delivery:
         self._report.trouble = message or self.health.message
 
     async def _free_hosts(self, leases: Iterable[HeldLease]) -> None:
-        """Release hosts whose records wait for an output. Only their visits stay leased."""
+        """Release hosts whose records wait for an output or a shard. Only their visits stay leased."""
         for lease in leases:
             if lease.closed and not lease.released and not lease.lost:
-                lease.released = True
-                with contextlib.suppress(StoreError):
-                    await self._frontier.release(
-                        [lease.claim], keep=list(lease.open.values()), finished_ago_seconds=lease.finished_ago_seconds
+                await self._release_host(lease, lease.claim)
+
+    async def _release_host(self, lease: HeldLease, claim: Lease) -> None:
+        lease.released = True
+        # A lease whose shard does not respond expires.
+        if lease.lease.shard not in self._shards.unavailable:
+            with contextlib.suppress(StoreError):
+                await self._shards.unless_stuck(
+                    self._frontier.release(
+                        [claim], keep=list(lease.open.values()), finished_ago_seconds=lease.finished_ago_seconds
                     )
+                )
 
     async def _release(self, closed: list[tuple[HeldLease, list[Visit]]]) -> None:
         """Return visits that were not made. Visits that are delivered but not acknowledged stay leased."""
@@ -345,11 +371,7 @@ class Delivery:
             for visit in visits:
                 lease.open.pop(visit.number, None)
             if not lease.lost:
-                with contextlib.suppress(StoreError):
-                    await self._frontier.release(
-                        [claim], keep=list(lease.open.values()), finished_ago_seconds=lease.finished_ago_seconds
-                    )
-                lease.released = True
+                await self._release_host(lease, claim)
             if not lease.open:
                 self._on_released(lease)
 
@@ -361,24 +383,6 @@ class Delivery:
             except (StoreUnavailable, StoreHeld) as error:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
-
-    async def _count_bytes(self, *, now: bool = False) -> None:
-        """Report the received bytes to the store, and finish a crawl that has reached its byte limit."""
-        if not self._received:
-            return
-        contexts = [await self._persist(partial(self._contexts.of, crawl)) for crawl in self._received]
-        limited = any(context.policy.max_bytes for context in contexts)
-        if not (now or limited or mono() - self._bytes_counted_mono > _COUNT_BYTES_SECONDS):
-            return
-        self._bytes_counted_mono = mono()
-        counts, self._received = self._received, {}
-        for crawl, count in counts.items():
-            with contextlib.suppress(StoreError, UnknownCrawl, CrawlEnded):
-                received = await self._frontier.crawls.facts.add_bytes(crawl, count)
-                context = await self._contexts.of(crawl)
-                max_bytes = context.policy.max_bytes
-                if max_bytes and received >= max_bytes:
-                    await self._frontier.crawls.end(context.crawl, "bytes")
 
 
 def _done(lease: HeldLease, results: list[VisitResult]) -> Done:

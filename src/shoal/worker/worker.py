@@ -145,8 +145,8 @@ class Worker:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
                 continue
-            if leases and not self._delivery.backlog:
-                self._trouble("")
+            if (trouble := self._frontier.trouble) or (leases and not self._delivery.backlog):
+                self._trouble(trouble)
             for lease in leases:
                 self._start_session(lease)
 

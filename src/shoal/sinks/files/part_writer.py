@@ -72,6 +72,9 @@ class PartsSink(ABC):
         # After the last page before a pause, no other call would close the part.
         self._set_timer()
 
+    async def hand_over(self) -> None:
+        await self._thread.run(self._close_part)
+
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

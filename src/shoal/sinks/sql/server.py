@@ -146,6 +146,9 @@ class ServerSink(Connected[Connection]):
     async def commit(self, rejected: Collection[Key]) -> None:
         """Do nothing: the worker that repeats a rejected visit writes the same row."""
 
+    async def hand_over(self) -> None:
+        """Do nothing, as `commit`."""
+
     def encoding_errors(self) -> tuple[type[Exception], ...]:
         """The errors of text that the database cannot store."""
         return (UnicodeEncodeError,)

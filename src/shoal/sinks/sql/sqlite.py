@@ -119,6 +119,9 @@ class SqliteSink:
     async def commit(self, rejected: Collection[Key]) -> None:
         """Do nothing: the worker that repeats a rejected visit writes the same row."""
 
+    async def hand_over(self) -> None:
+        """Do nothing, as `commit`."""
+
     async def close(self) -> None:
         await self._thread.end(self._end)
 

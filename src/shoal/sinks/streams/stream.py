@@ -84,6 +84,9 @@ class StreamSink(Connected[Connection]):
     async def commit(self, rejected: Collection[Key]) -> None:
         """Do nothing: a message cannot be taken back."""
 
+    async def hand_over(self) -> None:
+        """Do nothing, as `commit`."""
+
     def _message(self, record: Row) -> StreamMessage:
         return message_of(record)
 

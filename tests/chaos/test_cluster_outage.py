@@ -1,0 +1,102 @@
+"""One primary of a cluster without replicas is down: the hosts of the other shards are crawled on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import StoreUnavailable
+from shoal.frontier import Frontier
+from shoal.frontier.shards import Shards
+from shoal.model import Limits
+from shoal.model.lease import Lease
+from shoal.operations.describe import describe, find
+from shoal.store import Store, slot_of
+from tests.chaos.crawl import CRAWL, crawling
+from tests.servers import WAIT_SECONDS, Cluster, Server, cluster
+
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
+OPTIONS = {"cluster-require-full-coverage": "no"}
+
+
+def holder(nodes: Cluster, shards: Shards, shard: int) -> Server:
+    return nodes.owner(slot_of(shards.prefixes[shard]))
+
+
+@pytest.mark.smoke
+async def test_healthy_shards_are_leased_from_and_renewed_without_the_others(tmp_path: Path) -> None:
+    with cluster(tmp_path, options=OPTIONS) as nodes:
+        async with await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as store:
+            shards = await Shards.found(store, "outage", 6)
+            ann = Frontier(shards, worker="ann")
+            await ann.crawls.create("c", Limits(delay_seconds=0, max_pages=100))
+            hosts = [f"h{number}.example" for number in range(30)]
+            await ann.add("c", [f"http://{host}/{page}" for host in hosts for page in range(2)])
+            home = holder(nodes, shards, shards.home("c"))
+            down = next(node for node in nodes.nodes if node is not home)
+            healthy = {host for host in hosts if holder(nodes, shards, shards.of(host)) is not down}
+            assert 0 < len(healthy) < len(hosts)
+            down.kill()
+
+            leases: list[Lease] = []
+            while {lease.host for lease in leases} != healthy:
+                leases += await ann.lease(hosts=4, visits=1, wait_seconds=WAIT_SECONDS)
+            renewed = await ann.renew(leases)
+            assert None not in renewed
+            assert "shards of the store" in ann.trouble
+
+            await asyncio.to_thread(down.start)
+            while {lease.host for lease in leases} != set(hosts):
+                leases += await ann.lease(hosts=4, visits=1, wait_seconds=WAIT_SECONDS)
+            assert ann.trouble == ""
+            await ann.close()
+
+
+async def test_a_crawl_is_described_without_the_shards_that_do_not_respond(tmp_path: Path) -> None:
+    with cluster(tmp_path, options=OPTIONS) as nodes:
+        async with await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as store:
+            shards = await Shards.found(store, "outage")
+            ann = Frontier(shards, worker="ann")
+            await ann.crawls.create("c")
+            hosts = [f"h{number}.example" for number in range(30)]
+            await ann.add("c", [f"http://{host}/" for host in hosts])
+            home = holder(nodes, shards, shards.home("c"))
+            down = next(node for node in nodes.nodes if node is not home)
+            healthy = [host for host in hosts if holder(nodes, shards, shards.of(host)) is not down]
+            down.kill()
+            # A process that starts now.
+            async with await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as other:
+                bob = Frontier(await Shards.found(other, "outage", exact=False), worker="bob")
+                described = await describe(bob, await find(bob, "c"))
+                assert described.counts.waiting == len(healthy)
+                assert "shards do not respond" in described.waiting[-1]
+                await asyncio.to_thread(down.start)
+                home.kill()
+                with pytest.raises(StoreUnavailable, match="record of crawl"):
+                    await find(bob, "c")
+                await bob.close()
+
+
+async def test_a_crawl_goes_on_without_one_primary_and_is_complete_when_it_is_back(tmp_path: Path) -> None:
+    pages, hosts = 600, 20
+    with cluster(tmp_path / "cluster", options=OPTIONS) as nodes:
+        async with crawling(
+            tmp_path, pages=pages, hosts=hosts, seeds=pages, url=nodes.url, outputs=("pages.db", "pages.jsonl"),
+            policy={"follow": False},
+        ) as crawl:  # fmt: skip
+            shards = crawl.frontier.shards
+            for _ in range(2):
+                crawl.start()
+            await crawl.requested(100)
+            # The one that also has the record of the crawl.
+            down = holder(nodes, shards, shards.home(CRAWL))
+            healthy = {host for host in crawl.tree.hosts if holder(nodes, shards, shards.of(host)) is not down}
+            down.kill()
+            wanted = {url for url in crawl.tree.walk() if url.split("/")[2] in healthy}
+            assert wanted
+            await crawl.until(lambda: wanted <= crawl.site.judge(*healthy).counts().keys(), "the other hosts are done")
+            await asyncio.to_thread(down.start)
+            await crawl.finish()
+            await crawl.judge()
