@@ -196,12 +196,14 @@ async def _check_no_records(frontier: Frontier, submission: Submission, outputs:
         return
     except UnknownCrawl:
         pass
+    # For all outputs together: a client waits for the response.
+    ends = asyncio.get_running_loop().time() + _CHECK_SECONDS
     for output in submission.spec.outputs:
         uri = outputs.get(output, output)
         with contextlib.suppress(UnknownCrawl, SinkRefused, SinkUnavailable, InvalidInput, TimeoutError):
             if is_name(uri) or parse_output(uri).technology.holds is not Holds.TABLES:
                 continue
-            async with asyncio.timeout(_CHECK_SECONDS):
+            async with asyncio.timeout_at(ends):
                 rows, _ = await page(uri, submission.name, 1, columns=("crawl", "url"))
             if rows:
                 raise CrawlExists(
