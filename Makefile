@@ -9,6 +9,8 @@ STEPS  ?= 100000
 # Where the scripts of `make faults` are, and how often each is run.
 FAULTS ?= ../shared/faults
 TIMES  ?= 1
+# Time for all fuzz targets together.
+SECONDS ?= 600
 
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
@@ -18,7 +20,7 @@ COMPILE := $(BIN)/python -m piptools compile --quiet --no-header --annotation-st
            --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --resolver=backtracking
 
 .DEFAULT_GOAL := help
-.PHONY: help install services demo test test-all check model chaos faults bench docs lock clean
+.PHONY: help install services demo test test-all check model fuzz chaos faults bench docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +71,9 @@ check: install ## lint, types, layers, docs
 model: install ## check the frontier against its model for STEPS steps
 	@STEPS=$(STEPS) $(BIN)/python -m pytest -q tests/model $(ARGS)
 
+fuzz: install ## fuzz every parser for SECONDS (coverage-guided with: pip install atheris)
+	@$(BIN)/python -m tests.fuzz $(SECONDS) $(ARGS)
+
 chaos: install services ## kill, freeze and cut things off on purpose
 	@CHAOS_LONG=1 $(BIN)/python -m pytest -q tests/chaos $(ARGS)
 
@@ -92,5 +97,5 @@ lock: install ## pin requirements/ again (newest versions: make lock ARGS=--upgr
 	@$(COMPILE) $(ARGS) -c requirements/dev.txt --extra bench -o requirements/bench.txt pyproject.toml requirements/markers.in
 
 clean: ## remove the environment and everything that was built
-	@rm -rf $(VENV) build dist shoal-demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) build dist shoal-demo .hypothesis .fuzz .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find src tests docs $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +

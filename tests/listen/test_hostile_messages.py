@@ -155,3 +155,17 @@ def test_the_password_of_a_source_is_not_in_the_list_of_processes(shell: Shell, 
         running.until_said("Listening to redis://***@")
         assert b"hunter2" not in command_line(running.process.pid)
         assert running.end(signal.SIGTERM).code == 0
+
+
+def test_a_bridge_answers_statistics_and_changes_no_hosts(bridge: Any, store: Server, valkey: Server) -> None:
+    stats = b'{"stats": "queue", "appid": "a", "uuid": "b"}'
+    block = action(action="blacklist-update", domain="a.example")
+    valkey.ask("LPUSH", "numbers", stats, block, GOOD)
+    running = bridge(f"{valkey.url}/0/numbers")
+    wait_until(lambda: crawls(store), "the request behind them is a crawl")
+    wait_until(lambda: valkey.ask("LLEN", "numbers-dead"), "the block is refused")
+    (reply,) = [json.loads(reply) for reply in valkey.ask("LRANGE", "numbers-replies", 0, -1)]
+    assert (reply["stats"], reply["queues"]) == ("queue", {"total_backlog": 0})
+    (letter,) = [json.loads(letter) for letter in valkey.ask("LRANGE", "numbers-dead", 0, -1)]
+    assert "only an administrator can change hosts" in letter["reason"]
+    assert running.end(signal.SIGTERM).code == 0

@@ -105,6 +105,7 @@ class _Subject(msgspec.Struct):
     name: str = ""
     crawlid: str | None = ""
     action: str = ""
+    domain: str = ""
     seeds: list[msgspec.Raw] = []
 
 
@@ -129,6 +130,13 @@ class AuditLog:
         if response.status_code >= 400:
             reason = str((content.get("error") or {}).get("message", ""))
             self._log_refusal(context.request.scope, response.status_code, reason, problem="InvalidInput")
+            return
+        if subject.domain:
+            text = f"Host {subject.domain} was changed by {context.caller.name}."
+            self._emit(text, event="host.changed", host=subject.domain, changed=[subject.action], **caller)
+            return
+        if route.path == "/feed" and content.get("data") and not subject.action:
+            # Statistics change nothing.
             return
         if subject.action:
             action = msgspec.json.decode(entry.body, type=Action)

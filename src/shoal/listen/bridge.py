@@ -41,6 +41,7 @@ from shoal.listen.source import (
 from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations.events import Emit, emit_action
 from shoal.operations.scrapy_cluster import Action, act
+from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats
 from shoal.operations.submit import MAX_REQUEST_BYTES, parse, submit, to_submission, with_output
 from shoal.sinks import is_name
 
@@ -56,7 +57,7 @@ _STORE_ERRORS = (StoreUnavailable, StoreHeld, StoreFull)
 class ParsedMessage(NamedTuple):
     message: ReceivedMessage
     # What the message requests, or the reason why it is invalid.
-    request: CrawlRequest | Action | str
+    request: CrawlRequest | Action | StatsRequest | DomainUpdate | str
     # The queue for the reply; '' means the source's own.
     reply_to: str
 
@@ -131,7 +132,12 @@ class Bridge:
         try:
             if isinstance(parsed.request, str):
                 return parsed.request
-            if isinstance(parsed.request, Action):
+            if isinstance(parsed.request, DomainUpdate):
+                raise InvalidInput(
+                    f"{parsed.request.action} is not allowed here: only an administrator can change hosts, with "
+                    "`shoal hosts` or POST /feed of the HTTP API."
+                )
+            if isinstance(parsed.request, Action | StatsRequest):
                 return await self._act(parsed.request)
             await self._submit(parsed.request, parsed.message)
             return {}
@@ -189,8 +195,10 @@ class Bridge:
             created=submitted.created,
         )  # fmt: skip
 
-    async def _act(self, action: Action) -> dict[str, Any]:
+    async def _act(self, action: Action | StatsRequest) -> dict[str, Any]:
         try:
+            if isinstance(action, StatsRequest):
+                return await collect_stats(self._frontier, action)
             reply = await act(self._frontier, action)
             await emit_action(self._emit, self._frontier, action, source=self._source.shown)
             return reply
@@ -198,12 +206,16 @@ class Bridge:
             self._report_refusal(action, str(error))
             return {**msgspec.to_builtins(action), "error": str(error)}
 
-    def _report_refusal(self, request: CrawlRequest | Action | str, reason: str) -> None:
+    def _report_refusal(
+        self, request: CrawlRequest | Action | StatsRequest | DomainUpdate | str, reason: str
+    ) -> None:  # fmt: skip
         crawl = app = ""
         if isinstance(request, CrawlRequest):
             crawl, app = request.name, request.app
         elif isinstance(request, Action):
             crawl, app = request.crawlid or "", request.appid
+        elif isinstance(request, StatsRequest | DomainUpdate):
+            app = request.appid
         text = f"a request was refused: {reason}"
         self._emit(text, event="request.refused", crawl=crawl, app=app, source=self._source.shown)
 
@@ -230,7 +242,7 @@ def _parse(message: ReceivedMessage, prefixes: tuple[str, ...]) -> ParsedMessage
         if len(message.body) <= MAX_REQUEST_BYTES:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 content = msgspec.json.decode(message.body)
-        if not (isinstance(content, dict) and "action" in content):
+        if not (isinstance(content, dict) and content.keys() & {"action", "stats", "uuid"}):
             return ParsedMessage(message, parse(message.body), "")
         reply_to = content.pop("reply", message.reply_to)
         if not isinstance(reply_to, str) or (reply_to and not _QUEUE_NAME.match(reply_to)):
@@ -252,7 +264,8 @@ def _groups(messages: list[ParsedMessage]) -> Iterator[list[ParsedMessage]]:
     names: set[str] = set()
     for parsed in messages:
         name = parsed.request.name if isinstance(parsed.request, CrawlRequest) else ""
-        action = isinstance(parsed.request, Action) or (group and isinstance(group[-1].request, Action))
+        actions = (Action, StatsRequest)
+        action = isinstance(parsed.request, actions) or (group and isinstance(group[-1].request, actions))
         if group and (action or (name and name in names)):
             yield group
             group, names = [], set()

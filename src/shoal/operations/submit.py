@@ -34,6 +34,7 @@ from shoal.model.crawl import Crawl, State, crawl_id_of
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
+from shoal.operations.scrapy_cluster_fleet import DOMAIN_ACTIONS, DomainUpdate, StatsRequest
 from shoal.operations.seeds import seed_target
 from shoal.operations.start import check_spec
 from shoal.settings import masked
@@ -73,12 +74,16 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     named: bool = False
 
 
-def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action:
+def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action | StatsRequest | DomainUpdate:
     """A request in Shoal's or Scrapy Cluster's schema. InvalidInput says in one sentence what is wrong with it."""
     fields = _decode(raw) if isinstance(raw, bytes | bytearray | memoryview) else raw
     if not isinstance(fields, dict):
         raise InvalidInput(f'A request is {_kind(fields)}: it must be a JSON object, such as {{"seeds": [...]}}.')
     try:
+        if isinstance(action := fields.get("action"), str) and action in DOMAIN_ACTIONS:
+            return msgspec.convert(fields, DomainUpdate)
+        if "stats" in fields or fields.keys() == {"appid", "uuid"}:
+            return msgspec.convert(fields, StatsRequest)
         if "action" in fields:
             return msgspec.convert(fields, Action)
         if "crawlid" in fields or "appid" in fields:
@@ -191,12 +196,14 @@ async def _check_no_records(frontier: Frontier, submission: Submission, outputs:
         return
     except UnknownCrawl:
         pass
+    # For all outputs together: a client waits for the response.
+    ends = asyncio.get_running_loop().time() + _CHECK_SECONDS
     for output in submission.spec.outputs:
         uri = outputs.get(output, output)
         with contextlib.suppress(UnknownCrawl, SinkRefused, SinkUnavailable, InvalidInput, TimeoutError):
             if is_name(uri) or parse_output(uri).technology.holds is not Holds.TABLES:
                 continue
-            async with asyncio.timeout(_CHECK_SECONDS):
+            async with asyncio.timeout_at(ends):
                 rows, _ = await page(uri, submission.name, 1, columns=("crawl", "url"))
             if rows:
                 raise CrawlExists(

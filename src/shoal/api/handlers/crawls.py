@@ -28,6 +28,7 @@ from shoal.model.visit import Visit
 from shoal.operations import crawls as crawl_operations
 from shoal.operations.describe import describe
 from shoal.operations.scrapy_cluster import Action, act, app_of
+from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats, update_domain
 from shoal.operations.seeds import seed_url
 from shoal.operations.start import check_takes_seeds
 from shoal.operations.submit import MAX_REQUEST_BYTES, Submitted, parse, submit, to_submission, with_output
@@ -108,7 +109,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 async def create(context: RequestContext) -> Response:
     request = parse(await context.body(MAX_REQUEST_BYTES))
     if not isinstance(request, CrawlRequest):
-        raise InvalidInput("This is a Scrapy Cluster action: send it to /feed.")
+        raise InvalidInput("This is a request of Scrapy Cluster that is not a crawl: send it to /feed.")
     submitted = await submit_for(context, request)
     return Json(submitted, 201 if submitted.created else 200, {"Location": f"/v1/crawls/{submitted.id}"})
 
@@ -272,6 +273,8 @@ async def feed(context: RequestContext) -> Response:
     """Accept Scrapy Cluster's crawl and action requests, and respond in its format."""
     try:
         request = parse(await context.body(MAX_REQUEST_BYTES))
+        if isinstance(request, StatsRequest | DomainUpdate):
+            return Json({"status": "SUCCESS", "data": await _fleet_request(context, request), "error": None})
         app = app_of(request.appid) if isinstance(request, Action) else request.app
         if context.caller.app and app not in ("", context.caller.app):
             raise RequestRefused(403, f"This token is bound to the application {context.caller.app!r}.")
@@ -291,6 +294,15 @@ async def feed(context: RequestContext) -> Response:
         if problem.status == 500:
             raise
         return _failure(problem.detail, problem.status, headers)
+
+
+async def _fleet_request(context: RequestContext, request: StatsRequest | DomainUpdate) -> dict[str, Any]:
+    if isinstance(request, DomainUpdate):
+        context.require_fleet_admin(f"The action {request.action}")
+        return await update_domain(context.frontier, request)
+    if context.caller.app:
+        raise RequestRefused(403, "Statistics of the fleet require a token that is not bound to an application.")
+    return await collect_stats(context.frontier, request)
 
 
 def _failure(message: str, status: int, headers: dict[str, str] | None = None) -> Response:

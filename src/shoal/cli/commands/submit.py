@@ -62,7 +62,7 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     outputs = fields.pop("outputs", ()) if {"crawlid", "appid"} & fields.keys() else ()
     request = parse(fields)
     if not isinstance(request, CrawlRequest):
-        raise InvalidInput("The request is an action of Scrapy Cluster; send it to /feed of the HTTP API.")
+        raise InvalidInput("The request is not a crawl; send it to /feed of the HTTP API.")
     if outputs:
         request = msgspec.structs.replace(request, outputs=tuple(outputs))
     request = with_output(request, settings.outputs, as_in="--out pages.db")
