@@ -27,6 +27,7 @@ from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.request_identity import RequestIdentity
 from shoal.scrapy.robots import ScrapyRobots
+from shoal.scrapy.throttle import Throttle
 from shoal.scrapy.unscheduled import UnscheduledRequests, is_unscheduled
 from shoal.urls.canonical import canonical
 
@@ -61,7 +62,7 @@ class LeaseFeed:
         self._wake = wake
         self._most = settings.getint("CONCURRENT_REQUESTS") or 100
         self._several = several
-        self._throttle = _Throttle(settings) if settings.getbool("AUTOTHROTTLE_ENABLED") else None
+        self._throttle = Throttle(settings) if settings.getbool("AUTOTHROTTLE_ENABLED") else None
         self._slots: dict[str, LeasedSlot] = {}
         self._open: dict[Request, tuple[LeasedSlot, Visit]] = {}
         self._faults: dict[Request, str] = {}
@@ -95,17 +96,21 @@ class LeaseFeed:
                 slot.learning = True
                 self._spawn(self._fetch_redirected(slot, visit))
                 continue
-            if self._robots is not None and not self._robots.knows(slot, visit.url):
-                slot.learning = True
-                self._spawn(self._learn(slot, visit.url, self._robots))
-                continue
-            slot.queue.popleft()
             try:
                 request = self._identity.request(visit)
             except StoreCorrupt as error:
+                slot.queue.popleft()
                 log.error("%s", error)
                 self._outbox.end(slot, visit.failed("not a request of this spider"))
                 return self.next()
+            if self._robots is not None:
+                if not self._robots.is_ready(slot, request):
+                    slot.learning = True
+                    self._spawn(self._learn(slot, request, self._robots))
+                    continue
+                if reason := self._robots.unavailable(slot.lease.host):
+                    self._faults[request] = reason
+            slot.queue.popleft()
             request.meta.setdefault("download_slot", SLOT)
             request.meta["autothrottle_dont_adjust_delay"] = True
             slot.start(request)
@@ -269,10 +274,10 @@ class LeaseFeed:
         if not (await self._frontier.hosts.get(host)).robots_known:
             await self._frontier.hosts.set_robots(host)
 
-    async def _learn(self, slot: LeasedSlot, url: str, robots: ScrapyRobots) -> None:
+    async def _learn(self, slot: LeasedSlot, request: Request, robots: ScrapyRobots) -> None:
         """Fetch the rules of a host, or release it."""
         try:
-            if not await robots.learn(slot, url):
+            if not await robots.learn(slot, request):
                 await self._release_queue(slot)
         finally:
             self._end_learning(slot)
@@ -386,20 +391,3 @@ class LeaseFeed:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s", error, exc_info=None if isinstance(error, ShoalError) else error)
-
-
-class _Throttle:
-    """AutoThrottle's rule for the whole fleet: its delay becomes the host's."""
-
-    def __init__(self, settings: BaseSettings) -> None:
-        self._least = settings.getfloat("DOWNLOAD_DELAY")
-        self._most = max(self._least, settings.getfloat("AUTOTHROTTLE_MAX_DELAY"))
-        self._first = max(self._least, settings.getfloat("AUTOTHROTTLE_START_DELAY"))
-        self._target = settings.getfloat("AUTOTHROTTLE_TARGET_CONCURRENCY")
-
-    def delay_seconds(self, now: float, latency: float, status: int) -> float:
-        # A host without a delay from response times is new to the fleet.
-        now = now if now > self._least else self._first
-        target = latency / self._target
-        delay = min(max(self._least, target, (now + target) / 2), self._most)
-        return now if status != 200 and delay <= now else delay
