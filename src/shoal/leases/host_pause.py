@@ -49,7 +49,7 @@ async def pause_host(
         if not known.last_successful_at and (robots or isinstance(cause, Fault)):
             most = _NEVER_REACHED if isinstance(cause, Fault) else _NEVER_SERVED
             host_failures = min(host_failures or frontier.hosts.host_failures or most, most)
-            if isinstance(cause, Fault) and known.failures + 1 < host_failures:
+            if cause in (Fault.UNRESOLVED, Fault.REFUSED) and known.failures + 1 < host_failures:
                 seconds = min(seconds, _NEVER_REACHED_SECONDS)
         if drains:
             most = host_failures or frontier.hosts.host_failures

@@ -23,13 +23,14 @@ from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.downloads import Downloads
+from shoal.scrapy.held_back import HeldBack
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.request_identity import RequestIdentity
+from shoal.scrapy.request_target import target_of
 from shoal.scrapy.robots import ScrapyRobots
 from shoal.scrapy.throttle import Throttle
 from shoal.scrapy.unscheduled import UnscheduledRequests, is_unscheduled
-from shoal.urls.canonical import canonical
 
 log = logging.getLogger("shoal.scrapy")
 _VISITS = 32
@@ -66,6 +67,7 @@ class LeaseFeed:
         self._slots: dict[str, LeasedSlot] = {}
         self._open: dict[Request, tuple[LeasedSlot, Visit]] = {}
         self._faults: dict[Request, str] = {}
+        self._held_back = HeldBack()
         self._retried: set[tuple[str, int]] = set()
         self._opened: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -158,6 +160,8 @@ class LeaseFeed:
 
     def ended(self, request: Request) -> None:
         """Scrapy has finished a request: its callback is consumed, its items have passed the pipelines."""
+        for slot, outcome in self._held_back.finish(request):
+            self._outbox.end(slot, outcome)
         entry = self._open.pop(request, None)
         if entry is None:
             return
@@ -170,16 +174,20 @@ class LeaseFeed:
         if self._downloads.was_aborted(request):
             # Neither stored nor failed: it is queued again when the lease expires in the store.
             slot.open.pop(visit.number, None)
-        else:
-            self._outbox.end(slot, visit.stored() if is_unscheduled(visit) else outcome)
+        elif not self._held_back.keep(request, slot, outcome):
+            self._outbox.end(slot, outcome)
         self.stir()
+
+    def hold_back(self, request: Request) -> None:
+        """A request stays in this process: the requests that may have yielded it are acknowledged after it."""
+        self._held_back.add(request, list(self._engine._slot.inprogress), self._open)
 
     async def _admit(self, request: Request) -> bool:
         """Let a request of a slot through; one that did not come from the scheduler waits for its host's turn."""
         if request in self._open or any(slot.request is request for slot in self._slots.values()):
             return False
         try:
-            canonical(request.url)
+            target_of(request.url)
         except InvalidUrl:
             return False
         await self._unscheduled.wait_turn(request)
@@ -208,6 +216,8 @@ class LeaseFeed:
 
     def _outcome(self, request: Request, visit: Visit) -> Outcome:
         reason = self._faults.pop(request, "")
+        if is_unscheduled(visit):
+            return visit.stored()
         again = (request.url, request.meta.get("retry_times", 0) + 1)
         if again in self._retried:
             self._retried.discard(again)
@@ -241,7 +251,7 @@ class LeaseFeed:
             await self._release_all()
             spiders = [self._unscheduled.tag]
         busy = sum(1 for slot in self._slots.values() if not slot.spent and not slot.resting)
-        room = min(self._most - busy, 4 * self._most - len(self._slots))
+        room = min(self._most - busy, 4 * self._most - len(self._slots) + len(self._held_back))
         if room <= 0 or self._outbox.full:
             await self._pause()
             return
@@ -352,9 +362,8 @@ class LeaseFeed:
 
     def _keep_only(self, slot: LeasedSlot) -> None:
         in_scrapy = {visit.number for other, visit in self._open.values() if other is slot}
-        for number in list(slot.open):
-            if number not in in_scrapy:
-                del slot.open[number]
+        for number in slot.open.keys() - in_scrapy - self._held_back.numbers(slot):
+            del slot.open[number]
 
     async def close(self) -> None:
         """Release the visits that were not made."""

@@ -34,11 +34,13 @@ class _NewVisit(NamedTuple):
 
 class Outbox:
     def __init__(
-        self, frontier: Frontier, crawl_id: str, *, on_added: Callable[[Request, Visit, bool, bool], None],
-        on_change: Callable[[], None], on_ended: Callable[[], Awaitable[bool]],
+        self, frontier: Frontier, crawl_id: str, max_bytes: int, *,
+        on_added: Callable[[Request, Visit, bool, bool], None], on_change: Callable[[], None],
+        on_ended: Callable[[], Awaitable[bool]],
     ) -> None:  # fmt: skip
         self._frontier = frontier
         self._crawl = crawl_id
+        self._max_bytes = max_bytes
         self._on_added = on_added
         self._on_change = on_change
         self._on_ended = on_ended
@@ -100,7 +102,8 @@ class Outbox:
                 continue
             epochs = self._frontier.epochs
             try:
-                added = await self._frontier.add(self._crawl, [entry.visit for entry in entries], force=force)
+                visits = [entry.visit for entry in entries]
+                added = await self._frontier.add(self._crawl, visits, force=force, max_bytes=self._max_bytes)
             except InvalidInput as error:
                 # A visit that cannot be stored does not affect the others.
                 if len(entries) == 1:

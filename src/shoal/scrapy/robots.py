@@ -30,6 +30,7 @@ from shoal.politeness.backoff import Fault, failure_of
 from shoal.politeness.robots_parser import MAX_BYTES, Rules, whole_agent
 from shoal.scrapy.downloads import DownloadAborted
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
+from shoal.scrapy.request_target import path_of, target_of
 from shoal.urls.canonical import Target, canonical
 from shoal.worker.outcome import host_failures_without_robots
 
@@ -86,7 +87,7 @@ class ScrapyRobots:
         """Whether the middleware can decide about a request without a request for robots.txt."""
         if request.meta.get("dont_obey_robotstxt") or self.unavailable(slot.lease.host):
             return True
-        return self._gate.cached(slot, canonical(request.url), self._token_of(request)) is not None
+        return self._gate.cached(slot, target_of(request.url), self._token_of(request)) is not None
 
     def unavailable(self, host: str) -> str:
         """Why a host was given up, in one phrase; '' if it was not."""
@@ -99,7 +100,7 @@ class ScrapyRobots:
     async def learn(self, slot: LeasedSlot, request: Request) -> bool:
         """Fetch the rules for a request if necessary. False if the host is paused until they are available."""
         host = slot.lease.host
-        rules = await self._gate.rules(slot, canonical(request.url), self._token_of(request), self._crawl_id)
+        rules = await self._gate.rules(slot, target_of(request.url), self._token_of(request), self._crawl_id)
         if not isinstance(rules, Wait):
             self._forget(host)
             return True
@@ -165,7 +166,7 @@ class ScrapyRobots:
         Raises the cause if the host was given up.
         """
         try:
-            target = canonical(request.url)
+            target = target_of(request.url)
         except InvalidUrl:
             return None
         self._raise_if_given_up(target.host)
@@ -244,6 +245,6 @@ class _Parser:
 
     def allowed(self, url: str | bytes, user_agent: str | bytes) -> bool:
         try:
-            return self._rules.allows(canonical(url.decode("latin-1") if isinstance(url, bytes) else url).path)
+            return self._rules.allows(path_of(url.decode("latin-1") if isinstance(url, bytes) else url))
         except InvalidUrl:
             return False

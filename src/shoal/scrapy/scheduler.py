@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -39,9 +38,10 @@ from shoal.scrapy.dupefilter import choose_filter
 from shoal.scrapy.error_responses import ErrorResponses
 from shoal.scrapy.lease_feed import LeaseFeed
 from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
+from shoal.scrapy.local_requests import LocalRequests
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
-from shoal.scrapy.request_identity import RequestIdentity
+from shoal.scrapy.request_identity import RequestIdentity, RequestTooLarge, max_request_bytes
 from shoal.scrapy.robots import ScrapyRobots
 from shoal.scrapy.scrapy_command import is_inspecting
 from shoal.scrapy.session import Session
@@ -74,8 +74,8 @@ class Scheduler(BaseScheduler):
         self._session = Session.of(crawler)
         self._filter = choose_filter(crawler)
         self.df = self._filter.filter
-        # Requests that the frontier cannot hold: file:, data: and other URLs without a host.
-        self._local: deque[Request] = deque()
+        # Requests that the frontier cannot hold: URLs without a host, e.g. file:, and requests that are too large.
+        self._local = LocalRequests(crawler, self.df)
         self._pushed: dict[Request, bytes] = {}
         self._finished = False
         self._finished_mono = 0.0
@@ -123,10 +123,14 @@ class Scheduler(BaseScheduler):
         counts = await frontier.crawls.count(joined.id)
         if counts.open:
             log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
-        self._identity = RequestIdentity(spider, self._filter.fingerprint, Cookies(self._crawler))
+        max_bytes = max_request_bytes(settings)
+        self._identity = RequestIdentity(spider, self._filter.fingerprint, Cookies(self._crawler), max_bytes)
         self._identity.flat = scrapy_redis_settings.order(settings).flat
         frontier.on_epoch(self._identity.forget)
-        self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
+        self._outbox = Outbox(
+            frontier, joined.id, max_bytes, on_added=self._added, on_change=self._changed,
+            on_ended=self._reopen,
+        )  # fmt: skip
         self._renewer = LeaseRenewer(self._session.settings, frontier, partial(log.error, "Cannot renew leases: %s"))
         self._renewer.start()
         robots = ScrapyRobots.take_over(frontier, self._crawler, joined.id)
@@ -187,7 +191,13 @@ class Scheduler(BaseScheduler):
         try:
             identified = self._identity.visit(request, pushed=self._pushed.get(request, b""))
         except InvalidUrl:
-            self._local.append(request)
+            self._local.add(request)
+            self.wake(0.0)
+            return True
+        except RequestTooLarge as error:
+            if not self._local.add_large(request, error):
+                return False
+            self._feed.hold_back(request)
             self.wake(0.0)
             return True
         except InvalidVisit as error:
@@ -212,15 +222,15 @@ class Scheduler(BaseScheduler):
             del self._pushed[request]
 
     def next_request(self) -> Request | None:
-        if self._local:
-            return self._local.popleft()
+        if local := self._local.next():
+            return local
         request = self._feed.next()
         if request is not None:
             self._count("dequeued")
         return request
 
     def has_pending_requests(self) -> bool:
-        return bool(self._local) or bool(len(self._outbox)) or not self._feed.idle or not self._finished
+        return bool(len(self._local)) or bool(len(self._outbox)) or not self._feed.idle or not self._finished
 
     def __len__(self) -> int:
         """Waiting requests of all processes, as of the last heartbeat."""
