@@ -15,16 +15,19 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from shoal.errors import InvalidUrl, ShoalError, StoreCorrupt, StoreHeld, StoreUnavailable
+from shoal.errors import InvalidUrl, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
 from shoal.leases.renewer import LeaseRenewer
 from shoal.leases.robots_gate import REDIRECTED
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
+from shoal.scrapy.background import BackgroundTasks
+from shoal.scrapy.codec import NotInThisProcess
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.downloads import Downloads
 from shoal.scrapy.held_back import HeldBack
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
+from shoal.scrapy.left_to_others import LeftToOthers
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.request_identity import RequestIdentity
 from shoal.scrapy.request_target import target_of
@@ -46,8 +49,8 @@ _FULL_SECONDS = 0.3
 class LeaseFeed:
     def __init__(
         self, frontier: Frontier, tag: str, identity: RequestIdentity, outbox: Outbox, robots: ScrapyRobots | None,
-        renewer: LeaseRenewer, unscheduled: UnscheduledRequests, download_slots: DownloadSlots, engine: Any,
-        settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
+        renewer: LeaseRenewer, unscheduled: UnscheduledRequests, download_slots: DownloadSlots, left: LeftToOthers,
+        engine: Any,        settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._frontier = frontier
         self._tag = tag
@@ -68,9 +71,10 @@ class LeaseFeed:
         self._open: dict[Request, tuple[LeasedSlot, Visit]] = {}
         self._faults: dict[Request, str] = {}
         self._held_back = HeldBack()
+        self._left = left
         self._retried: set[tuple[str, int]] = set()
         self._opened: set[str] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._changed = asyncio.Event()
         self._asked_mono = 0.0
         self.stopping = False
@@ -96,19 +100,25 @@ class LeaseFeed:
                 continue
             if REDIRECTED in visit.meta:
                 slot.learning = True
-                self._spawn(self._fetch_redirected(slot, visit))
+                self._tasks.spawn(self._fetch_redirected(slot, visit))
                 continue
             try:
                 request = self._identity.request(visit)
+            except NotInThisProcess as error:
+                slot.queue.popleft()
+                self._outbox.end(slot, self._left.leave(visit, str(error)))
+                self._wake(0.0)
+                continue
             except StoreCorrupt as error:
                 slot.queue.popleft()
                 log.error("%s", error)
                 self._outbox.end(slot, visit.failed("not a request of this spider"))
-                return self.next()
+                self._wake(0.0)
+                continue
             if self._robots is not None:
                 if not self._robots.is_ready(slot, request):
                     slot.learning = True
-                    self._spawn(self._learn(slot, request, self._robots))
+                    self._tasks.spawn(self._learn(slot, request, self._robots))
                     continue
                 if reason := self._robots.unavailable(slot.lease.host):
                     self._faults[request] = reason
@@ -262,12 +272,8 @@ class LeaseFeed:
         if early > 0:
             await asyncio.sleep(early)
         self._asked_mono = mono()
-        leases = await self._frontier.lease(
-            hosts=room,
-            visits=_VISITS,
-            spiders=spiders,
-            wait_seconds=0.0 if self.idle and not self.hungry else self._wait_seconds,
-        )
+        wait_seconds = 0.0 if self.idle and not self.hungry else self._wait_seconds
+        leases = await self._frontier.lease(hosts=room, visits=_VISITS, spiders=spiders, wait_seconds=wait_seconds)
         # The first call does not wait, so that the end of a crawl is noticed at once.
         self.hungry = not leases
         for lease in await self._download_slots.accept(leases):
@@ -276,7 +282,7 @@ class LeaseFeed:
             self._serve(slot)
             if self._robots is None and self._several and lease.host not in self._opened:
                 self._opened.add(lease.host)
-                self._spawn(self._open_host_slots(lease.host))
+                self._tasks.spawn(self._open_host_slots(lease.host))
         self._wake(0.0)
 
     async def _open_host_slots(self, host: str) -> None:
@@ -367,8 +373,7 @@ class LeaseFeed:
 
     async def close(self) -> None:
         """Release the visits that were not made."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         for slot in self._slots.values():
             self._renewer.drop(slot)
             if slot.open:
@@ -390,13 +395,3 @@ class LeaseFeed:
                 await self._changed.wait()
         except TimeoutError:
             pass
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s", error, exc_info=None if isinstance(error, ShoalError) else error)

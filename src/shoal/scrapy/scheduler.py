@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,11 +30,12 @@ from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
 from shoal.operations.run import finish_if_over
-from shoal.scrapy import crawl_join, scrapy_redis_settings, spider_arguments
+from shoal.scrapy import crawl_join, left_to_others, scrapy_redis_settings, spider_arguments
 from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.dupefilter import choose_filter
 from shoal.scrapy.error_responses import ErrorResponses
+from shoal.scrapy.in_progress import InProgress
 from shoal.scrapy.lease_feed import LeaseFeed
 from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
 from shoal.scrapy.local_requests import LocalRequests
@@ -76,6 +76,7 @@ class Scheduler(BaseScheduler):
         self.df = self._filter.filter
         # Requests that the frontier cannot hold: URLs without a host, e.g. file:, and requests that are too large.
         self._local = LocalRequests(crawler, self.df)
+        self._left = left_to_others.LeftToOthers(crawler)
         self._pushed: dict[Request, bytes] = {}
         self._finished = False
         self._finished_mono = 0.0
@@ -110,13 +111,14 @@ class Scheduler(BaseScheduler):
         self._spider = spider
         for name in scrapy_redis_settings.unused(settings):
             log.info("%s has no effect here: %s.", name, scrapy_redis_settings.NAMES[name].effect)
-        name = crawl_join.name_of(spider, settings, spider_arguments.arguments_of(self._crawler))
+        arguments = spider_arguments.arguments_of(self._crawler)
+        name = crawl_join.name_of(spider, settings, arguments)
         self._peers = Peers(frontier, name, await store_seconds(frontier))
         since, first = await self._peers.oldest()
         joined = await crawl_join.join(
             frontier, name, scrapy_redis_settings.limits(settings, spider, tag=crawl_join.tag_of(name)),
             flush=settings.getbool("SCHEDULER_FLUSH_ON_START"), since=since, first=first,
-            started_mono=self._started_mono,
+            started_mono=self._started_mono, spec=crawl_join.spec_of(name, spider, arguments),
         )  # fmt: skip
         self.crawl_id = joined.id
         self._ended = not joined.state.open
@@ -139,8 +141,8 @@ class Scheduler(BaseScheduler):
         await self._slots.open()
         self._feed = LeaseFeed(
             frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._renewer, self._unscheduled,
-            self._slots, self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots),
-            wake=self.wake,
+            self._slots, self._left, self._crawler.engine, settings, wake=self.wake,
+            several=joined.limits.places > 1 or bool(self._slots),
         )  # fmt: skip
         self._watch_engine()
         opened = self.df.open() if self._filter.decides else None
@@ -166,7 +168,7 @@ class Scheduler(BaseScheduler):
 
     def _watch_engine(self) -> None:
         engine: Any = self._crawler.engine
-        engine._slot.inprogress = _InProgress(self._feed.ended)
+        engine._slot.inprogress = InProgress(self._feed.ended)
         self._error_responses = ErrorResponses(engine, self._spider)
         # The frontier enforces the delay: Scrapy's slot must not add its own.
         slots = getattr(engine.downloader, "per_slot_settings", None)
@@ -294,7 +296,11 @@ class Scheduler(BaseScheduler):
                     await self._unscheduled.check()
                     state = (await self.frontier.crawls.get(self.crawl_id)).state
                     self._ended = self._ended or state in _STOPPED_STATES
-                    self._waiting = (await self.frontier.crawls.count(self.crawl_id)).waiting
+                    counts = await self.frontier.crawls.count(self.crawl_id)
+                    self._waiting = counts.waiting
+                    if self._feed.idle and not len(self._outbox) and self._left.is_all(counts):
+                        self._close_reason, self._finished = left_to_others.REASON, True
+                        self.wake(0.0)
                 checked = await self._check_finished()
                 pause = min(1.5 * pause, _MAX_CHECK_SECONDS) if checked else _CHECK_SECONDS
             except ShoalError as error:
@@ -377,15 +383,3 @@ class Scheduler(BaseScheduler):
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason="scheduler_error"))
         else:
             engine.close_spider(self._spider, "scheduler_error")
-
-
-class _InProgress(set[Request]):
-    """The engine's requests in progress. The engine has no signal for a finished request, but removes it here."""
-
-    def __init__(self, on_removed: Callable[[Request], None]) -> None:
-        super().__init__()
-        self._on_removed = on_removed
-
-    def remove(self, request: Request) -> None:
-        super().remove(request)
-        self._on_removed(request)
