@@ -25,6 +25,7 @@ from shoal.scrapy.background import BackgroundTasks
 from shoal.scrapy.codec import NotInThisProcess
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.downloads import Downloads
+from shoal.scrapy.feeds import Feeds
 from shoal.scrapy.held_back import HeldBack
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.left_to_others import LeftToOthers
@@ -72,6 +73,7 @@ class LeaseFeed:
         self._faults: dict[Request, str] = {}
         self._held_back = HeldBack()
         self._left = left
+        self.feeds: Feeds
         self._retried: set[tuple[str, int]] = set()
         self._opened: set[str] = set()
         self._tasks = BackgroundTasks()
@@ -184,13 +186,19 @@ class LeaseFeed:
         if self._downloads.was_aborted(request):
             # Neither stored nor failed: it is queued again when the lease expires in the store.
             slot.open.pop(visit.number, None)
-        elif not self._held_back.keep(request, slot, outcome):
-            self._outbox.end(slot, outcome)
+            self.feeds.discard(request)
+        else:
+            self.feeds.finish(request, slot.lease.token, visit.number)
+            if not self._held_back.keep(request, slot, outcome):
+                self._outbox.end(slot, outcome)
         self.stir()
 
     def hold_back(self, request: Request) -> None:
         """A request stays in this process: the requests that may have yielded it are acknowledged after it."""
         self._held_back.add(request, list(self._engine._slot.inprogress), self._open)
+
+    def is_leased(self, request: Request) -> bool:
+        return request in self._open
 
     async def _admit(self, request: Request) -> bool:
         """Let a request of a slot through; one that did not come from the scheduler waits for its host's turn."""
@@ -282,13 +290,8 @@ class LeaseFeed:
             self._serve(slot)
             if self._robots is None and self._several and lease.host not in self._opened:
                 self._opened.add(lease.host)
-                self._tasks.spawn(self._open_host_slots(lease.host))
+                self._tasks.spawn(self._download_slots.open_all(lease.host))
         self._wake(0.0)
-
-    async def _open_host_slots(self, host: str) -> None:
-        """A host has one slot until its robots.txt is known. A project that ignores robots.txt opens the others."""
-        if not (await self._frontier.hosts.get(host)).robots_known:
-            await self._frontier.hosts.set_robots(host)
 
     async def _learn(self, slot: LeasedSlot, request: Request, robots: ScrapyRobots) -> None:
         """Fetch the rules of a host, or release it."""

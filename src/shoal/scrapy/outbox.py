@@ -16,6 +16,7 @@ from scrapy import Request
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError
 from shoal.frontier import Done, Frontier
 from shoal.model.visit import AddResult, Outcome, Visit
+from shoal.scrapy.feeds import Feeds
 from shoal.scrapy.leased_slot import LeasedSlot
 
 log = logging.getLogger("shoal.scrapy")
@@ -52,6 +53,7 @@ class Outbox:
         self.linger_seconds = LINGER_SECONDS
         self._idle = asyncio.Event()
         self._idle.set()
+        self.feeds: Feeds | None = None
 
     def __len__(self) -> int:
         return len(self._new) + len(self._ended) + self._sending
@@ -74,6 +76,8 @@ class Outbox:
 
     async def empty(self) -> None:
         """Wait until everything put in so far is in the store."""
+        if self.feeds is not None and self.feeds.pending:
+            self._stir()
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -87,7 +91,7 @@ class Outbox:
             try:
                 if new:
                     await self._persist(lambda: self._add(new))  # noqa: B023 - awaited in this turn
-                if ended:
+                if ended or (self.feeds is not None and self.feeds.pending):
                     await self._acknowledge(ended)
             finally:
                 self._sending = False
@@ -129,7 +133,14 @@ class Outbox:
             for slot, outcomes in by_token.values()
         ]  # fmt: skip
         acks = self._frontier.prepare(done)
+        keys: dict[str, list[tuple[str, str]]] = {}
+        if self.feeds is not None:
+            visits = [(slot.lease.token, outcome.number) for slot, outcome in ended]
+            keys = await self.feeds.write(acks, visits)
         lost = await self._persist(lambda: self._frontier.commit(acks))
+        if self.feeds is not None:
+            # The crawl accepts nothing more: its visits count as lost.
+            await self.feeds.commit(list(by_token) if lost is None else lost, keys)
         for token in lost or ():
             by_token[token][0].lost = True
         for slot, outcomes in by_token.values():

@@ -35,6 +35,7 @@ from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.dupefilter import choose_filter
 from shoal.scrapy.error_responses import ErrorResponses
+from shoal.scrapy.feeds import Feeds
 from shoal.scrapy.in_progress import InProgress
 from shoal.scrapy.lease_feed import LeaseFeed
 from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
@@ -144,12 +145,18 @@ class Scheduler(BaseScheduler):
             self._slots, self._left, self._crawler.engine, settings, wake=self.wake,
             several=joined.limits.places > 1 or bool(self._slots),
         )  # fmt: skip
+        self._feeds = self._feed.feeds = self._outbox.feeds = Feeds(
+            self._crawler, frontier, joined, self._feed.is_leased
+        )
+        await self._feeds.open(spider)
         self._watch_engine()
         opened = self.df.open() if self._filter.decides else None
         if opened is not None:
             await opened
         lease_seconds = self._session.settings.frontier.lease_seconds
-        work = [self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._run_checks()]
+        work = [
+            self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._run_checks(), self._feeds.run()
+        ]  # fmt: skip
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
             from shoal.scrapy.import_scrapy_redis import Importer
@@ -249,6 +256,7 @@ class Scheduler(BaseScheduler):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._outbox.empty()
                 await self._feed.close()
+                await self._feeds.close()
                 await self._unscheduled.close()
                 if reason == "finished" and not self._settings.getbool("SCHEDULER_PERSIST"):
                     await finish_if_over(self.frontier, self.crawl_id, seeded=True)
