@@ -7,6 +7,7 @@ soon as its last request has left the downloader, even while items still wait in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +52,7 @@ class LeaseFeed:
     def __init__(
         self, frontier: Frontier, tag: str, identity: RequestIdentity, outbox: Outbox, robots: ScrapyRobots | None,
         renewer: LeaseRenewer, unscheduled: UnscheduledRequests, download_slots: DownloadSlots, left: LeftToOthers,
-        engine: Any,        settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
+        engine: Any, settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._frontier = frontier
         self._tag = tag
@@ -393,8 +394,6 @@ class LeaseFeed:
 
     async def _pause(self) -> None:
         self._changed.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._wait_seconds):
                 await self._changed.wait()
-        except TimeoutError:
-            pass

@@ -110,8 +110,8 @@ class Scheduler(BaseScheduler):
     async def _start(self, spider: Spider) -> None:
         settings, frontier = self._settings, self.frontier
         self._spider = spider
-        for name in scrapy_redis_settings.unused(settings):
-            log.info("%s has no effect here: %s.", name, scrapy_redis_settings.NAMES[name].effect)
+        for name, effect in scrapy_redis_settings.unused(settings).items():
+            log.info("%s has no effect here: %s.", name, effect)
         arguments = spider_arguments.arguments_of(self._crawler)
         name = crawl_join.name_of(spider, settings, arguments)
         self._peers = Peers(frontier, name, await store_seconds(frontier))
@@ -124,6 +124,11 @@ class Scheduler(BaseScheduler):
         self.crawl_id = joined.id
         self._ended = not joined.state.open
         counts = await frontier.crawls.count(joined.id)
+        others = len(await self._peers.others())
+        log.info(
+            "Crawl %s in %s: %d other processes, %d requests waiting, %d pages done.", joined.id, frontier.store_name,
+            others, counts.open, counts.stored,
+        )  # fmt: skip
         if counts.open:
             log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
         max_bytes = max_request_bytes(settings)
