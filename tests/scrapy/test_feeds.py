@@ -103,7 +103,7 @@ def test_a_feed_is_as_scrapy_writes_it(site: Site, here: Project, tmp_path: Path
 @pytest.mark.parametrize(
     ("uri", "options", "reason"),
     [
-        ("s3://bucket/items.jsonl", {"format": "jsonlines"}, "it is stored when the spider closes"),
+        ("ftp://127.0.0.1:1/items.jsonl", {"format": "jsonlines"}, "it is stored when the spider closes"),
         ("items-%(batch_id)d.jsonl", {"format": "jsonlines", "batch_item_count": 3}, "it is split into batches"),
         ("items.pickle", {"format": "pickle"}, "its format is pickle"),
     ],
@@ -111,8 +111,6 @@ def test_a_feed_is_as_scrapy_writes_it(site: Site, here: Project, tmp_path: Path
 def test_a_feed_that_loses_items_is_named_at_the_start(
     site: Site, here: Project, uri: str, options: dict[str, object], reason: str
 ) -> None:
-    if uri.startswith("s3:"):
-        pytest.importorskip("boto3")
     tree = site.plant(1, site.take(1))
     said = _start(here, tree, {uri: options}).end()
     (warning,) = [line for line in said.splitlines() if "WARNING: Feed" in line]

@@ -47,8 +47,9 @@ class RequestTooLarge(InvalidVisit):
 
 class RequestIdentity:
     def __init__(
-        self, spider: Spider, fingerprint: Callable[[Request], bytes] | None, cookies: Cookies, max_bytes: int
-    ) -> None:
+        self, spider: Spider, fingerprint: Callable[[Request], bytes] | None, cookies: Cookies,
+        max_bytes: int = _DEFAULT_BYTES,
+    ) -> None:  # fmt: skip
         """`fingerprint` is None where the frontier's own identity applies. `max_bytes` limits a stored visit."""
         self._max_bytes = max_bytes
         self._spider = spider
