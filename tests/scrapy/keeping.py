@@ -14,6 +14,8 @@ from typing import Any
 
 from itemadapter import ItemAdapter
 
+from shoal.scrapy.pipeline import RedisPipeline
+
 
 class Keeping:
     def __init__(self, crawler: Any) -> None:
@@ -43,6 +45,14 @@ class Keyed:
 
     def process_item(self, item: Any, spider: Any = None) -> Any:
         self._database.execute("INSERT OR REPLACE INTO items VALUES (:key, :title)", item)
+        return item
+
+
+class IntoSet(RedisPipeline):
+    """As projects write it for scrapy-redis."""
+
+    def _process_item(self, item: Any, spider: Any) -> Any:
+        self.server.sadd(f"{spider.name}:set", item["key"])
         return item
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,7 @@ def test_a_process_that_is_stopped_goes_on_where_it_was(site: Site, here: Projec
     assert "Closing spider (shutdown)" in first.end()
     (second,) = here.crawl("tree", start=tree.url(0))
     assert "Resuming crawl (" in second.said()
+    assert re.search(r"Crawl tree\.start-\w+@1 in \S+: 0 other processes, [1-9]\d* requests waiting", second.said())
     assert set(here.keys()) == tree.walk()
     assert sum(here.keys().values()) == 41, "what was acknowledged is not made again"
 
@@ -191,3 +193,10 @@ def test_a_request_is_broken_off_when_its_lease_is_over(scrapy: str, site: Site,
     assert not site.judge(host).crowded()
     assert site.judge(host).times(f"{url}slow") == 2
     assert "Traceback" not in said
+
+
+def test_settings_of_scrapy_that_have_no_effect_are_named(site: Site, here: Project) -> None:
+    settings = {"CONCURRENT_REQUESTS_PER_IP": 2, "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue"}
+    (one,) = here.crawl("tree", settings=settings, start=site.plant(1, site.take(1)).url(0))
+    named = [line.partition("INFO: ")[2].split()[0] for line in one.said().splitlines() if "has no effect here" in line]
+    assert sorted(named) == sorted(settings)

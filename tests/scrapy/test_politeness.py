@@ -143,9 +143,9 @@ async def test_a_copy_that_is_a_day_old_is_confirmed_by_a_conditional_request(si
     host = site.take(1)[0]
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n", etag='"v1"'))
     url = site.at(host, "/", page("/private"))
-    settings = {"ROBOTSTXT_OBEY": 1, "SCHEDULER_FLUSH_ON_START": 1}
+    settings = {"ROBOTSTXT_OBEY": 1, "SCHEDULER_FLUSH_ON_START": 1, "USER_AGENT": "MyBot"}
     here.crawl("tree", settings=settings, start=url)
-    name = f"http://{host} scrapy"
+    name = f"http://{host} mybot/"
     async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
         stored, _ = await frontier.robots.read(host, name)
         assert stored, f"there is no copy under the name {name!r}"
@@ -212,3 +212,26 @@ def test_a_host_whose_places_are_all_taken_does_not_hold_up_others(site: Site, h
     assert len(places) == 20
     assert len(requests) == 31
     assert places[-1] < len(requests) - 4, "the quick host's pages are through while the slow one's still come"
+
+
+@pytest.mark.smoke
+def test_what_scrapys_own_parser_forbids_is_forbidden(site: Site, here: Project) -> None:
+    """A user agent that imitates a browser, one of a single request, and a request that need not obey."""
+    host = site.take(1)[0]
+    groups = ("mybot\nDisallow: /a\nCrawl-delay: 0.3\n", "own\nDisallow: /b\n", "*\nDisallow: /c\n")
+    rules = "\n".join(f"User-agent: {group}" for group in groups)
+    site.at(host, "/robots.txt", robots(rules))
+    site.at(host, "*", page())
+    paths = ["/a", "/a?anyway", "/b", "/c", "/a?own", "/b?own"]
+    agent = "Mozilla/5.0 (compatible; MyBot/1.0; +https://example.org/bot)"
+    settings = {"ROBOTSTXT_OBEY": 1, "USER_AGENT": agent}
+    here.crawl("errbacks", settings=settings, urls=",".join(f"http://{host}{path}" for path in paths))
+    causes = {item["key"].removeprefix(f"http://{host}"): item["cause"] for item in here.kept()}
+    forbidden = "IgnoreRequest"
+    assert causes == {
+        "/a": forbidden, "/a?anyway": 200, "/b": 200, "/c": 200, "/a?own": 200, "/b?own": forbidden,
+    }  # fmt: skip
+    judge = site.judge(host)
+    # One for each user agent.
+    assert judge.paths(host).count("/robots.txt") == 2
+    assert not judge.impolite(0.3)

@@ -9,7 +9,8 @@ import pytest
 
 from shoal.frontier import Frontier
 from tests.scrapy.processes import project
-from tests.site.answers import Answer, page, redirect
+from tests.servers import wait_until
+from tests.site.answers import Answer, page, redirect, robots
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full
@@ -62,3 +63,42 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
     assert (counts.open, counts.failed, counts.excluded) == (0, 1, 1)
     assert counts.reasons == {"failed:spider: KeyError": 1, "excluded:retried": 1}
     assert [(visit.url, reason) for visit, reason in failed] == [(f"{base}broken", "spider: KeyError")]
+
+
+def _serve_large(site: Site) -> str:
+    host = site.take(1)[0]
+    site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /forbidden\n"))
+    site.at(host, "*", page())
+    return f"http://{host}/"
+
+
+@pytest.mark.smoke
+def test_large_requests_and_long_urls_are_made_once_and_in_their_hosts_turn(site: Site, tmp_path: Path) -> None:
+    start = _serve_large(site)
+    with project(tmp_path / "project", ROBOTSTXT_OBEY=1, DOWNLOAD_DELAY=0.3, URLLENGTH_LIMIT=0) as here:
+        started = here.crawl("large", count=2, start=start, size="1000000")
+        sizes = {item["key"]: item.get("size", 0) for item in here.kept()}
+    assert here.keys() == {"start": 1, "form": 1, "meta": 1, "long": 1}
+    assert all(sizes[key] > 999_000 for key in ("form", "meta"))
+    assert sizes["long"] > 9000
+    assert sum(one.stat("scheduler/too_large") for one in started) == 0
+    assert not site.judge().impolite(0.3)
+    assert not any("/forbidden" in one.path for one in site.requests())
+
+
+def test_a_request_beyond_the_limit_stays_in_its_process_and_holds_its_parent_back(site: Site, tmp_path: Path) -> None:
+    start = _serve_large(site)
+    limits = {"SHOAL_MAX_REQUEST_BYTES": 50_000, "SHOAL_FRONTIER_LEASE_SECONDS": 2}
+    with project(tmp_path / "project", DOWNLOAD_DELAY=1, URLLENGTH_LIMIT=0) as here:
+        here.settings |= limits
+        one = here.start("large", start=start, size="100000")
+        wait_until(lambda: "Such requests stay in the process" in one.said(), "it says so")
+        here.wait_for_items(1)
+        one.kill()
+        before = here.keys()
+        assert len(before) < 4, "it was killed before its requests were made"
+        here.crawl("large", start=start, size="100000")
+        assert set(here.keys()) == {"start", "form", "meta", "long", "forbidden"}
+        # Its parent was not acknowledged, so that it was made again.
+        assert here.keys()["start"] == 2
+        assert not site.judge().impolite(1.0)

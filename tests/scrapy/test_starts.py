@@ -58,7 +58,8 @@ def test_start_urls_of_every_form_become_requests(site: Site, store: Server, her
     }  # fmt: skip
     assert (found["/form"]["method"], found["/form"]["body"]) == ("POST", "field=value")
     assert store.ask("LLEN", "feeding:start_urls") == 0
-    assert "Dropped a start URL" in said
+    assert "cannot handle the start URL '{not json and no url'" in said
+    assert b"{not json and no url" in store.ask("LRANGE", "feeding:start_urls:dead", 0, -1)
     assert "has no url" in said
 
 
@@ -116,6 +117,14 @@ def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, st
     stats = dict(zip(flat[::2], flat[1::2], strict=True))
     assert stats[b"item_scraped_count"] == b"11"
     assert stats[b"scheduler/dequeued/redis"] == b"11"
+
+
+def test_a_pipeline_that_overrides_scrapy_redis_method_is_called(site: Site, store: Server, here: Project) -> None:
+    pytest.importorskip("redis")
+    tree = site.plant(3, site.take(1), alike=0)
+    pipelines = json.dumps({"tests.scrapy.keeping.IntoSet": 300})
+    here.crawl("tree", settings={"ITEM_PIPELINES": pipelines}, start=tree.url(0))
+    assert {member.decode() for member in store.ask("SMEMBERS", "tree:set")} == tree.walk()
 
 
 def test_a_login_in_start_requests_is_made_and_its_start_urls_once(

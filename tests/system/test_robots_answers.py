@@ -171,31 +171,35 @@ UNREACHABLE = {
 def test_while_robots_txt_cannot_be_had_nothing_else_is_asked_for_and_no_page_is_lost(crawls: Crawls) -> None:
     site, frontier = crawls.site, crawls.frontier
     hosts = dict(zip(UNREACHABLE, site.take(len(UNREACHABLE)), strict=True))
-    (refusing,) = site.take()
     seeds = [furnish(crawls, host, UNREACHABLE[name]) for name, host in hosts.items()]
-    seeds.append(furnish(crawls, refusing, robots(CLOSED)))
-    site.shut(refusing)
     crawl = crawls.begin(*seeds, timeout_seconds=1.0)
     asked = list(hosts.values())
     crawls.until(lambda: {one.host for one in site.requests(*asked)} == set(asked), "every robots.txt was asked for")
     crawls.until(lambda: len(site.requests(hosts["500"])) >= 2, "one of them is tried again")
-    crawls.until(lambda: crawls.do(frontier.hosts.get(refusing)).failures > 0, "the refusal is counted")
     judge = site.judge(*asked)
     assert {one.path for one in judge.requests} == {"/robots.txt"}
     assert judge.gaps(hosts["500"])[0] > 2.0
     counts = crawls.counts(crawl)
     assert (counts.admitted, counts.ended) == (len(seeds), 0), counts
     # Now every one of them answers; an operator need not wait for the back-off.
-    site.open(refusing)
-    for host in (*asked, refusing):
+    for host in asked:
         site.at(host, "/robots.txt", robots(CLOSED))
         crawls.do(frontier.hosts.unblock(host))
-    done = crawls.finish(crawl, *asked, refusing)
-    for host in (*asked, refusing):
+    done = crawls.finish(crawl, *asked)
+    for host in asked:
         assert pages(done.judge, host) == {"/", "/open"}
     assert done.counts.failed == 0
     assert not done.judge.impolite(DELAY)
     assert not done.judge.unannounced()
+
+
+def test_a_host_that_refuses_from_the_first_request_is_given_up_by_itself(crawls: Crawls) -> None:
+    (refusing,) = crawls.site.take()
+    seed = furnish(crawls, refusing, robots(CLOSED))
+    crawls.site.shut(refusing)
+    done = crawls.finish(crawls.begin(seed), refusing)
+    assert (done.counts.failed, done.counts.open) == (1, 0)
+    assert crawls.do(crawls.frontier.hosts.get(refusing)).failures == 3
 
 
 def test_a_server_without_tls_is_not_asked_in_the_clear(crawls: Crawls) -> None:

@@ -151,8 +151,13 @@ class StoreControl:
     async def _resume_command(self, crawl: str) -> str:
         from shoal.cli.spider_choice import spider_flag
         from shoal.cli.ui.summary import resume_command
+        from shoal.model.crawl import CrawlKind
 
-        spider = (await self._frontier.crawls.get(crawl)).limits.spider
+        found = await self._frontier.crawls.get(crawl)
+        if found.kind is CrawlKind.SCRAPY:
+            arguments = "".join(f" -a {name}=..." for name in found.spec.get("scrapy_arguments", ()))
+            return f"scrapy crawl {found.spec.get('scrapy_spider', found.spec['scrapy'])}{arguments}"
+        spider = found.limits.spider
         return resume_command(crawl, "crawl", self._flags, spider_flag(spider, self._settings))
 
     def hosts(self) -> Iterator[dict[str, Any]]:

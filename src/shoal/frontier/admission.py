@@ -1,4 +1,4 @@
-"""Admission: URLs in, grouped by shard and host, in calls of at most 250."""
+"""Admission: URLs in, grouped by shard and host, in calls of at most 250 visits and a few megabytes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 MOST_A_CALL = 250
 # What add.lua answers for links that the shard has.
 _HELD = (AddResult.NEW, AddResult.SEEN)
+# A call blocks the store while it runs.
+_BYTES_A_CALL = 4_000_000
 _WIDEST = 2**53
 
 
@@ -56,12 +58,12 @@ class Admission:
         self._crawls = crawls
 
     async def add(
-        self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool,
+        self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool, max_bytes: int,
         confirmed: list[Confirmed] | None = None,
     ) -> Added:  # fmt: skip
         """`confirmed` receives the links that the shards have, if the caller needs them for the journal."""
         crawl = await self._crawls.known(crawl_id)
-        by_shard, total = self._grouped(visits, skip_invalid)
+        by_shard, total = self._grouped(visits, skip_invalid, max_bytes)
         letters = bytearray(AddResult.INVALID.encode() * total)
         calls = [(shard, call) for shard, groups in by_shard.items() for call in _calls(groups, force)]
         # A round has one call a shard; a second call to the same shard waits for the next round.
@@ -106,7 +108,9 @@ class Admission:
                 while (await self._shards.call("add", shard, args, replicated=True))[0] == Status.UNKNOWN:
                     await self._crawls.introduce(crawl_id, shard)
 
-    def _grouped(self, visits: Iterable[Visit | str], skip_invalid: bool) -> tuple[dict[int, _Groups], int]:
+    def _grouped(
+        self, visits: Iterable[Visit | str], skip_invalid: bool, max_bytes: int
+    ) -> tuple[dict[int, _Groups], int]:
         """Parse and check every visit, before the first call."""
         by_shard: dict[int, _Groups] = {}
         hosts: dict[str, tuple[int, _Groups]] = {}
@@ -130,7 +134,7 @@ class Admission:
                 _check(visit)
                 if visit.host:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
-                packed = visit_codec.pack(target, visit)
+                packed = visit_codec.pack(target, visit, max_bytes)
                 if visit.found == "revisit" and (number := visit.notes.pass_number):
                     # Deduplicated by its URL for the crawl, and by this fingerprint once in each pass.
                     body = pass_mark(number)
@@ -153,14 +157,20 @@ def _calls(groups: _Groups, force: bool) -> list[tuple[list[int], list[Argument]
     calls: list[tuple[list[int], list[Argument]]] = []
     places: list[int] = []
     args: list[Argument] = []
+    size = 0
     for (host, priority, depth), (positions, pairs) in groups.items():
         start = 0
         while start < len(positions):
             room = MOST_A_CALL - len(places)
-            if room == 0:
+            count, size = _fitting(pairs[2 * start + 1 : 2 * (start + room) : 2], size)
+            if count == 0 and not places:
+                # It is larger than a call should be.
+                count = 1
+            elif count == 0:
                 calls.append((places, args))
-                places, args, room = [], [], MOST_A_CALL
-            part = positions[start : start + room]
+                places, args, size = [], [], 0
+                continue
+            part = positions[start : start + count]
             args += [host, priority, depth, int(force), len(part), *pairs[2 * start : 2 * (start + len(part))]]
             places += part
             start += len(part)
@@ -186,6 +196,15 @@ def _confirmed(
                 yield Confirmed(places[done], shard, reply[2], letter == AddResult.NEW, link)
             at += 2
             done += 1
+
+
+def _fitting(entries: list[Argument], size: int) -> tuple[int, int]:
+    """How many entries fit into a call that has `size` bytes, and its size with them."""
+    for count, entry in enumerate(entries):
+        if size + len(entry) > _BYTES_A_CALL:  # type: ignore[arg-type]
+            return count, size
+        size += len(entry)  # type: ignore[arg-type]
+    return len(entries), size
 
 
 def _check(visit: Visit) -> None:

@@ -31,6 +31,7 @@ from shoal.frontier.leasing import LeaseRequest, LeaseTerms, Leasing
 from shoal.frontier.robots_cache import RobotsCache
 from shoal.frontier.shards import Shards
 from shoal.frontier.validators import Validators
+from shoal.frontier.visit_codec import LARGEST_EXTENSION_BYTES, MAX_EXTENSION_BYTES
 from shoal.frontier.wakeups import Wakeups
 from shoal.frontier.workers import Workers
 from shoal.model import validation
@@ -149,6 +150,7 @@ class Frontier:
     async def add(
         self, crawl_id: str, visits: Iterable[Visit | str], *, force: bool = False, skip_invalid: bool = False,
         found_on: Sequence[tuple[Lease, Visit]] | None = None,
+        max_bytes: int = MAX_EXTENSION_BYTES,
     ) -> Added:  # fmt: skip
         """Add URLs that the crawl has not seen; with `force` also those it has.
 
@@ -156,10 +158,12 @@ class Frontier:
         `skip_invalid`, e.g. for the links of a page, it is left out and the others are added.
 
         `found_on`: for each visit the lease and the visit of the page that links to it. The next acknowledgement in the
-        shard of that lease keeps the link in the journal.
+        shard of that lease keeps the link in the journal. `max_bytes`: what a visit carries at most of method, headers,
+        body and meta.
         """
+        validation.whole("max_bytes", max_bytes, 1, LARGEST_EXTENSION_BYTES)
         confirmed: list[Confirmed] | None = [] if self._journal.active else None
-        added = await self._admission.add(crawl_id, visits, force, skip_invalid, confirmed)
+        added = await self._admission.add(crawl_id, visits, force, skip_invalid, max_bytes, confirmed)
         if confirmed:
             await self._journal.keep(confirmed, found_on)
         return added

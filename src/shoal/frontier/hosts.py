@@ -42,7 +42,7 @@ class Hosts:
 
     def __init__(self, shards: Shards, host_failures: int = 10) -> None:
         self._shards = shards
-        self._host_failures = whole("host_failures", host_failures, 0, WIDEST)
+        self.host_failures = whole("host_failures", host_failures, 0, WIDEST)
 
     async def get(self, host: str) -> Host:
         return await self._set(host)
@@ -74,7 +74,7 @@ class Hosts:
         aside as failed with this reason, so that every crawl ends. True when that happened.
         """
         name = self.name(host)
-        most = self._host_failures if host_failures is None else whole("host_failures", host_failures, 0, WIDEST)
+        most = self.host_failures if host_failures is None else whole("host_failures", host_failures, 0, WIDEST)
         args = (
             name,
             milliseconds("back-off", seconds, 31536000),

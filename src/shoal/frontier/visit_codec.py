@@ -18,7 +18,9 @@ from shoal.model.validation import headers as check_headers
 from shoal.model.visit import FOUND, Visit
 from shoal.urls.canonical import SCHEMES, Target, rebuild
 
+# What a visit carries unless its caller allows more, and the most that a caller can allow.
 MAX_EXTENSION_BYTES = 49152
+LARGEST_EXTENSION_BYTES = 16_000_000
 _WHOLE, _ATTEMPTS, _EXTENSION = 3, 4, 8
 _SCHEME_CODE = {scheme: code for code, scheme in enumerate(SCHEMES)}
 _FOUND_CODE = {found: code << 4 for code, found in enumerate(FOUND)}
@@ -41,7 +43,7 @@ def plain(target: Target, depth: int, found: str) -> bytes:
     return (bytes((flags, depth)) if depth < 128 else bytes((flags,)) + _varint(depth)) + target.rest.encode()
 
 
-def pack(target: Target, visit: Visit) -> bytes:
+def pack(target: Target, visit: Visit, max_bytes: int = MAX_EXTENSION_BYTES) -> bytes:
     """The entry of a visit, with what it carries beyond its URL."""
     if not isinstance(visit.found, str) or visit.found not in _FOUND_CODE:
         raise InvalidVisit(f"found is {visit.found!r}: it must be one of {', '.join(FOUND)}.")
@@ -58,10 +60,10 @@ def pack(target: Target, visit: Visit) -> bytes:
         _decode(extra)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidVisit(f"A visit of {target.url[:80]!r} carries data that cannot be stored: {error}.") from None
-    if len(extra) > MAX_EXTENSION_BYTES:
+    if len(extra) > max_bytes:
         raise InvalidVisit(
             f"A visit of {target.url[:80]!r} carries {len(extra)} bytes of method, headers, body and meta: "
-            f"the limit is {MAX_EXTENSION_BYTES}."
+            f"the limit is {max_bytes}."
         )
     head = 1 + len(_varint(visit.depth))
     return bytes((entry[0] | _EXTENSION,)) + entry[1:head] + _varint(len(extra)) + extra + entry[head:]

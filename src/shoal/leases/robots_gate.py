@@ -140,7 +140,7 @@ class RobotsGate:
         request = RobotsRequest(f"{target.origin}/robots.txt", (), crawl, lease)
         return await self._follow(request, RedirectedRobots(host, name, 0), known, token)
 
-    async def fetch_redirected(self, lease: HeldLease, visit: Visit, token: str) -> tuple[str, Rules | Wait]:
+    async def fetch_redirected(self, lease: HeldLease, visit: Visit) -> tuple[str, Rules | Wait]:
         """Make a visit that fetches another host's robots.txt. Returns that host and the result.
 
         Raises msgspec.ValidationError if the visit does not name one.
@@ -148,6 +148,7 @@ class RobotsGate:
         redirected = msgspec.convert(visit.meta[REDIRECTED], RedirectedRobots)
         known = await self._read(None, redirected.host, redirected.name)
         request = RobotsRequest(visit.url, (), visit.crawl, lease)
+        token = redirected.name.partition(" ")[2]
         return redirected.host, await self._follow(request, redirected, known, token)
 
     async def _follow(

@@ -19,9 +19,8 @@ from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.locality import check_machine
 from shoal.operations.revisit import reopen
-from shoal.politeness.robots_parser import check_token
+from shoal.politeness.robots_parser import check_token, product_token
 from shoal.urls.scope import Scope
-from shoal.worker.crawl_context import product
 
 
 class StartMode(StrEnum):
@@ -109,7 +108,7 @@ def check_spec(spec: CrawlSpec) -> None:
     """Raise for options that no worker could apply: numbers, patterns, a user agent that robots.txt cannot name."""
     spec.check()
     try:
-        check_token(product(spec.user_agent))
+        check_token(product_token(spec.user_agent))
     except SettingsError as error:
         raise InvalidLimit(f"Invalid user_agent. {error}") from None
     Scope(spec.scope, allow=spec.allow, deny=spec.deny, deny_extensions=spec.deny_extensions)

@@ -175,6 +175,50 @@ def check_token(token: str) -> str:
     return token
 
 
+# Words that User-Agent headers carry for compatibility. They are not the name of a robot.
+_BROWSERS = frozenset((
+    "mozilla", "compatible", "applewebkit", "khtml", "like", "gecko", "chrome", "chromium", "safari", "version",
+    "mobile", "firefox", "opera", "presto", "trident", "msie", "edge", "edg", "windows", "linux", "macintosh", "iphone",
+    "ipad", "android",
+))  # fmt: skip
+_URL = re.compile(r"\+?https?://[^\s;,)]*", re.I)
+_PRODUCT = re.compile(r"(?:compatible;\s*|(?<![\w./-]))([A-Za-z_-]{1,64})(?=/|\s*[;)]|\Z)")
+# A copy in the store is named after the authority and this text.
+_MAX_AGENT_CHARACTERS = 130
+
+
+def product_token(user_agent: str) -> str:
+    """The product token of a User-Agent header: the name of the robot.
+
+    That is the first word, unless the header imitates a browser and names the robot later.
+
+    >>> product_token("MyBot/1.0 (+https://example.org/bot)")
+    'MyBot'
+    >>> product_token("Mozilla/5.0 (compatible; MyBot/1.0; +https://example.org/bot)")
+    'MyBot'
+    """
+    first = user_agent.partition("/")[0].partition(" ")[0]
+    if first.lower() not in _BROWSERS:
+        return first
+    for name in _PRODUCT.findall(_URL.sub(" ", user_agent)):
+        if name.lower() not in _BROWSERS:
+            return str(name)
+    return first
+
+
+def whole_agent(user_agent: str) -> str:
+    """A User-Agent header in the form in which `parse` matches all of it, and not only one product token.
+
+    A group then holds for us if its name starts a word anywhere in the header, and the longest such name decides. This
+    is what Scrapy's parser does.
+    """
+    text = "".join(mark if mark.isprintable() else " " for mark in user_agent).lower()
+    if len(text) > _MAX_AGENT_CHARACTERS:
+        text = re.sub(r"/[\w.]+", "", _URL.sub(" ", text))
+    text = " ".join(text.split())[:_MAX_AGENT_CHARACTERS].strip()
+    return text if "/" in text else f"{text}/"
+
+
 def of_paths(token: str = "", *, disallow: tuple[bytes, ...] = ()) -> Rules:
     """Rules that no file was read for."""
     return Rules(_Kept(_VERSION, token, disallow, (), 0.0, (), ()))
@@ -185,7 +229,7 @@ DISALLOW_ALL = of_paths(disallow=(b"/",))
 
 
 def parse(body: bytes, token: str) -> Rules:
-    """The rules for one product token. Any bytes give rules; none raise.
+    """The rules for one product token, or for the result of `whole_agent`. Any bytes give rules; none raise.
 
     Pass more than `MAX_BYTES` where there is more, so that a line cut there is not taken for a whole one.
     """
@@ -218,10 +262,14 @@ def _lines(body: bytes, reading: _Reading) -> list[bytes]:
 
 
 class _Group:
-    """User-agent lines and the rules under them. Only whether it holds for us, or for `*`, is kept of its names."""
+    """User-agent lines and the rules under them. Only whether it holds for us, or for `*`, is kept of its names.
+
+    `ours` is the length of the longest of its names that is ours; 0 where none is.
+    """
 
     def __init__(self) -> None:
-        self.ours = self.everybody = self.has_rules = False
+        self.ours = 0
+        self.everybody = self.has_rules = False
         self.disallow: list[bytes] = []
         self.allow: list[bytes] = []
         self.delays: list[float | None] = []
@@ -233,6 +281,8 @@ class _Reading:
     def __init__(self, token: str) -> None:
         self._token = token
         self._name = token.lower().encode("utf-8", "surrogatepass")
+        # No product token has a slash; the result of `whole_agent` always has one.
+        self._is_whole = "/" in token
         self._groups: list[_Group] = []
         # Rules before the first User-agent line belong to nobody (2.1).
         self._group = _Group()
@@ -276,8 +326,14 @@ class _Reading:
         name = first[0].partition(b"/")[0].lower() if first else b""
         if first == [b"*"]:
             self._group.everybody = True
+        elif self._is_whole:
+            names = {value.lower(), value.lower().replace(b"*", b"")}
+            self._group.ours = max(self._group.ours, *(len(name) for name in names if self._has_word(name)), 0)
         elif name and name == self._name:
-            self._group.ours = True
+            self._group.ours = len(name)
+
+    def _has_word(self, name: bytes) -> bool:
+        return bool(name) and re.search(rb"(?<![0-9a-z_-])" + re.escape(name), self._name) is not None
 
     def _take_rule(self, path: bytes, allow: bool) -> None:
         # An empty path matches nothing, but it is a rule: the next User-agent line starts another group (2.2).
@@ -302,7 +358,8 @@ class _Reading:
 
     def result(self) -> _Kept:
         """All groups of our token as one; without any, those of `*` (2.2.1)."""
-        groups = [group for group in self._groups if group.ours]
+        longest = max((group.ours for group in self._groups), default=0)
+        groups = [group for group in self._groups if group.ours == longest] if longest else []
         groups = groups or [group for group in self._groups if group.everybody]
         delay = self._delay([delay for group in groups for delay in group.delays])
         return _Kept(

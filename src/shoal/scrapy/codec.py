@@ -34,6 +34,14 @@ _MAX_DEPTH = 100
 _PAGE_METHOD = ("scrapy_playwright.page", "PageMethod")
 
 
+class NotInThisProcess(StoreCorrupt):
+    """A request needs a method or class that the spider of this process does not have. Another version may have it."""
+
+
+class _Missing(ValueError):
+    pass
+
+
 class _Kind(IntEnum):
     """Extension types of msgpack, one per Python type that msgpack does not have."""
 
@@ -146,6 +154,11 @@ def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple
             cb_kwargs=packed.cb_kwargs, **more,
         )  # fmt: skip
     except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        missing = error if isinstance(error, _Missing) else error.__cause__
+        if isinstance(missing, _Missing):
+            raise NotInThisProcess(
+                f"Spider {spider.name} of this process cannot make some requests: {missing}"
+            ) from None
         raise StoreCorrupt(
             f"The stored request of {url[:80]!r} is not a request of spider {spider.name}: {error}"
         ) from None
@@ -194,7 +207,7 @@ def _method(name: str, spider: Spider) -> Any:
     # Does not evaluate properties.
     method = getattr(spider, name, None) if callable(getattr(type(spider), name, print)) else None
     if name.startswith("__") or getattr(method, "__self__", None) is not spider:
-        raise ValueError(f"it has no method {name!r}.")
+        raise _Missing(f"it has no method {name!r}.")
     return method
 
 
@@ -206,14 +219,14 @@ def _request_class(path: str) -> Any:
         if _path(kind) == path:
             return kind
         pending += kind.__subclasses__()
-    raise ValueError(f"class {path!r} is not loaded.")
+    raise _Missing(f"class {path!r} is not loaded.")
 
 
 def _class(path: str, fits: Callable[[type], bool]) -> Any:
     """A loaded class by its path, of the kind that `fits` accepts."""
     kind = next((value for value in _loaded(path) if isinstance(value, type) and fits(value)), None)
     if kind is None:
-        raise ValueError(f"class {path!r} is not loaded.")
+        raise _Missing(f"class {path!r} is not loaded.")
     return kind
 
 

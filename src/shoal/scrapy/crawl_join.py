@@ -51,6 +51,11 @@ def name_of(spider: Spider, settings: BaseSettings, arguments: dict[str, Any]) -
     return f"{safe[:_MAX_NAME]}-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10]}"
 
 
+def spec_of(name: str, spider: Spider, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What the store keeps about a crawl, so that commands can show how to resume it. Values may be secret."""
+    return {"scrapy": name, "scrapy_spider": spider.name, "scrapy_arguments": sorted(arguments)}
+
+
 def tag_of(name: str) -> str:
     """The `spider` of the crawl's visits, so that only processes of this crawl lease them."""
     return "scrapy:" + hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:16]
@@ -64,8 +69,9 @@ def run_started_mono() -> float:
 
 
 async def join(
-    frontier: Frontier, name: str, limits: Limits, *, flush: bool, since: float, first: bool, started_mono: float
-) -> Crawl:
+    frontier: Frontier, name: str, limits: Limits, *, flush: bool, since: float, first: bool, started_mono: float,
+    spec: dict[str, Any],
+) -> Crawl:  # fmt: skip
     """The crawl to work on, with these limits.
 
     `since` is when the crawl's oldest live process started, by the store's clock; `first` is whether that is this
@@ -91,7 +97,7 @@ async def join(
                 return crawl
             if crawl.state is not State.DELETED:
                 await frontier.crawls.delete(crawl.id)
-        crawl = await frontier.crawls.create(f"{name}@{number + 1}", limits, {"scrapy": name}, exist_ok=True)
+        crawl = await frontier.crawls.create(f"{name}@{number + 1}", limits, spec, exist_ok=True)
         return await _with_limits(frontier, crawl, limits, alone=first)
 
 

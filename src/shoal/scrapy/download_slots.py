@@ -48,6 +48,11 @@ class DownloadSlots:
             await self._frontier.release([lease for lease in leases if lease.host in released])
         return [lease for lease in leases if lease.host not in released]
 
+    async def open_all(self, host: str) -> None:
+        """A host has one slot until its robots.txt is known. A project that ignores robots.txt opens the others."""
+        if not (await self._frontier.hosts.get(host)).robots_known:
+            await self._frontier.hosts.set_robots(host)
+
     async def reset(self) -> None:
         """Remove all settings. Called when no process works on the crawl any more."""
         for host in await self._recorded():

@@ -7,6 +7,7 @@ soon as its last request has left the downloader, even while items still wait in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -15,20 +16,26 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from shoal.errors import InvalidUrl, ShoalError, StoreCorrupt, StoreHeld, StoreUnavailable
+from shoal.errors import InvalidUrl, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
 from shoal.leases.renewer import LeaseRenewer
 from shoal.leases.robots_gate import REDIRECTED
 from shoal.model.visit import Outcome, Visit
 from shoal.politeness.backoff import is_success
+from shoal.scrapy.background import BackgroundTasks
+from shoal.scrapy.codec import NotInThisProcess
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.downloads import Downloads
+from shoal.scrapy.feeds import Feeds
+from shoal.scrapy.held_back import HeldBack
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
+from shoal.scrapy.left_to_others import LeftToOthers
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
 from shoal.scrapy.request_identity import RequestIdentity
+from shoal.scrapy.request_target import target_of
 from shoal.scrapy.robots import ScrapyRobots
+from shoal.scrapy.throttle import Throttle
 from shoal.scrapy.unscheduled import UnscheduledRequests, is_unscheduled
-from shoal.urls.canonical import canonical
 
 log = logging.getLogger("shoal.scrapy")
 _VISITS = 32
@@ -44,8 +51,8 @@ _FULL_SECONDS = 0.3
 class LeaseFeed:
     def __init__(
         self, frontier: Frontier, tag: str, identity: RequestIdentity, outbox: Outbox, robots: ScrapyRobots | None,
-        renewer: LeaseRenewer, unscheduled: UnscheduledRequests, download_slots: DownloadSlots, engine: Any,
-        settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
+        renewer: LeaseRenewer, unscheduled: UnscheduledRequests, download_slots: DownloadSlots, left: LeftToOthers,
+        engine: Any, settings: BaseSettings, *, several: bool, wake: Callable[[float], None],
     ) -> None:  # fmt: skip
         self._frontier = frontier
         self._tag = tag
@@ -61,13 +68,16 @@ class LeaseFeed:
         self._wake = wake
         self._most = settings.getint("CONCURRENT_REQUESTS") or 100
         self._several = several
-        self._throttle = _Throttle(settings) if settings.getbool("AUTOTHROTTLE_ENABLED") else None
+        self._throttle = Throttle(settings) if settings.getbool("AUTOTHROTTLE_ENABLED") else None
         self._slots: dict[str, LeasedSlot] = {}
         self._open: dict[Request, tuple[LeasedSlot, Visit]] = {}
         self._faults: dict[Request, str] = {}
+        self._held_back = HeldBack()
+        self._left = left
+        self.feeds: Feeds
         self._retried: set[tuple[str, int]] = set()
         self._opened: set[str] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._changed = asyncio.Event()
         self._asked_mono = 0.0
         self.stopping = False
@@ -93,19 +103,29 @@ class LeaseFeed:
                 continue
             if REDIRECTED in visit.meta:
                 slot.learning = True
-                self._spawn(self._fetch_redirected(slot, visit))
+                self._tasks.spawn(self._fetch_redirected(slot, visit))
                 continue
-            if self._robots is not None and not self._robots.knows(slot, visit.url):
-                slot.learning = True
-                self._spawn(self._learn(slot, visit.url, self._robots))
-                continue
-            slot.queue.popleft()
             try:
                 request = self._identity.request(visit)
+            except NotInThisProcess as error:
+                slot.queue.popleft()
+                self._outbox.end(slot, self._left.leave(visit, str(error)))
+                self._wake(0.0)
+                continue
             except StoreCorrupt as error:
+                slot.queue.popleft()
                 log.error("%s", error)
                 self._outbox.end(slot, visit.failed("not a request of this spider"))
-                return self.next()
+                self._wake(0.0)
+                continue
+            if self._robots is not None:
+                if not self._robots.is_ready(slot, request):
+                    slot.learning = True
+                    self._tasks.spawn(self._learn(slot, request, self._robots))
+                    continue
+                if reason := self._robots.unavailable(slot.lease.host):
+                    self._faults[request] = reason
+            slot.queue.popleft()
             request.meta.setdefault("download_slot", SLOT)
             request.meta["autothrottle_dont_adjust_delay"] = True
             slot.start(request)
@@ -153,6 +173,8 @@ class LeaseFeed:
 
     def ended(self, request: Request) -> None:
         """Scrapy has finished a request: its callback is consumed, its items have passed the pipelines."""
+        for slot, outcome in self._held_back.finish(request):
+            self._outbox.end(slot, outcome)
         entry = self._open.pop(request, None)
         if entry is None:
             return
@@ -165,16 +187,26 @@ class LeaseFeed:
         if self._downloads.was_aborted(request):
             # Neither stored nor failed: it is queued again when the lease expires in the store.
             slot.open.pop(visit.number, None)
+            self.feeds.discard(request)
         else:
-            self._outbox.end(slot, visit.stored() if is_unscheduled(visit) else outcome)
+            self.feeds.finish(request, slot.lease.token, visit.number)
+            if not self._held_back.keep(request, slot, outcome):
+                self._outbox.end(slot, outcome)
         self.stir()
+
+    def hold_back(self, request: Request) -> None:
+        """A request stays in this process: the requests that may have yielded it are acknowledged after it."""
+        self._held_back.add(request, list(self._engine._slot.inprogress), self._open)
+
+    def is_leased(self, request: Request) -> bool:
+        return request in self._open
 
     async def _admit(self, request: Request) -> bool:
         """Let a request of a slot through; one that did not come from the scheduler waits for its host's turn."""
         if request in self._open or any(slot.request is request for slot in self._slots.values()):
             return False
         try:
-            canonical(request.url)
+            target_of(request.url)
         except InvalidUrl:
             return False
         await self._unscheduled.wait_turn(request)
@@ -203,6 +235,8 @@ class LeaseFeed:
 
     def _outcome(self, request: Request, visit: Visit) -> Outcome:
         reason = self._faults.pop(request, "")
+        if is_unscheduled(visit):
+            return visit.stored()
         again = (request.url, request.meta.get("retry_times", 0) + 1)
         if again in self._retried:
             self._retried.discard(again)
@@ -236,7 +270,7 @@ class LeaseFeed:
             await self._release_all()
             spiders = [self._unscheduled.tag]
         busy = sum(1 for slot in self._slots.values() if not slot.spent and not slot.resting)
-        room = min(self._most - busy, 4 * self._most - len(self._slots))
+        room = min(self._most - busy, 4 * self._most - len(self._slots) + len(self._held_back))
         if room <= 0 or self._outbox.full:
             await self._pause()
             return
@@ -247,12 +281,8 @@ class LeaseFeed:
         if early > 0:
             await asyncio.sleep(early)
         self._asked_mono = mono()
-        leases = await self._frontier.lease(
-            hosts=room,
-            visits=_VISITS,
-            spiders=spiders,
-            wait_seconds=0.0 if self.idle and not self.hungry else self._wait_seconds,
-        )
+        wait_seconds = 0.0 if self.idle and not self.hungry else self._wait_seconds
+        leases = await self._frontier.lease(hosts=room, visits=_VISITS, spiders=spiders, wait_seconds=wait_seconds)
         # The first call does not wait, so that the end of a crawl is noticed at once.
         self.hungry = not leases
         for lease in await self._download_slots.accept(leases):
@@ -261,18 +291,13 @@ class LeaseFeed:
             self._serve(slot)
             if self._robots is None and self._several and lease.host not in self._opened:
                 self._opened.add(lease.host)
-                self._spawn(self._open_host_slots(lease.host))
+                self._tasks.spawn(self._download_slots.open_all(lease.host))
         self._wake(0.0)
 
-    async def _open_host_slots(self, host: str) -> None:
-        """A host has one slot until its robots.txt is known. A project that ignores robots.txt opens the others."""
-        if not (await self._frontier.hosts.get(host)).robots_known:
-            await self._frontier.hosts.set_robots(host)
-
-    async def _learn(self, slot: LeasedSlot, url: str, robots: ScrapyRobots) -> None:
+    async def _learn(self, slot: LeasedSlot, request: Request, robots: ScrapyRobots) -> None:
         """Fetch the rules of a host, or release it."""
         try:
-            if not await robots.learn(slot, url):
+            if not await robots.learn(slot, request):
                 await self._release_queue(slot)
         finally:
             self._end_learning(slot)
@@ -347,14 +372,12 @@ class LeaseFeed:
 
     def _keep_only(self, slot: LeasedSlot) -> None:
         in_scrapy = {visit.number for other, visit in self._open.values() if other is slot}
-        for number in list(slot.open):
-            if number not in in_scrapy:
-                del slot.open[number]
+        for number in slot.open.keys() - in_scrapy - self._held_back.numbers(slot):
+            del slot.open[number]
 
     async def close(self) -> None:
         """Release the visits that were not made."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         for slot in self._slots.values():
             self._renewer.drop(slot)
             if slot.open:
@@ -371,35 +394,6 @@ class LeaseFeed:
 
     async def _pause(self) -> None:
         self._changed.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._wait_seconds):
                 await self._changed.wait()
-        except TimeoutError:
-            pass
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s", error, exc_info=None if isinstance(error, ShoalError) else error)
-
-
-class _Throttle:
-    """AutoThrottle's rule for the whole fleet: its delay becomes the host's."""
-
-    def __init__(self, settings: BaseSettings) -> None:
-        self._least = settings.getfloat("DOWNLOAD_DELAY")
-        self._most = max(self._least, settings.getfloat("AUTOTHROTTLE_MAX_DELAY"))
-        self._first = max(self._least, settings.getfloat("AUTOTHROTTLE_START_DELAY"))
-        self._target = settings.getfloat("AUTOTHROTTLE_TARGET_CONCURRENCY")
-
-    def delay_seconds(self, now: float, latency: float, status: int) -> float:
-        # A host without a delay from response times is new to the fleet.
-        now = now if now > self._least else self._first
-        target = latency / self._target
-        delay = min(max(self._least, target, (now + target) / 2), self._most)
-        return now if status != 200 and delay <= now else delay

@@ -16,6 +16,7 @@ from scrapy import Request
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError
 from shoal.frontier import Done, Frontier
 from shoal.model.visit import AddResult, Outcome, Visit
+from shoal.scrapy.feeds import Feeds
 from shoal.scrapy.leased_slot import LeasedSlot
 
 log = logging.getLogger("shoal.scrapy")
@@ -34,11 +35,13 @@ class _NewVisit(NamedTuple):
 
 class Outbox:
     def __init__(
-        self, frontier: Frontier, crawl_id: str, *, on_added: Callable[[Request, Visit, bool, bool], None],
-        on_change: Callable[[], None], on_ended: Callable[[], Awaitable[bool]],
+        self, frontier: Frontier, crawl_id: str, max_bytes: int, *,
+        on_added: Callable[[Request, Visit, bool, bool], None], on_change: Callable[[], None],
+        on_ended: Callable[[], Awaitable[bool]],
     ) -> None:  # fmt: skip
         self._frontier = frontier
         self._crawl = crawl_id
+        self._max_bytes = max_bytes
         self._on_added = on_added
         self._on_change = on_change
         self._on_ended = on_ended
@@ -50,6 +53,7 @@ class Outbox:
         self.linger_seconds = LINGER_SECONDS
         self._idle = asyncio.Event()
         self._idle.set()
+        self.feeds: Feeds | None = None
 
     def __len__(self) -> int:
         return len(self._new) + len(self._ended) + self._sending
@@ -72,6 +76,8 @@ class Outbox:
 
     async def empty(self) -> None:
         """Wait until everything put in so far is in the store."""
+        if self.feeds is not None and self.feeds.pending:
+            self._stir()
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -85,7 +91,7 @@ class Outbox:
             try:
                 if new:
                     await self._persist(lambda: self._add(new))  # noqa: B023 - awaited in this turn
-                if ended:
+                if ended or (self.feeds is not None and self.feeds.pending):
                     await self._acknowledge(ended)
             finally:
                 self._sending = False
@@ -100,7 +106,8 @@ class Outbox:
                 continue
             epochs = self._frontier.epochs
             try:
-                added = await self._frontier.add(self._crawl, [entry.visit for entry in entries], force=force)
+                visits = [entry.visit for entry in entries]
+                added = await self._frontier.add(self._crawl, visits, force=force, max_bytes=self._max_bytes)
             except InvalidInput as error:
                 # A visit that cannot be stored does not affect the others.
                 if len(entries) == 1:
@@ -126,7 +133,14 @@ class Outbox:
             for slot, outcomes in by_token.values()
         ]  # fmt: skip
         acks = self._frontier.prepare(done)
+        keys: dict[str, list[tuple[str, str]]] = {}
+        if self.feeds is not None:
+            visits = [(slot.lease.token, outcome.number) for slot, outcome in ended]
+            keys = await self.feeds.write(acks, visits)
         lost = await self._persist(lambda: self._frontier.commit(acks))
+        if self.feeds is not None:
+            # The crawl accepts nothing more: its visits count as lost.
+            await self.feeds.commit(list(by_token) if lost is None else lost, keys)
         for token in lost or ():
             by_token[token][0].lost = True
         for slot, outcomes in by_token.values():

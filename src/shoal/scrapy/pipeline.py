@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Self
 
 from scrapy import Spider, signals
@@ -12,6 +14,7 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from shoal.frontier.scrapy_redis_keys import ScrapyRedisKeys
 from shoal.scrapy import scrapy_redis_settings
+from shoal.scrapy.redis_client import server_of
 from shoal.scrapy.session import Session
 
 
@@ -36,9 +39,22 @@ class RedisPipeline:
     async def _opened(self) -> None:
         self._server = ScrapyRedisKeys(await Session.of(self._crawler).join())
 
+    @cached_property
+    def server(self) -> Any:
+        """A redis-py client of the store, for subclasses."""
+        return server_of(self._crawler)
+
     async def process_item(self, item: Any, spider: Spider | None = None) -> Any:
+        if type(self)._process_item is not RedisPipeline._process_item:
+            # A subclass stores items itself, in a thread as in scrapy-redis.
+            return await asyncio.to_thread(self._process_item, item, spider or self._crawler.spider)
         key = self.item_key(item, spider or self._crawler.spider)
         await self._server.append_item(key, self.serialize(item))
+        return item
+
+    def _process_item(self, item: Any, spider: Any) -> Any:
+        """Override this as in scrapy-redis, to store items in another way. It may block."""
+        self.server.rpush(self.item_key(item, spider), self.serialize(item))
         return item
 
     def item_key(self, item: Any, spider: Any) -> str:

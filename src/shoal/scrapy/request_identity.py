@@ -14,19 +14,25 @@ from collections.abc import Callable
 from typing import Any
 
 from scrapy import Request, Spider
+from scrapy.settings import BaseSettings
 from scrapy.utils.request import RequestFingerprinter
 from w3lib.url import canonicalize_url
 
-from shoal.errors import InvalidVisit, StoreCorrupt
+from shoal.errors import InvalidLimit, InvalidVisit, SettingsError, StoreCorrupt
+from shoal.frontier.visit_codec import LARGEST_EXTENSION_BYTES
 from shoal.leases.recent_urls import RecentUrls
-from shoal.model.validation import REFUSED_HEADERS
+from shoal.model.validation import REFUSED_HEADERS, whole
 from shoal.model.visit import Visit
 from shoal.scrapy import codec
 from shoal.scrapy.cookies import Cookies
-from shoal.urls.canonical import canonical
+from shoal.scrapy.request_target import target_of
+from shoal.urls.canonical import MAX_URL_BYTES, canonical
 
 _REQUEST_KEY = "scrapy"
-_MAX_BYTES = 48_000
+_MAX_REQUEST_BYTES = "SHOAL_MAX_REQUEST_BYTES"
+_DEFAULT_BYTES = 2_000_000
+# What a visit has beside the packed request and the body.
+_ENVELOPE_BYTES = 1000
 # In the meta of a start request that Scrapy has received. Its retries, redirects and copies are not start requests,
 # although they still have is_start_request.
 _SCHEDULED = "shoal_started"
@@ -35,9 +41,17 @@ _REFUSED = REFUSED_HEADERS - {"proxy-authorization"}
 log = logging.getLogger(__name__)
 
 
+class RequestTooLarge(InvalidVisit):
+    """A request has more bytes than the frontier may store."""
+
+
 class RequestIdentity:
-    def __init__(self, spider: Spider, fingerprint: Callable[[Request], bytes] | None, cookies: Cookies) -> None:
-        """`fingerprint` is None where the frontier's own identity applies."""
+    def __init__(
+        self, spider: Spider, fingerprint: Callable[[Request], bytes] | None, cookies: Cookies,
+        max_bytes: int = _DEFAULT_BYTES,
+    ) -> None:  # fmt: skip
+        """`fingerprint` is None where the frontier's own identity applies. `max_bytes` limits a stored visit."""
+        self._max_bytes = max_bytes
         self._spider = spider
         self._fingerprint = fingerprint
         self._cookies = cookies
@@ -59,7 +73,7 @@ class RequestIdentity:
         plain = method == "GET" and not body and not request.dont_filter and self._fingerprint is None
         if plain and request.url in self._recent_raw:
             return None
-        url = canonical(canonicalize_url(request.url)).url
+        url = _spelled(request.url)
         force, salt = bool(request.dont_filter), b""
         if force and pushed:
             salt = pushed
@@ -81,10 +95,10 @@ class RequestIdentity:
         if request.headers:
             self._drop_refused_headers(request)
         packed = codec.pack(request, self._spider, known=(url, method, body), jar=self._cookies.of(request))
-        if len(packed) + len(body) > _MAX_BYTES:
-            raise InvalidVisit(
-                f"{request} carries {len(packed) + len(body)} bytes of body, meta, cb_kwargs and headers; "
-                f"the limit is {_MAX_BYTES}."
+        if len(packed) + len(body) > self._max_bytes - _ENVELOPE_BYTES:
+            raise RequestTooLarge(
+                f"{str(request)[:200]} carries {len(packed) + len(body)} bytes of body, meta, cb_kwargs and headers; "
+                f"the limit is {self._max_bytes} ({_MAX_REQUEST_BYTES})."
             )
         depth = request.meta.get("depth", 0)
         visit = Visit(
@@ -123,6 +137,25 @@ class RequestIdentity:
         if request.meta.get("is_start_request"):
             request.meta[_SCHEDULED] = True
         return request
+
+
+def max_request_bytes(settings: BaseSettings) -> int:
+    """How many bytes of a request the store may hold."""
+    configured = settings.get(_MAX_REQUEST_BYTES, _DEFAULT_BYTES)
+    try:
+        return whole(_MAX_REQUEST_BYTES, int(configured), 2 * _ENVELOPE_BYTES, LARGEST_EXTENSION_BYTES)
+    except (TypeError, ValueError, InvalidLimit):
+        raise SettingsError(
+            f"{_MAX_REQUEST_BYTES} is {configured!r}: use a whole number from {2 * _ENVELOPE_BYTES} to "
+            f"{LARGEST_EXTENSION_BYTES}."
+        ) from None
+
+
+def _spelled(url: str) -> str:
+    """The URL of a request as the frontier compares it, with a sorted query."""
+    spelled = canonicalize_url(url)
+    # The sorted query can be longer than the URL, because characters are encoded.
+    return target_of(url if len(url) > MAX_URL_BYTES else spelled).url
 
 
 def is_default(fingerprinter: object) -> bool:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,16 +30,19 @@ from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
 from shoal.operations.run import finish_if_over
-from shoal.scrapy import crawl_join, scrapy_redis_settings, spider_arguments
+from shoal.scrapy import crawl_join, left_to_others, scrapy_redis_settings, spider_arguments
 from shoal.scrapy.cookies import Cookies
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.dupefilter import choose_filter
 from shoal.scrapy.error_responses import ErrorResponses
+from shoal.scrapy.feeds import Feeds
+from shoal.scrapy.in_progress import InProgress
 from shoal.scrapy.lease_feed import LeaseFeed
 from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
+from shoal.scrapy.local_requests import LocalRequests
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
-from shoal.scrapy.request_identity import RequestIdentity
+from shoal.scrapy.request_identity import RequestIdentity, RequestTooLarge, max_request_bytes
 from shoal.scrapy.robots import ScrapyRobots
 from shoal.scrapy.scrapy_command import is_inspecting
 from shoal.scrapy.session import Session
@@ -74,8 +75,9 @@ class Scheduler(BaseScheduler):
         self._session = Session.of(crawler)
         self._filter = choose_filter(crawler)
         self.df = self._filter.filter
-        # Requests that the frontier cannot hold: file:, data: and other URLs without a host.
-        self._local: deque[Request] = deque()
+        # Requests that the frontier cannot hold: URLs without a host, e.g. file:, and requests that are too large.
+        self._local = LocalRequests(crawler, self.df)
+        self._left = left_to_others.LeftToOthers(crawler)
         self._pushed: dict[Request, bytes] = {}
         self._finished = False
         self._finished_mono = 0.0
@@ -108,25 +110,35 @@ class Scheduler(BaseScheduler):
     async def _start(self, spider: Spider) -> None:
         settings, frontier = self._settings, self.frontier
         self._spider = spider
-        for name in scrapy_redis_settings.unused(settings):
-            log.info("%s has no effect here: %s.", name, scrapy_redis_settings.NAMES[name].effect)
-        name = crawl_join.name_of(spider, settings, spider_arguments.arguments_of(self._crawler))
+        for name, effect in scrapy_redis_settings.unused(settings).items():
+            log.info("%s has no effect here: %s.", name, effect)
+        arguments = spider_arguments.arguments_of(self._crawler)
+        name = crawl_join.name_of(spider, settings, arguments)
         self._peers = Peers(frontier, name, await store_seconds(frontier))
         since, first = await self._peers.oldest()
         joined = await crawl_join.join(
             frontier, name, scrapy_redis_settings.limits(settings, spider, tag=crawl_join.tag_of(name)),
             flush=settings.getbool("SCHEDULER_FLUSH_ON_START"), since=since, first=first,
-            started_mono=self._started_mono,
+            started_mono=self._started_mono, spec=crawl_join.spec_of(name, spider, arguments),
         )  # fmt: skip
         self.crawl_id = joined.id
         self._ended = not joined.state.open
         counts = await frontier.crawls.count(joined.id)
+        others = len(await self._peers.others())
+        log.info(
+            "Crawl %s in %s: %d other processes, %d requests waiting, %d pages done.", joined.id, frontier.store_name,
+            others, counts.open, counts.stored,
+        )  # fmt: skip
         if counts.open:
             log.info("Resuming crawl (%d requests scheduled)", counts.open, extra={"spider": spider})
-        self._identity = RequestIdentity(spider, self._filter.fingerprint, Cookies(self._crawler))
+        max_bytes = max_request_bytes(settings)
+        self._identity = RequestIdentity(spider, self._filter.fingerprint, Cookies(self._crawler), max_bytes)
         self._identity.flat = scrapy_redis_settings.order(settings).flat
         frontier.on_epoch(self._identity.forget)
-        self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
+        self._outbox = Outbox(
+            frontier, joined.id, max_bytes, on_added=self._added, on_change=self._changed,
+            on_ended=self._reopen,
+        )  # fmt: skip
         self._renewer = LeaseRenewer(self._session.settings, frontier, partial(log.error, "Cannot renew leases: %s"))
         self._renewer.start()
         robots = ScrapyRobots.take_over(frontier, self._crawler, joined.id)
@@ -135,15 +147,21 @@ class Scheduler(BaseScheduler):
         await self._slots.open()
         self._feed = LeaseFeed(
             frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._renewer, self._unscheduled,
-            self._slots, self._crawler.engine, settings, several=joined.limits.places > 1 or bool(self._slots),
-            wake=self.wake,
+            self._slots, self._left, self._crawler.engine, settings, wake=self.wake,
+            several=joined.limits.places > 1 or bool(self._slots),
         )  # fmt: skip
+        self._feeds = self._feed.feeds = self._outbox.feeds = Feeds(
+            self._crawler, frontier, joined, self._feed.is_leased
+        )
+        await self._feeds.open(spider)
         self._watch_engine()
         opened = self.df.open() if self._filter.decides else None
         if opened is not None:
             await opened
         lease_seconds = self._session.settings.frontier.lease_seconds
-        work = [self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._run_checks()]
+        work = [
+            self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._run_checks(), self._feeds.run()
+        ]  # fmt: skip
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
             from shoal.scrapy.import_scrapy_redis import Importer
@@ -162,7 +180,7 @@ class Scheduler(BaseScheduler):
 
     def _watch_engine(self) -> None:
         engine: Any = self._crawler.engine
-        engine._slot.inprogress = _InProgress(self._feed.ended)
+        engine._slot.inprogress = InProgress(self._feed.ended)
         self._error_responses = ErrorResponses(engine, self._spider)
         # The frontier enforces the delay: Scrapy's slot must not add its own.
         slots = getattr(engine.downloader, "per_slot_settings", None)
@@ -187,7 +205,13 @@ class Scheduler(BaseScheduler):
         try:
             identified = self._identity.visit(request, pushed=self._pushed.get(request, b""))
         except InvalidUrl:
-            self._local.append(request)
+            self._local.add(request)
+            self.wake(0.0)
+            return True
+        except RequestTooLarge as error:
+            if not self._local.add_large(request, error):
+                return False
+            self._feed.hold_back(request)
             self.wake(0.0)
             return True
         except InvalidVisit as error:
@@ -212,15 +236,15 @@ class Scheduler(BaseScheduler):
             del self._pushed[request]
 
     def next_request(self) -> Request | None:
-        if self._local:
-            return self._local.popleft()
+        if local := self._local.next():
+            return local
         request = self._feed.next()
         if request is not None:
             self._count("dequeued")
         return request
 
     def has_pending_requests(self) -> bool:
-        return bool(self._local) or bool(len(self._outbox)) or not self._feed.idle or not self._finished
+        return bool(len(self._local)) or bool(len(self._outbox)) or not self._feed.idle or not self._finished
 
     def __len__(self) -> int:
         """Waiting requests of all processes, as of the last heartbeat."""
@@ -237,6 +261,7 @@ class Scheduler(BaseScheduler):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._outbox.empty()
                 await self._feed.close()
+                await self._feeds.close()
                 await self._unscheduled.close()
                 if reason == "finished" and not self._settings.getbool("SCHEDULER_PERSIST"):
                     await finish_if_over(self.frontier, self.crawl_id, seeded=True)
@@ -284,7 +309,11 @@ class Scheduler(BaseScheduler):
                     await self._unscheduled.check()
                     state = (await self.frontier.crawls.get(self.crawl_id)).state
                     self._ended = self._ended or state in _STOPPED_STATES
-                    self._waiting = (await self.frontier.crawls.count(self.crawl_id)).waiting
+                    counts = await self.frontier.crawls.count(self.crawl_id)
+                    self._waiting = counts.waiting
+                    if self._feed.idle and not len(self._outbox) and self._left.is_all(counts):
+                        self._close_reason, self._finished = left_to_others.REASON, True
+                        self.wake(0.0)
                 checked = await self._check_finished()
                 pause = min(1.5 * pause, _MAX_CHECK_SECONDS) if checked else _CHECK_SECONDS
             except ShoalError as error:
@@ -367,15 +396,3 @@ class Scheduler(BaseScheduler):
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason="scheduler_error"))
         else:
             engine.close_spider(self._spider, "scheduler_error")
-
-
-class _InProgress(set[Request]):
-    """The engine's requests in progress. The engine has no signal for a finished request, but removes it here."""
-
-    def __init__(self, on_removed: Callable[[Request], None]) -> None:
-        super().__init__()
-        self._on_removed = on_removed
-
-    def remove(self, request: Request) -> None:
-        super().remove(request)
-        self._on_removed(request)

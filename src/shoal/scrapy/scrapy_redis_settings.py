@@ -68,6 +68,13 @@ NAMES: dict[str, SettingName] = {
 # How often the key of start URLs is polled while it is empty.
 POLL_SECONDS = 0.08
 _UNUSED = ("SCHEDULER_DUPEFILTER_KEY", "SCHEDULER_SERIALIZER")
+_UNUSED_OF_SCRAPY = {
+    "SCHEDULER_DISK_QUEUE": "requests are in the store",
+    "SCHEDULER_MEMORY_QUEUE": "requests are in the store; SCHEDULER_QUEUE_CLASS chooses their order",
+    "SCHEDULER_PRIORITY_QUEUE": "requests are in the store; SCHEDULER_QUEUE_CLASS chooses their order",
+    "CONCURRENT_REQUESTS_PER_IP": "concurrency and delay are per host",
+    "ROBOTSTXT_PARSER": "all processes share the rules that Shoal's parser reads",
+}
 _ORDERS = {
     "FifoQueue": ("fifo", True), "SpiderQueue": ("fifo", True),
     "LifoQueue": ("lifo", True), "SpiderStack": ("lifo", True),
@@ -208,6 +215,8 @@ def filtered_by_frontier(settings: BaseSettings) -> bool:
     return filter_class is None or (isinstance(filter_class, str) and filter_class in _FILTERS)
 
 
-def unused(settings: BaseSettings) -> list[str]:
-    """Settings that are set and have no effect."""
-    return [name for name in _UNUSED if settings.get(name)]
+def unused(settings: BaseSettings) -> dict[str, str]:
+    """Settings that are set and have no effect, with what applies in their place."""
+    effects = {name: NAMES[name].effect for name in _UNUSED if settings.get(name)}
+    # Scrapy's own settings always have a default.
+    return effects | {name: effect for name, effect in _UNUSED_OF_SCRAPY.items() if settings.getpriority(name)}

@@ -27,6 +27,8 @@ log = logging.getLogger("shoal.scrapy")
 # Long enough to add a batch to the frontier. A short time is safe: a batch that is taken over stays the same batch.
 _CLAIM_MS = 2000
 _RETRY_SECONDS = 5.0
+# How many bytes of a message the log shows.
+_MAX_SHOWN = 200
 _REASONS = {
     "list": "neither REDIS_START_URLS_AS_SET nor REDIS_START_URLS_AS_ZSET is set",
     "set": "REDIS_START_URLS_AS_SET is set",
@@ -51,6 +53,8 @@ class StartUrls:
         self._outbox = outbox
         self._push = push
         self._has_ended = has_ended
+        # Messages of the current batch that the spider cannot handle.
+        self._rejected: list[bytes] = []
         keys = spider.redis_key
         templates = [keys] if isinstance(keys, str | bytes) else list(keys)
         self._keys = [scrapy_redis_settings.key_of(template, spider.name) for template in templates]
@@ -133,6 +137,9 @@ class StartUrls:
                 self._push(request, b"%s %s %d" % (key.encode(), batch.id, number))
             # The messages leave their key only after their requests are in the frontier.
             await self._outbox.empty()
+            rejected, self._rejected = self._rejected, []
+            for message in rejected:
+                await self._server.append_item(f"{key}:dead", message)
             await self._server.remove(key, self._kind, batch.id)
         finally:
             self.busy = False
@@ -148,21 +155,25 @@ class StartUrls:
         spider = self._spider
         if getattr(type(spider), "next_requests", None) is None:
             for message in messages:
-                yield from self._guarded(lambda: _as_list(spider.make_request_from_data(message)))  # noqa: B023
+                yield from self._guarded(key, message, lambda: _as_list(spider.make_request_from_data(message)))  # noqa: B023
             return
         try:
             for message in messages:
                 spider.fetch_data = lambda *_: [message]  # noqa: B023 - used in this iteration
-                yield from self._guarded(spider.next_requests)
+                yield from self._guarded(key, message, spider.next_requests)
         finally:
             spider.fetch_data = _no_messages
 
-    def _guarded(self, make: Callable[[], Iterable[Any]]) -> Iterable[Request]:
-        """A message that the spider cannot handle is dropped and does not affect the others."""
+    def _guarded(self, key: str, message: bytes, make: Callable[[], Iterable[Any]]) -> Iterable[Request]:
+        """A message that the spider cannot handle is moved to the list KEY:dead and does not affect the others."""
         try:
             yield from (request for request in make() if isinstance(request, Request))
         except Exception:
-            log.exception("Dropped a start URL that spider %s cannot handle.", self._spider.name)
+            self._rejected.append(message)
+            shown = message[:_MAX_SHOWN].decode(errors="replace") + ("..." if len(message) > _MAX_SHOWN else "")
+            log.exception(
+                "Spider %s cannot handle the start URL %r. It is now in %s:dead.", self._spider.name, shown, key
+            )
 
 
 def _no_messages(*_: Any) -> list[bytes]:

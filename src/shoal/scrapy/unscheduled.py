@@ -22,7 +22,7 @@ from shoal.errors import CrawlEnded, ShoalError, StoreHeld, StoreUnavailable, Un
 from shoal.frontier import Frontier
 from shoal.model.crawl_spec import Limits
 from shoal.model.visit import Visit
-from shoal.urls.canonical import canonical
+from shoal.scrapy.request_target import target_of
 
 log = logging.getLogger("shoal.scrapy")
 _NUMBER_KEY = "scrapy.guest"
@@ -57,7 +57,7 @@ class UnscheduledRequests:
         number, turn = self._number, asyncio.get_running_loop().create_future()
         self._waiting[number] = (request, turn)
         try:
-            await self._add(Visit(url=canonical(request.url).url, found="other", meta={_NUMBER_KEY: number}))
+            await self._add(Visit(url=target_of(request.url).url, found="other", meta={_NUMBER_KEY: number}))
             await turn
         finally:
             self._waiting.pop(number, None)

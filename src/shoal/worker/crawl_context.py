@@ -17,7 +17,7 @@ from shoal.leases.recent_urls import RecentUrls
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Capture, Item, Record
-from shoal.politeness.robots_parser import check_token
+from shoal.politeness.robots_parser import check_token, product_token
 from shoal.sinks import takes
 from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
@@ -71,7 +71,7 @@ class CrawlContext:
             policy.scope, seeds, allow=policy.allow, deny=policy.deny, deny_extensions=policy.deny_extensions
         )
         # In lower case: robots.txt compares tokens without case, and the fleet stores one copy per token.
-        self.token = check_token(product(policy.user_agent)).lower()
+        self.token = check_token(product_token(policy.user_agent)).lower()
         self.follow = frozenset(policy.links) if policy.follow else frozenset()
         self.recent = RecentUrls()
         # FTP only if a seed uses it: web pages link to anything.
@@ -159,8 +159,3 @@ def _with_accept(headers: list[tuple[str, str]]) -> Headers:
 def lane_of(crawl_id: str) -> str:
     """The prefix of a crawl's spider names, so that only workers of the calling program lease its visits."""
     return f"{CALLER}{hashlib.blake2s(crawl_id.encode(), digest_size=4).hexdigest()}:"
-
-
-def product(user_agent: str) -> str:
-    """The product token of a User-Agent: the text before the first slash or space."""
-    return user_agent.partition("/")[0].partition(" ")[0]

@@ -36,7 +36,15 @@ from shoal.worker.crawl_context import CrawlContext, CrawlContexts
 from shoal.worker.delivery import Delivery
 from shoal.worker.eta import Eta
 from shoal.worker.leased_fetch import ProxyUnavailable, fetch_under_lease
-from shoal.worker.outcome import Action, Decision, FetchResult, VisitResult, decide_fault, decide_status
+from shoal.worker.outcome import (
+    Action,
+    Decision,
+    FetchResult,
+    VisitResult,
+    decide_fault,
+    decide_status,
+    host_failures_without_robots,
+)
 from shoal.worker.page_processor import PageProcessor
 from shoal.worker.sitemaps import body_bytes
 
@@ -186,7 +194,7 @@ class HostSession:
             if requeued is not None:
                 return requeued
         if REDIRECTED in visit.meta:
-            return await self._fetch_redirected_robots(visit, context)
+            return await self._fetch_redirected_robots(visit)
         rules: Rules | None = None
         if not context.policy.ignore_robots:
             rules = resources.robots.cached(lease, target, context.token)
@@ -252,11 +260,11 @@ class HostSession:
             await self._frontier.hosts.postpone(self._host, rules.seconds)
         raise _Release
 
-    async def _fetch_redirected_robots(self, visit: Visit, context: CrawlContext) -> VisitResult:
+    async def _fetch_redirected_robots(self, visit: Visit) -> VisitResult:
         """Fetch another host's robots.txt from this host. A failure pauses both."""
         lease = self._lease
         try:
-            host, rules = await self._resources.robots.fetch_redirected(lease, visit, context.token)
+            host, rules = await self._resources.robots.fetch_redirected(lease, visit)
         except msgspec.ValidationError:
             return VisitResult(lease, visit, visit.failed("invalid visit in the store"))
         if isinstance(rules, Wait):
@@ -361,16 +369,17 @@ class HostSession:
 
     async def _pause_for_robots(self, host: str, cause: int | Fault, wait: Wait) -> HostPause:
         """The rules of a host cannot be fetched: leave the host alone for a while."""
-        failures = decide_fault(cause, "").host_failures if isinstance(cause, Fault) else None
-        if cause is Fault.FORBIDDEN_ADDRESS:
-            # This never changes: the visits that wait for the host fail now.
-            failures = 1
-        return await self._pause(host, cause, wait.response, wait.reason, failures)
+        return await self._pause(
+            host, cause, wait.response, wait.reason, host_failures_without_robots(cause), robots=True
+        )
 
     async def _pause(
-        self, host: str, cause: int | Fault, response: Response | None, reason: str, host_failures: int | None
-    ) -> HostPause:
-        pause = await pause_host(self._frontier, host, cause, response, reason, host_failures=host_failures)
+        self, host: str, cause: int | Fault, response: Response | None, reason: str, host_failures: int | None,
+        *, robots: bool = False,
+    ) -> HostPause:  # fmt: skip
+        pause = await pause_host(
+            self._frontier, host, cause, response, reason, host_failures=host_failures, robots=robots
+        )
         if pause.set_aside:
             self._resources.eta.gone(host)
         else:

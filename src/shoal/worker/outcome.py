@@ -117,6 +117,14 @@ def decide_fault(fault: Fault, reason: str) -> Decision:
     return _FAULTS.get(fault, Decision(Action.FAIL))._replace(reason=reason)
 
 
+def host_failures_without_robots(cause: int | Fault) -> int | None:
+    """How many failures to fetch robots.txt in a row give its host up, where that is not the setting's value."""
+    if cause is Fault.FORBIDDEN_ADDRESS:
+        # This never changes: the visits that wait for the host fail now.
+        return 1
+    return decide_fault(cause, "").host_failures if isinstance(cause, Fault) else None
+
+
 def decide_status(status: int, *, conditional: bool, location: bool) -> Decision:
     """`conditional`: the request carried a validator; `location`: the response has a Location header."""
     if 200 <= status <= 299:

@@ -17,7 +17,7 @@ while not wrong and at < #ARGV do
   g.from = at
   for _ = 1, wrong and 0 or g.n do
     text(20, '^%-?%d+$')
-    if #text(65536) < 2 then wrong = wrong or ('argument ' .. at) end
+    if #text(ENTRY) < 2 then wrong = wrong or ('argument ' .. at) end
   end
   visits = visits + g.n
   groups[#groups + 1] = g

@@ -106,7 +106,7 @@ else
       else
         local prio = text(17, PRIORITY)
         if kind == 'waiting' or kind == 'front' then
-          local entries = rest(65536)
+          local entries = rest(ENTRY)
           if wrong or #entries == 0 or #entries > 250 then return {S.INVALID, wrong or 'entries'} end
           push(key, c, host, prio, entries, kind == 'front')
           bump(key, 'a', #entries)
@@ -115,14 +115,14 @@ else
           arm(host)
         elseif kind == 'later' then
           local due = number(0, BIG)
-          local entry = text(65536)
+          local entry = text(ENTRY)
           if wrong then return {S.INVALID, wrong} end
           bump(key, 'a', 1)
           bump(key, 't', 1)
           call('ZADD', P .. 'later', due, key .. ':' .. prio .. ':' .. host .. ' ' .. entry)
         elseif kind == 'failed' then
           local why = text(64)
-          local entries = rest(65536)
+          local entries = rest(ENTRY)
           if wrong then return {S.INVALID, wrong} end
           for _, entry in ipairs(entries) do
             call('RPUSH', P .. 'failed:' .. key, prio .. ':' .. host .. ' ' .. why .. '\n' .. entry)

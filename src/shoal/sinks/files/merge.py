@@ -150,19 +150,19 @@ class Merger:
             return
         # Without a buffer: closing the file writes nothing after a truncation.
         with self._output.open("a+b", buffering=0) as output:
+            self._begin(output)
             before = os.fstat(output.fileno())
             self._write_state(MergeState(length=before.st_size, file=(before.st_dev, before.st_ino)))
             try:
                 compressor = compressor_of(self._output)
-                if compressor is None:
-                    _end_line(output, before.st_size)
                 if not before.st_size and self._head:
-                    _write(output, compressor.compress(self._head) if compressor else self._head)
+                    write_all(output, compressor.compress(self._head) if compressor else self._head)
                 for path in parts:
                     for chunk in lines_of(path):
-                        _write(output, compressor.compress(chunk) if compressor else chunk)
+                        write_all(output, compressor.compress(chunk) if compressor else chunk)
                 if compressor:
-                    _write(output, compressor.flush())
+                    write_all(output, compressor.flush())
+                self._end(output)
                 flush(output.fileno())
             except OSError:
                 with contextlib.suppress(OSError):
@@ -171,6 +171,14 @@ class Merger:
         sync_folder(self._output.parent)
         self._write_state(MergeState(remove=tuple(path.name for path in parts)))
         self._recover()
+
+    def _begin(self, output: FileIO) -> None:
+        """Prepare the output for more records. What this does must be harmless if no record follows."""
+        if compressor_of(self._output) is None:
+            _end_line(output, os.fstat(output.fileno()).st_size)
+
+    def _end(self, output: FileIO) -> None:
+        """Write what follows the last record."""
 
     def _recover(self) -> None:
         """Do what `state` says, and remove it."""
@@ -232,10 +240,10 @@ def _end_line(output: FileIO, length: int) -> None:
     if length:
         output.seek(length - 1)
         if output.read(1) != b"\n":
-            _write(output, b"\n")
+            write_all(output, b"\n")
 
 
-def _write(output: FileIO, data: bytes) -> None:
+def write_all(output: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[output.write(rest) :]

@@ -66,6 +66,8 @@ end
 -- A token is '<server process, 16 digits>.<shard>-<counter>.<worker>'.
 local function holder(token) return string.match(token, '^%x+%.%d+%-%d+%.(.*)$') end
 local BIG = 9007199254740992
+-- The largest entry of a visit. Python allows less by default (visit_codec.py).
+local ENTRY = 16777216
 local HOST = '^[^%s%z/?#@]+$'
 local CRAWL = '^%w+$'
 local PRIORITY = '^%-?%d+$'

@@ -1,0 +1,28 @@
+"""Yields requests that carry much: a form, data in meta, and a long URL. Keeps what each of them brought."""
+
+import scrapy
+
+from tests.scrapy.keeping import KEPT
+
+
+class Large(scrapy.Spider):
+    name = "large"
+    custom_settings = KEPT
+
+    def __init__(self, start, size, **arguments):
+        super().__init__(**arguments)
+        self.start_urls = [start]
+        self.size = int(size)
+
+    def parse(self, response):
+        yield {"key": "start"}
+        form = {"__VIEWSTATE": "v" * self.size}
+        yield scrapy.FormRequest(response.urljoin("/form"), formdata=form, callback=self.page)
+        yield scrapy.Request(response.urljoin("/meta"), meta={"html": "<p>" * (self.size // 3)}, callback=self.page)
+        for _ in range(2):
+            yield response.follow("/long?q=" + "x" * 9000, callback=self.page)
+            yield response.follow("/forbidden?q=" + "x" * 9000, callback=self.page)
+
+    def page(self, response):
+        size = len(response.request.body) + len(response.meta.get("html", "")) + len(response.url)
+        yield {"key": response.url[:60].partition("?")[0].rpartition("/")[2], "size": size}
