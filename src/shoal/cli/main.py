@@ -28,7 +28,7 @@ COMMANDS = {
     "crawl": "Crawl from URLs until nothing is left, or resume a crawl.",
     "worker": "Run workers for the crawls of a store.",
     "serve": "Run the HTTP API server.",
-    "submit": "Submit a crawl to the workers of a store.",
+    "submit": "Submit a crawl to the workers of a store, and print its id.",
     "listen": "Submit crawl requests from Redis, Kafka or AMQP.",
     "crawls": "List the crawls of a store.",
     "show": "Show crawl status.",
