@@ -131,7 +131,11 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Maximum number of bytes from one host; its remaining URLs are excluded."),
         Flag(group="limits", metavar="N", size=True, help="Maximum number of bytes from one host, e.g. 50mb."),
     ] = 0
-    retries: Annotated[int, Meta(ge=0, le=100, description="How often a failed request is retried.")] = 3
+    retries: Annotated[
+        int,
+        Meta(ge=0, le=100, description="How often a failed request is retried."),
+        Flag(group="requests", metavar="N"),
+    ] = 3
     delay_factor: Annotated[
         float, Meta(ge=0, le=100, description="Response times to wait between requests, at least."), MARKED_INTERNAL
     ] = 1.0

@@ -7,17 +7,20 @@ from typing import Any
 import msgspec
 
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import PendingHost, pending_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind
 from shoal.model.crawl_spec import CrawlSpec, Limits
 from shoal.settings import masked
 
 _HIDDEN = "***"
+_MOST_PENDING = 20
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """Times are seconds since 1970, 0 = not yet. `failed` and `excluded` count by reason, the most frequent first.
 
-    `waiting` says what the crawl waits for that no worker has.
+    `waiting` says what the crawl waits for that no worker has. `pending` are hosts that it waits for after failures,
+    the longest wait first.
     """
 
     id: str
@@ -32,6 +35,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     policy: dict[str, Any]
     waiting: tuple[str, ...] = ()
+    pending: tuple[PendingHost, ...] = ()
 
 
 async def describe(frontier: Frontier, crawl: Crawl) -> Description:
@@ -53,6 +57,7 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         if crawl.kind is CrawlKind.SCRAPY
         else _without_secrets(CrawlSpec.of(crawl)),
         waiting=await waiting_for(frontier, crawl),
+        pending=tuple((await pending_hosts(frontier, crawl))[:_MOST_PENDING]) if crawl.state.open else (),
     )
 
 

@@ -20,7 +20,7 @@ from shoal.errors import FetchError, ShoalError, StoreError, StoreHeld, StoreUna
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
 from shoal.leases.held_lease import HeldLease
-from shoal.leases.host_pause import HostPause, pause_host
+from shoal.leases.host_pause import HostPause, pause_host, retry_seconds
 from shoal.leases.robots_gate import REDIRECTED, RobotsGate, RobotsRequest, Wait
 from shoal.model.lease import Lease
 from shoal.model.record import Capture
@@ -350,13 +350,16 @@ class HostSession:
                 action, reason = Action.FAIL, hop.reason
         pause = HostPause(0.0, False)
         if failure_of(fetched.cause) is not None and fetched.decision.blames_host:
-            pause = await self._pause(self._host, fetched.cause, response, reason, fetched.decision.host_failures)
+            most = fetched.decision.host_failures
+            pause = await self._pause(self._host, fetched.cause, response, reason, most, visit)
             self._paused = pause.seconds > 0
         if pause.set_aside:
             raise _GiveUp(reason)
         if action is Action.RETRY and visit.retries < context.policy.retries:
             self._resources.report.retries += 1
-            return VisitResult(lease, visit, visit.retry(pause.seconds))
+            # A lost connection is replaced at once.
+            wait = retry_seconds(self._frontier, visit, pause) if fetched.decision.blames_host else 0.0
+            return VisitResult(lease, visit, visit.retry(wait))
         return await self._processor.give_up(lease, visit, context, reason, response, fetched.started_at)
 
     async def _pause_for_robots(self, host: str, cause: int | Fault, wait: Wait) -> HostPause:
@@ -368,9 +371,13 @@ class HostSession:
         return await self._pause(host, cause, wait.response, wait.reason, failures)
 
     async def _pause(
-        self, host: str, cause: int | Fault, response: Response | None, reason: str, host_failures: int | None
-    ) -> HostPause:
-        pause = await pause_host(self._frontier, host, cause, response, reason, host_failures=host_failures)
+        self, host: str, cause: int | Fault, response: Response | None, reason: str, host_failures: int | None,
+        visit: Visit | None = None,
+    ) -> HostPause:  # fmt: skip
+        pause = await pause_host(
+            self._frontier, host, cause, response, reason, host_failures=host_failures, visit=visit,
+            after_success=visit is not None and self._lease.take_success(),
+        )  # fmt: skip
         if pause.set_aside:
             self._resources.eta.gone(host)
         else:

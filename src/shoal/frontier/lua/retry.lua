@@ -1,7 +1,8 @@
 -- retry: admit failed visits of a crawl again, as if they were new.
 -- ARGV    1 now | 2 crawl | 3 '' at first, then what the reply says
 -- Reply   OK, how many, 1 = there are more, the last list to retry (what is set aside meanwhile is not retried)
--- Keeps   what had failed stays counted as failed; the retry is a new admission
+-- Keeps   a host's back-off that followed from failures ends here; one that the server requested stays
+--         what had failed stays counted as failed; the retry is a new admission
 -- Cost    at most 100 visits
 --include shard open crawls seen queues hosts
 
@@ -25,6 +26,12 @@ local function admit(host, prio, entries)
   bump(key, 'a', #entries)
   bump(key, 'w', #entries)
   enlist(key, host)
+  local h = state(host)
+  if h.f and h.ba ~= '1' then
+    -- The operator expects that these visits succeed now.
+    call('HDEL', P .. 'h:' .. host, 'b', 'br', 'ba', 'f')
+    h.b, h.f = nil, nil
+  end
   arm(host)
 end
 
