@@ -125,11 +125,7 @@ class CrawlRunner:
         started = await self.start(frontier, run)
         resumed = started.how is not operations.StartMode.NEW
         if started.how is operations.StartMode.FINISHED:
-            report(
-                f"Crawl {self.name} is already finished ({started.crawl.why or 'finished'}). Choose another --name, "
-                "or pass --again to revisit its pages.",
-                crawl=self.name,
-            )
+            report(self.finished_text(started.crawl), crawl=self.name)
             await run.merge()
             await summary.show(frontier, started.crawl, started.spec)
             return FINISHED
@@ -137,6 +133,13 @@ class CrawlRunner:
             self.announce(started)
             end = await self.drive(frontier, run, started.spec, progress)
         return await self.report_end(frontier, run, started.spec, end, resumed=resumed)
+
+    def finished_text(self, crawl: Crawl) -> str:
+        """Only what the next command accepts is suggested."""
+        flags = {"max pages": "--max-pages", "bytes": "--max-bytes", "max time": "--max-time"}
+        if flag := flags.get(crawl.why):
+            return f"Crawl {self.name} has reached its {flag}. Pass a higher {flag} to continue it."
+        return f"Crawl {self.name} is already finished. Choose another --name, or pass --again to revisit its pages."
 
     async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:
@@ -238,6 +241,8 @@ class CrawlRunner:
         else:
             text = f"Resuming crawl {self.name} with {workers}."
         report(text, event="crawl.started", crawl=self.name)
+        for limit in started.raised:
+            report(f"{flag_of(limit)} was raised.", crawl=self.name)
         if started.differs:
             flags = ", ".join(flag_of(field) for field in started.differs)
             are = "is" if len(started.differs) == 1 else "are"

@@ -71,6 +71,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_depth: Annotated[
         Count | None, Meta(description="Maximum link depth from the start URLs."), Flag(group="limits", metavar="N")
     ] = None  # fmt: skip
+    max_seconds: Annotated[
+        float,
+        Meta(ge=0, le=10**9, description="Stop after this time, in seconds since the crawl was created."),
+        Flag(
+            group="limits", name="max-time", metavar="TIME", duration=True,
+            help="Stop this long after the crawl was created, e.g. 90s, 30m or 2h.",
+        ),
+    ] = 0.0  # fmt: skip
     order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), MARKED_INTERNAL] = "fifo"
     expires_at: Annotated[
         float, Meta(ge=0, le=WIDEST / 1000, description="When the crawl expires, in seconds since 1970; 0 is never.")

@@ -25,6 +25,8 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     help: str = ""
     # Takes 500k or 1.5mb.
     size: bool = False
+    # Takes 90s, 30m, 2h or 1d.
+    duration: bool = False
     # Splits NAME and VALUE of an option that is a mapping.
     separator: str = ""
     # One argument may have several values, with commas between them.

@@ -30,8 +30,7 @@ async def reopen(frontier: Frontier, crawl: Crawl, policy: CrawlSpec, *, named: 
     """
     if crawl.why != "finished":
         raise CrawlEnded(
-            f"Crawl {crawl.id!r} ended by its limit of {crawl.why}, which holds for all of its visits together; "
-            "choose another --name."
+            f"Crawl {crawl.id!r} ended by its limit of {crawl.why}; pass a higher limit instead of --again."
         )
     if crawl.limits.spider:
         raise InvalidInput(

@@ -6,6 +6,8 @@ A crawl is over when all of this is true:
 - nobody feeds it any more: all of its seeds have been read, and a revisit pass has added all of its pages;
 - it has had a URL, or its creator has had a minute to add one.
 
+It is over, too, when it has reached its time limit.
+
 `finish_if_over` checks this and finishes the crawl. `shoal crawl`, `shoal.crawl`, `shoal.Coordinator`,
 `shoal submit --wait` and the background maintenance all call it. Must not print: what happens is emitted as events.
 """
@@ -62,6 +64,9 @@ async def finish_if_over(frontier: Frontier, crawl_id: str, *, seeded: bool = Fa
     """
     crawl = await frontier.crawls.get(crawl_id)
     if not crawl.state.open:
+        return True
+    if crawl.limits.max_seconds and await store_seconds(frontier) - crawl.created_at >= crawl.limits.max_seconds:
+        await frontier.crawls.end(crawl, "max time")
         return True
     # Of a crawl at work, most calls return here.
     if not await frontier.crawls.finished(crawl_id) or (await frontier.crawls.facts.read(crawl_id)).feeding:

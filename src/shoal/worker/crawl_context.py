@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shoal.errors import InvalidUrl, SinkRefused
-from shoal.frontier import Frontier
+from shoal.frontier import Frontier, mono
 from shoal.leases.recent_urls import RecentUrls
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
@@ -35,6 +35,7 @@ CALLER = "caller:"
 _LANE = re.compile(r"caller:[0-9a-f]{8}:")
 # Contexts kept in memory; the oldest is dropped.
 _MOST_CONTEXTS = 500
+_CHECK_SECONDS = 10.0
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -74,6 +75,7 @@ class CrawlContext:
         self.token = check_token(product(policy.user_agent)).lower()
         self.follow = frozenset(policy.links) if policy.follow else frozenset()
         self.recent = RecentUrls()
+        self.checked_mono = mono()
         # FTP only if a seed uses it: web pages link to anything.
         self.ftp = any(seed.scheme == "ftp" for seed in seeds)
         self.sitemaps: Sitemaps | None = None
@@ -133,6 +135,11 @@ class CrawlContexts:
 
     async def of(self, crawl_id: str) -> CrawlContext:
         context = self._contexts.get(crawl_id)
+        if context is not None and mono() - context.checked_mono > _CHECK_SECONDS:
+            # Its limits may have been raised.
+            context.checked_mono = mono()
+            if (await self._frontier.crawls.get(crawl_id)).version != context.crawl.version:
+                context = None
         if context is None:
             crawl = await self._frontier.crawls.known(crawl_id)
             if len(self._contexts) >= _MOST_CONTEXTS:

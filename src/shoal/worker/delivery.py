@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from enum import Enum
 from functools import partial
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnav
 from shoal.frontier import Done, Frontier, mono
 from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
+from shoal.model.crawl import State
 from shoal.model.visit import OutcomeCode, Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
@@ -39,6 +41,13 @@ _COUNT_BYTES_SECONDS = 0.5
 
 _T = TypeVar("_T")
 ByLease = dict[HeldLease, list[VisitResult]]
+
+
+class _Refused(Enum):
+    """Why links could not be added."""
+
+    FULL = "the store is full"
+    LIMIT = "the crawl has reached a limit"
 
 
 class Delivery:
@@ -145,11 +154,15 @@ class Delivery:
         await self._outputs.close()
 
     async def _deliver(self, batch: list[VisitResult]) -> None:
-        full = await self._add(batch)
-        for index, result in enumerate(batch):
-            if full and result.visits and result.context is not None and result.context.name in full:
+        refused = await self._add(batch)
+        for index, result in enumerate(batch if refused else ()):
+            why = refused.get(result.context.name) if result.visits and result.context is not None else None
+            if why is _Refused.FULL:
                 # The store has no room for its links. The page is stored, and can be retried when there is room.
                 batch[index] = result._replace(outcome=result.visit.failed("store full"))
+            elif why is _Refused.LIMIT:
+                # Its links are needed if the limit is raised: the page is kept as one that was not fetched.
+                batch[index] = VisitResult(result.lease, result.visit, result.visit.retry(0.0))
         if self.health:
             batch = await self._keep_back(batch)
         while batch:
@@ -237,8 +250,8 @@ class Delivery:
         elif outcome.code is OutcomeCode.EXCLUDED:
             report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
 
-    async def _add(self, batch: list[VisitResult]) -> set[str]:
-        """Add the links of the pages. Returns the crawls for which the store has no room."""
+    async def _add(self, batch: list[VisitResult]) -> dict[str, _Refused]:
+        """Add the links of the pages. Returns the crawls whose links were refused."""
         by_crawl: dict[str, dict[tuple[str, str], Visit]] = {}
         for result in batch:
             if result.visits and result.context is not None:
@@ -249,35 +262,37 @@ class Delivery:
                     known = visits.get((visit.url, visit.host))
                     if known is None or visit.depth < known.depth:
                         visits[visit.url, visit.host] = visit
-        full: set[str] = set()
+        refused: dict[str, _Refused] = {}
         for crawl, visits in by_crawl.items():
             context = await self._persist(partial(self._contexts.of, crawl))
-            if not await self._add_visits(context, list(visits.values())):
-                full.add(context.name)
-        return full
+            if why := await self._add_visits(context, list(visits.values())):
+                refused[context.name] = why
+        return refused
 
-    async def _add_visits(self, context: CrawlContext, visits: list[Visit]) -> bool:
-        """False if the store stays full."""
+    async def _add_visits(self, context: CrawlContext, visits: list[Visit]) -> _Refused | None:
         crawl = context.crawl.id
         for attempt in range(_FULL_TRIES):
             epochs = self._frontier.epochs
             try:
                 added = await self._persist(lambda: self._frontier.add(crawl, visits, skip_invalid=True))
-            except (CrawlEnded, UnknownCrawl):
-                # Stopped or at its limit: it needs no more links.
-                return True
+            except UnknownCrawl:
+                return None
+            except CrawlEnded:
+                # A crawl that was stopped needs no more links.
+                state = (await self._persist(partial(self._frontier.crawls.get, crawl))).state
+                return _Refused.LIMIT if state is State.FINISHED else None
             except StoreFull as error:
                 self._report.trouble = str(error)
                 await asyncio.sleep(0.5 * 2**attempt)
                 continue
             if epochs != self._frontier.epochs:
                 # The links were confirmed before a change of epoch, and may be lost: they do not count as known.
-                return True
+                return None
             for visit, result in zip(visits, added.results, strict=True):
                 if result.in_crawl:
                     context.recent.add(visit.url)
-            return True
-        return False
+            return None
+        return _Refused.FULL
 
     async def _store_bodies(self, by_lease: ByLease) -> ByLease:
         """Store the bodies that crawls keep, before any record names their files."""

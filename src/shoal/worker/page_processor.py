@@ -252,9 +252,8 @@ def _follows(
     """The pages a spider follows that are in scope: visits of its own, and those of other spiders by their names."""
     own: list[Visit] = []
     for_others: dict[str, list[Visit]] = {}
-    depth, most = visit.depth + 1, context.crawl.limits.max_depth
-    if most is not None and depth > most:
-        return own, for_others
+    # Beyond the limit of depth, too: the frontier keeps such URLs for a higher limit.
+    depth = visit.depth + 1
     for follow_up in follows:
         try:
             there = canonical(context.cleaned(follow_up.url))
@@ -286,9 +285,6 @@ def _pages(
     """The visits of URLs that are in scope and were not added recently."""
     recent, verdict, cleaned, trap = context.recent, context.scope.verdict, context.cleaned, context.trap
     depth, priority, host = visit.depth + 1, visit.priority, target.host
-    most = context.crawl.limits.max_depth
-    if most is not None and depth > most:
-        return []
     visits = []
     for link in urls:
         # Most links are recent ones: skip them first.

@@ -58,9 +58,9 @@ local function conclude(host, visit, packed)
   elseif visit.outcome == 'x' then
     bump(key, 'x', 1)
     reason(key, 'excluded:' .. visit.why, 1)
+    if visit.why == 'bytes per host' then setAsideVisit(key, host, prio, entry, visit.why) end
   elseif ended(c) then
-    bump(key, 'x', 1)
-    reason(key, 'excluded:stopped', 1)
+    dropVisit(key, c, host, prio, (mark(entry, RETRY)))
   elseif not later(key, prio, host, (mark(entry, RETRY)), visit.ms) then
     bump(key, 'x', 1)
     reason(key, 'excluded:duplicate', 1)

@@ -58,7 +58,7 @@ local function view(host)
       v.lanes[c and c.sp or ''] = v.lanes[c and c.sp or ''] or 2
     else
       budget = budget - 1
-      if not c or ended(c) then
+      if not c or (ended(c) and not c.kp) then
         unlist(key, c, host)
       else
         call('ZREM', w, key)
