@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import shoal
 from shoal import Frontier
+from shoal.cli import synonyms
+from shoal.cli.main import COMMANDS, program
 from shoal.errors import InvalidInput
 from tests.servers import free_port
 from tests.system.commanding import LOCAL, Shell
@@ -213,3 +216,28 @@ def test_an_unknown_variable_only_warns(shell: Shell) -> None:
     shell.environ["SHOAL_STORE_FOLDRE"] = "x"
     ran = shell.run("show", "x")
     assert "SHOAL_STORE_FOLDRE is not a setting and is ignored" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--limit", "--max-pages"), ("--exclude", "--deny"), ("--include", "--allow"), ("--concurrency", "--per-host"),
+        ("--depth", "--max-depth"), ("--threads", "--workers"), ("--wait", "--delay"), ("--no-traps", "--follow-traps"),
+        ("--tries", "--retries"), ("--output", "--out"), ("--input-file", "--seeds"), ("--time-limit", "--max-time"),
+    ],
+)  # fmt: skip
+def test_a_flag_of_another_program_names_the_one_that_is_meant(shell: Shell, typed: str, meant: str) -> None:
+    ran = shell.call("crawl", "http://localhost/", typed, "3")
+    assert ran.code == 2
+    assert f"No such option {typed}; did you mean {meant}?" in ran.err
+
+
+def test_every_flag_that_is_suggested_exists() -> None:
+    known = {flag for name in COMMANDS for param in command_of(name).params for flag in param.opts}
+    assert set(synonyms._MEANT) <= known
+
+
+def command_of(name: str) -> click.Command:
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    return command

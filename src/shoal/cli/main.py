@@ -106,6 +106,9 @@ def _run(args: list[str] | None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return USAGE
+    except click.NoSuchOption as error:
+        warn(_unknown_option(error))
+        return USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "shoal"
         text = error.format_message().rstrip(".")
@@ -134,6 +137,18 @@ def _run(args: list[str] | None) -> int:
     except Exception as error:
         _trace()
         return _defect(error)
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """One sentence, with the flag that was probably meant: other programs have other names for it."""
+    from shoal.cli.synonyms import flag_for
+
+    path = error.ctx.command_path if error.ctx is not None else "shoal"
+    flags = {flag for param in error.ctx.command.params for flag in param.opts} if error.ctx is not None else set()
+    if meant := flag_for(error.option_name, flags):
+        return f"No such option {error.option_name}; did you mean {meant}? See `{path} --help`."
+    text = error.format_message().rstrip(".")
+    return f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`."
 
 
 def _defect(error: Exception) -> int:

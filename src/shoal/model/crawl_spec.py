@@ -179,6 +179,11 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             group="requests", metavar="USER:PASSWORD", help="Credentials, sent only to the hosts of the start URLs."
         ),
     ] = ""  # fmt: skip
+    logins: Annotated[
+        dict[str, str],
+        Meta(description="Credentials (USER:PASSWORD) of single origins, from start URLs."),
+        MARKED_INTERNAL,
+    ] = {}
     ignore_robots: Annotated[
         bool, Meta(description="Ignore robots.txt. Only for your own sites."), Flag(group="politeness")
     ] = False
@@ -193,7 +198,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     traps: Annotated[
         bool,
         Meta(description="Skip links that look like a crawler trap."),
-        Flag(group="scope", help="Disable crawler-trap detection."),
+        Flag(group="scope", off="follow-traps", help="Also follow links that look like a crawler trap."),
     ] = True
     drop_parameters: Annotated[
         Texts, Meta(description="Query parameters that are removed from links."), MARKED_INTERNAL

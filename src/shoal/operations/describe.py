@@ -87,6 +87,7 @@ def _without_secrets(spec: CrawlSpec) -> dict[str, Any]:
     shown = spec.stored()
     for name in ("cookie", "auth", "notify"):
         shown[name] = _HIDDEN if shown[name] else ""
+    shown["logins"] = dict.fromkeys(shown["logins"], _HIDDEN)
     # Any header may be a key to something.
     shown["headers"] = dict.fromkeys(shown["headers"], _HIDDEN)
     shown["outputs"] = [masked(output) for output in shown["outputs"]]

@@ -22,6 +22,7 @@ from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.locality import check_machine
 from shoal.operations.revisit import reopen
+from shoal.operations.seeds import without_logins
 from shoal.politeness.robots_parser import check_token
 from shoal.urls.scope import Scope
 from shoal.worker.crawl_context import product
@@ -71,8 +72,12 @@ async def begin(
     `named` are outputs by their names; they are read to find the pages of the crawl.
     """
     validation.crawl_id(name)
-    urls = list(dict.fromkeys([*(visit.url for visit in visits), *seeds]))
-    spec = msgspec.structs.replace(spec, seeds=tuple(urls[:STORED_SEEDS]))
+    without, logins = without_logins([*(visit.url for visit in visits), *seeds])
+    visits = [
+        msgspec.structs.replace(visit, url=url) for visit, url in zip(visits, without[: len(visits)], strict=True)
+    ]  # fmt: skip
+    urls = list(dict.fromkeys(without))
+    spec = msgspec.structs.replace(spec, seeds=tuple(urls[:STORED_SEEDS]), logins={**spec.logins, **logins})
     check_spec(spec)
     how = StartMode.NEW
     try:

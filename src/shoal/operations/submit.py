@@ -22,7 +22,7 @@ from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
-from shoal.operations.seeds import seed_target
+from shoal.operations.seeds import seed_target, without_logins
 from shoal.operations.start import check_spec
 from shoal.sinks import check_output, is_name
 from shoal.sinks.bodies import check_files
@@ -67,8 +67,8 @@ def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action:
 def to_submission(request: CrawlRequest, *, machine: str = "") -> Submission:
     """Check a request. `machine` is the machine that output files belong to, if there are any."""
     targets = [seed_target(seed) for seed in request.seeds]
-    urls = list(dict.fromkeys(target.url for target in targets))
-    spec = to_spec(request, urls, machine=machine)
+    urls, logins = without_logins(list(dict.fromkeys(target.url for target in targets)))
+    spec = msgspec.structs.replace(to_spec(request, urls, machine=machine), logins=logins)
     name = validation.crawl_id(request.name or _generated_name(targets[0].host))
     return Submission(name=name, spec=spec, urls=urls, joins=request.joins)
 

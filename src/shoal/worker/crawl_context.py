@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from shoal.errors import InvalidUrl, SinkRefused
 from shoal.frontier import Frontier, mono
@@ -96,9 +97,14 @@ class CrawlContext:
         if policy.cookie:
             secret.append(("Cookie", policy.cookie))
         if policy.auth:
-            secret.append(("Authorization", "Basic " + base64.b64encode(policy.auth.encode()).decode()))
+            secret.append(("Authorization", _basic(policy.auth)))
         self._plain: Headers = tuple(plain)
         self._with_credentials: Headers = tuple(plain + secret)
+        # Credentials of a start URL itself replace those of all start URLs.
+        others = [header for header in secret if header[0].lower() != "authorization"]
+        self._by_login: dict[str, Headers] = {
+            origin: (*plain, *others, ("Authorization", _basic(login))) for origin, login in policy.logins.items()
+        }
 
     def trap(self, target: Target, now: float) -> str:
         """The kind of crawler trap a URL looks like; '' if none."""
@@ -117,7 +123,21 @@ class CrawlContext:
 
     def headers(self, target: Target) -> Headers:
         """Credentials are sent to the origins of the seeds only, whatever redirects where."""
+        if self._by_login and (headers := self._by_login.get(target.origin)):
+            return headers
         return self._with_credentials if target.origin in self._origins else self._plain
+
+    def address(self, url: str, target: Target) -> str:
+        """The URL to request. FTP has no headers, so that credentials are part of it."""
+        login = self.policy.logins.get(target.origin) if target.scheme == "ftp" else None
+        if login is None:
+            return url
+        user, _, password = login.partition(":")
+        return f"ftp://{quote(user, safe='')}:{quote(password, safe='')}@{target.url.removeprefix('ftp://')}"
+
+
+def _basic(login: str) -> str:
+    return "Basic " + base64.b64encode(login.encode()).decode()
 
 
 class CrawlContexts:

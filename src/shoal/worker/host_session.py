@@ -280,7 +280,7 @@ class HostSession:
             name = "If-None-Match" if validator.endswith('"') else "If-Modified-Since"
             headers = (*headers, (name, validator))
         request = Request(
-            url=visit.url, method=visit.method, headers=headers, body=visit.body,
+            url=context.address(visit.url, target), method=visit.method, headers=headers, body=visit.body,
             timeout_seconds=policy.timeout_seconds, body_bytes=body_bytes(visit, policy.body_bytes),
             ftp=context.ftp,
         )  # fmt: skip
@@ -288,6 +288,8 @@ class HostSession:
         resources.fetching += 1
         try:
             response = await fetch_under_lease(lease, resources.fetcher, request)
+            if request.url != visit.url:
+                response = msgspec.structs.replace(response, url=visit.url)
         except FetchError as error:
             fault = Fault(error.fault)
             lease.finish(success=None if failure_of(fault) is None else False, response_seconds=None)
