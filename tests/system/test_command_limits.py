@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.site.answers import page, robots
+from tests.servers import wait_until
+from tests.site.answers import Answer, page, robots
 from tests.site.site import Site, serving
 from tests.system.commanding import Shell
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=12) as one:
+    with serving(tmp_path_factory.mktemp("site"), hosts=20) as one:
         yield one
 
 
@@ -114,3 +117,48 @@ def test_other_urls_for_a_finished_crawl_are_refused(shell: Shell, site: Site) -
     assert ran.code == 2
     assert f"{other!r} is not one of its start URLs" in ran.err
     assert len(shell.rows()) == 2
+
+
+def test_the_command_that_a_retry_suggests_works(shell: Shell, site: Site) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/bad"))
+    site.at(host, "/bad", Answer(status=404), page())
+    assert shell.crawl(f"http://{host}/", *HOW).code == 0
+    ran = shell.run("failed", "c", "--retry")
+    assert ran.code == 0
+    command = ran.err.strip().partition("Resume with: ")[2]
+    ran = shell.run(*shlex.split(command)[1:])
+    assert ran.code == 0, ran.err
+    counts = shell.counts("c")["counts"]
+    assert (counts["stored"], counts["failed"]) == (2, 0)
+    assert "failed" not in ran.err
+
+
+def test_a_start_url_that_is_a_sitemap_is_read(shell: Shell, site: Site) -> None:
+    (host,) = site.take()
+    listed = (
+        f"<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'><url><loc>http://{host}/a</loc></url></urlset>"
+    )
+    index = listed.replace("urlset", "sitemapindex").replace("<url>", "<sitemap>").replace("</url>", "</sitemap>")
+    site.at(host, "/maps.xml", Answer(body=index.replace("/a<", "/list.xml<"), type="application/xml"))
+    site.at(host, "/list.xml", Answer(body=listed, type="application/xml"))
+    site.at(host, "/a", page())
+    ran = shell.crawl(f"http://{host}/maps.xml", *HOW)
+    assert ran.code == 0, ran.err
+    assert set(shell.rows()) == {f"http://{host}/{name}" for name in ("maps.xml", "list.xml", "a")}
+    # Only this page was wanted.
+    ran = shell.crawl(f"http://{host}/list.xml", "--no-follow", *HOW[2:], "--name", "d")
+    assert ran.code == 0, ran.err
+    assert site.judge(host).times(f"http://{host}/a") == 1
+
+
+def test_a_second_signal_leaves_the_command_to_resume(shell: Shell, site: Site) -> None:
+    (host,) = site.take()
+    site.at(host, "/", Answer(body="late", lasting=600.0))
+    running = shell.start("crawl", f"http://{host}/", *HOW, "--allow-network", "127.0.0.0/8")
+    wait_until(lambda: len(site.judge(host).paths(host)) > 1, "the page is requested")
+    running.process.send_signal(signal.SIGINT)
+    running.until_said("Pausing")
+    ran = running.end(signal.SIGINT)
+    assert ran.code == 130
+    assert "Crawl c was interrupted. Resume with: shoal crawl --name c --allow-network 127.0.0.0/8" in ran.err

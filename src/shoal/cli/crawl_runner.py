@@ -71,6 +71,7 @@ class CrawlRunner:
         self.name = job.name
         self.started_mono = time.monotonic()
         self.crawl_run: CrawlRun | None = None
+        self.progress: Progress | None = None
 
     async def run(self) -> int:
         job = self.job
@@ -80,7 +81,7 @@ class CrawlRunner:
             name=os.environ.get("WORKER_ID", ""), on_event=self.on_worker_event, spiders=job.spiders.references,
             plain=job.spiders.plain,
         )  # fmt: skip
-        self.signals = Signals(self.supervisor)
+        self.signals = Signals(self.supervisor, on_kill=self.on_kill)
         frontier: Frontier | None = None
         try:
             opening = asyncio.create_task(
@@ -99,6 +100,13 @@ class CrawlRunner:
             if frontier is not None:
                 await frontier.close()
             self.workplace.close()
+
+    def on_kill(self) -> None:
+        """A second signal ends the process at once; the terminal is left in order."""
+        if self.progress is not None:
+            self.progress.close()
+            resume = self.command(self.name, spider=self.job.spider)
+            report(f"Crawl {self.name} was interrupted. Resume with: {resume}", event="crawl.paused", crawl=self.name)
 
     def on_worker_event(self, event: Event) -> None:
         if event.kind == "idle":
@@ -130,6 +138,7 @@ class CrawlRunner:
             await summary.show(frontier, started.crawl, started.spec)
             return FINISHED
         with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
+            self.progress = progress
             self.announce(started)
             end = await self.drive(frontier, run, started.spec, progress)
         return await self.report_end(frontier, run, started.spec, end, resumed=resumed)

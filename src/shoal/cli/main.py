@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from shoal.cli.ui.console import warn
+from shoal.cli.ui.console import fail, warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
 from shoal.version import __version__
 
@@ -107,15 +107,15 @@ def _run(args: list[str] | None) -> int:
         click.echo(error.format_message(), err=True)
         return USAGE
     except click.NoSuchOption as error:
-        warn(_unknown_option(error))
+        fail(_unknown_option(error))
         return USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "shoal"
         text = error.format_message().rstrip(".")
-        warn(f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`.")
+        fail(f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`.")
         return USAGE
     except click.ClickException as error:
-        warn(error.format_message())
+        fail(error.format_message())
         return FAILED
     except (KeyboardInterrupt, click.Abort):
         warn("Interrupted.")
@@ -128,11 +128,11 @@ def _run(args: list[str] | None) -> int:
         _trace()
         if error.errno not in _DISK:
             return _defect(error)
-        warn(f"Cannot write to stdout: {error.strerror}.")
+        fail(f"Cannot write to stdout: {error.strerror}.")
         return FAILED
     except ShoalError as error:
         _trace()
-        warn(str(error))
+        fail(str(error))
         return USAGE if isinstance(error, (InvalidInput, SettingsError)) else FAILED
     except Exception as error:
         _trace()
@@ -153,7 +153,7 @@ def _unknown_option(error: click.NoSuchOption) -> str:
 
 def _defect(error: Exception) -> int:
     text = f"Internal error (a bug in Shoal): {type(error).__name__}: {error}."
-    warn(f"{text} Please report it with the traceback that SHOAL_DEBUG=1 prints.")
+    fail(f"{text} Please report it with the traceback that SHOAL_DEBUG=1 prints.")
     return FAILED
 
 

@@ -57,7 +57,9 @@ async def pause_host(
             back_off=frontier.hosts.back_off,
         )  # fmt: skip
         if isinstance(cause, Fault) and not reached:
-            host_failures = min(host_failures or _NEVER_REACHED, _NEVER_REACHED)
+            # There is probably a typing error in a name that nobody knows.
+            most = 1 if cause is Fault.UNKNOWN_HOST else _NEVER_REACHED
+            host_failures = min(host_failures or most, most)
     set_aside = await frontier.hosts.postpone(
         host, seconds, failed=counts, host_failures=host_failures, reason=reason or "unreachable", pardoned=free,
         after_success=after_success, requested=bool(retry_after),

@@ -210,7 +210,9 @@ class RobotsGate:
                 return rules
             if isinstance(result, Response):
                 return Wait(result.status, reason=f"robots.txt: status {result.status}", response=result)
-            return Wait(result, reason=f"robots.txt: {result.value}")
+            # Not even a page could be requested from a host that nobody knows.
+            prefix = "" if result is Fault.UNKNOWN_HOST else "robots.txt: "
+            return Wait(result, reason=f"{prefix}{result.value}")
         copy = settle(
             meaning, now=now, copy=entry.copy, body=response.body if response else b"", token=token,
             etag=response.header("etag") if response else "",

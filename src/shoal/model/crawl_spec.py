@@ -224,6 +224,11 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="With --files: store only bodies of this content type, e.g. image/.",
         ),
     ] = ()  # fmt: skip
+    networks: Annotated[
+        Texts,
+        Meta(description="Networks that the command of the crawl allowed; only for the command that resumes it."),
+        MARKED_INTERNAL,
+    ] = ()
     machine: Annotated[str, Meta(description="Machine that output files belong to."), MARKED_INTERNAL] = ""
     parent: Annotated[
         str, Meta(description="Crawl that this crawl is a branch of; records carry that crawl's name."), MARKED_INTERNAL

@@ -17,7 +17,10 @@ from shoal.model.validation import WIDEST, number, whole
 class Fault(StrEnum):
     """Why no whole answer came."""
 
+    UNKNOWN_HOST = "unknown host"
+    """The name server says that there is no such name, or no address for it."""
     UNRESOLVED = "unresolved"
+    """The name server did not answer, or not now."""
     REFUSED = "refused"
     RESET = "reset"
     TLS = "tls"

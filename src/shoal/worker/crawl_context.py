@@ -25,7 +25,7 @@ from shoal.urls.scope import Scope
 from shoal.urls.traps import DomainHosts, Traps
 
 if TYPE_CHECKING:
-    from shoal.worker.sitemaps import Sitemaps
+    pass
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # Credentials given by `--header` are sent to the seeds' origins only, as those of `--cookie` and `--auth` are.
@@ -79,13 +79,13 @@ class CrawlContext:
         self.checked_mono = mono()
         # FTP only if a seed uses it: web pages link to anything.
         self.ftp = any(seed.scheme == "ftp" for seed in seeds)
-        self.sitemaps: Sitemaps | None = None
-        # A branch for another spider requests no sitemaps of its own.
-        if policy.sitemaps and not policy.parent:
-            # Commands import this module for its constants only.
-            from shoal.worker.sitemaps import Sitemaps
+        # Commands import this module for its constants only.
+        from shoal.worker.sitemaps import Sitemaps
 
-            self.sitemaps = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
+        # A start URL may be a sitemap, also in a crawl that looks for no others.
+        self.sitemap_reader = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
+        # A branch for another spider requests no sitemaps of its own.
+        self.sitemaps = self.sitemap_reader if policy.sitemaps and not policy.parent else None
         self._traps = Traps(drop_parameters=policy.drop_parameters)
         self.cleaned = self._traps.cleaned
         self._hosts = DomainHosts() if policy.scope in ("domain", "any") else None

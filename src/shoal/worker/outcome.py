@@ -97,6 +97,7 @@ class VisitResult(NamedTuple):
 # A name that does not resolve and an invalid certificate rarely recover within an hour.
 _FEW_FAILURES = 3
 _FAULTS = {
+    Fault.UNKNOWN_HOST: Decision(Action.RETRY, host_failures=_FEW_FAILURES),
     Fault.UNRESOLVED: Decision(Action.RETRY, host_failures=_FEW_FAILURES),
     Fault.REFUSED: Decision(Action.RETRY),
     Fault.RESET: Decision(Action.RETRY),

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-# Gets the text, its level (info, warning), the event's name and the event's fields.
+# Gets the text, its level (info, warning, error), the event's name and the event's fields.
 Renderer = Callable[[str, str, str, Mapping[str, object]], None]
 # The user part of a URL before its @, or a parameter whose name says that it is secret.
 _SECRET = re.compile(r"\S*(?:://[^\s/?#]*@|(?i:password|passwd|secret|token)=)\S*")
@@ -35,7 +35,7 @@ def write(text: str) -> None:
 
 def format_lines(text: str, level: str) -> str:
     """Return the message as plain lines."""
-    text = f"shoal: {text}" if level == "warning" else text
+    text = f"shoal: {text}" if level in ("warning", "error") else text
     return "".join(f"{visible(line)}\n" for line in text.split("\n"))
 
 
@@ -63,6 +63,11 @@ def report(text: str = "", *, event: str = "note", **fields: object) -> None:
 
 def warn(text: str, *, event: str = "warning", **fields: object) -> None:
     _renderer(mask_secrets(text), "warning", event, fields)
+
+
+def fail(text: str) -> None:
+    """Write why the program ends without having done what it was started for."""
+    _renderer(mask_secrets(text), "error", "error", {})
 
 
 def mask_secrets(text: str) -> str:

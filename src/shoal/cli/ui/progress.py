@@ -57,6 +57,10 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the display."""
         if self._region is not None:
             self._region.stop()
 
