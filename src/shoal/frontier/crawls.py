@@ -190,20 +190,20 @@ class Crawls:
         With `all_admissions`, a URL that failed and was retried is counted as failed, and again as what it is now: then
         no count of ended visits ever falls.
         """
-        totals = [0] * 9
+        totals = [0] * 10
         reasons: dict[str, int] = {}
         for reply in await self._count_all(crawl_id):
-            for i, number in enumerate((*reply[3:10], *reply[11:13])):
+            for i, number in enumerate((*reply[3:10], *reply[11:14])):
                 totals[i] += number
-            for name, number in zip(reply[13::2], reply[14::2], strict=True):
+            for name, number in zip(reply[14::2], reply[15::2], strict=True):
                 reason = name.decode(errors="replace")
                 reasons[reason] = reasons.get(reason, 0) + (int(number) if number.isdigit() else 0)
-        a, w, le, t, s, f, x, retried, readmitted = totals
+        a, w, le, t, s, f, x, retried, readmitted, revisited = totals
         if all_admissions:
-            retried = readmitted = 0
+            retried = readmitted = revisited = 0
         return Counts(
-            admitted=a - retried - readmitted, waiting=w, leased=le, later=t, stored=s, failed=f - retried,
-            excluded=x - readmitted, reasons=reasons_now(reasons, all_admissions=all_admissions),
+            admitted=a - retried - readmitted - revisited, waiting=w, leased=le, later=t, stored=s - revisited,
+            failed=f - retried, excluded=x - readmitted, reasons=reasons_now(reasons, all_admissions=all_admissions),
         )  # fmt: skip
 
     async def finished(self, crawl_id: str) -> bool:

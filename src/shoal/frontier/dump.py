@@ -118,10 +118,10 @@ class _Dump:
         for reply in replies.values():
             if reply[0] == Status.OK:
                 # Without those that were admitted again.
-                again = (0, *reply[11:13])
+                again = (reply[13], *reply[11:13])
                 for name, number, gone in zip(("stored", "failed", "excluded"), reply[7:10], again, strict=True):
                     counts[name] += number - gone
-                for name, number in zip(reply[13::2], reply[14::2], strict=True):
+                for name, number in zip(reply[14::2], reply[15::2], strict=True):
                     reasons[name.decode()] += int(number)
         return counts, reasons_now(reasons)
 

@@ -32,6 +32,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[str, int]
     excluded: dict[str, int]
     bytes: int
+    items: int
     limits: Limits
     policy: dict[str, Any]
     waiting: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         failed=_by_reason(counts, "failed:"),
         excluded=_by_reason(counts, "excluded:"),
         bytes=facts.bytes_received,
+        items=await _items(frontier, crawl),
         limits=crawl.limits,
         # A crawl of Scrapy's has its rules in the settings of its project.
         policy={**crawl.spec, "outputs": []}
@@ -76,6 +78,14 @@ async def waiting_for(frontier: Frontier, crawl: Crawl) -> tuple[str, ...]:
             lacks = "no Scrapy process works at it" if theirs else f"no worker has spider {part.limits.spider}"
             missing.append(f"waiting: {lacks}")
     return tuple(missing)
+
+
+async def _items(frontier: Frontier, crawl: Crawl) -> int:
+    """How many items its spiders have yielded, in all passes."""
+    if not crawl.limits.spider or crawl.kind is CrawlKind.SCRAPY:
+        return 0
+    names = [crawl.id, *await frontier.crawls.branches(crawl.id)]
+    return sum([(await frontier.crawls.tally(name)).get("items", 0) for name in names])
 
 
 def _by_reason(counts: Counts, prefix: str) -> dict[str, int]:

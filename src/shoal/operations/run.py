@@ -124,6 +124,7 @@ class CrawlRun:
         self._wake = asyncio.Event()
         self._seeds: Seeds | None = None
         self._feeder: asyncio.Task[None] | None = None
+        self._retried: Set[str] = frozenset()
 
     async def start(
         self,
@@ -135,10 +136,12 @@ class CrawlRun:
         visits: Sequence[Visit] = (),
     ) -> StartedCrawl:
         """Create the crawl, resume it, or start another pass over its pages (shoal.operations.start)."""
-        return await begin(
+        started = await begin(
             self._frontier, name=self.crawl_id, seeds=seeds, spec=spec, given=given, again=again,
             visits=visits, named=self._outputs,
         )  # fmt: skip
+        self._retried = started.retried
+        return started
 
     async def feed(self, spec: CrawlSpec, seeds: Seeds | None = None) -> None:
         """Mark in the store that `seeds` are still to be added, and add them, or a revisit pass, in a task."""
@@ -290,7 +293,7 @@ class CrawlRun:
                 self._warn(f"{seeds.skipped:,} {lines} of {seeds.shown} {are} skipped.")
         revisit = (await self._facts()).revisit
         if revisit.under_way:
-            visits = revisits(frontier, crawl_id, spec, revisit, named=self._outputs)
+            visits = revisits(frontier, crawl_id, spec, revisit, named=self._outputs, retried=self._retried)
             count = await feed(frontier, crawl_id, visits, self._warn)
             if count is not None:
                 await frontier.crawls.facts.finish_feed(crawl_id, Feed.PASS)

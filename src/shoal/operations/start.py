@@ -49,6 +49,8 @@ class StartedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     how: StartMode
     # Options that the caller has set and that differ from those of the crawl.
     differs: tuple[str, ...] = ()
+    # URLs that had failed, and are retried in a new pass.
+    retried: frozenset[str] = frozenset()
     # Limits that the caller has raised.
     raised: tuple[str, ...] = ()
 
@@ -116,15 +118,16 @@ async def begin(
     if not crawl.state.open and crawl.state is not State.FINISHED:
         raise CrawlEnded(f"Crawl {name!r} is {crawl.state.value} and cannot be resumed; choose another name.")
     check_machine(name, stored, spec.machine)
+    retried: frozenset[str] = frozenset()
     if crawl.state is State.FINISHED:
-        crawl, how = await reopen(frontier, crawl, stored, named=named or {}), StartMode.AGAIN
+        (crawl, retried), how = await reopen(frontier, crawl, stored, named=named or {}), StartMode.AGAIN
     # The stored seeds too: the process that created the crawl may have been killed before it added them.
     visited = {visit.url for visit in visits}
     plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*stored.seeds, *urls]) if url not in visited]
     await frontier.add(name, [*visits, *plain])
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)
-    return StartedCrawl(crawl=crawl, spec=stored, how=how, differs=differs, raised=raised)
+    return StartedCrawl(crawl=crawl, spec=stored, how=how, differs=differs, raised=raised, retried=retried)
 
 
 def _is_higher(limit: str, spec: CrawlSpec, stored: CrawlSpec) -> bool:

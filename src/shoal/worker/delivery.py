@@ -21,12 +21,12 @@ from shoal.frontier import Done, Frontier, mono
 from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
 from shoal.model.crawl import State
-from shoal.model.visit import OutcomeCode, Visit
+from shoal.model.visit import Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
-from shoal.worker.outcome import VisitResult
+from shoal.worker.outcome import VisitResult, count_result
 from shoal.worker.outputs import Output, OutputHealth, OutputRefused, Outputs, OutputUnavailable
 
 # How long a batch waits for more pages; a transaction for every page would cost more than the page.
@@ -77,6 +77,7 @@ class Delivery:
         self.health = OutputHealth(frontier, self.put, self._trouble)
         self._outputs = Outputs(frontier.worker, self.health.listener, self._trouble)
         self._received: dict[str, int] = {}
+        self._items: dict[str, int] = {}
         self._bytes_counted_mono = mono()
 
     @property
@@ -239,16 +240,12 @@ class Delivery:
                 self._on_released(lease)
 
     def _count(self, result: VisitResult) -> None:
-        report, outcome = self._report, result.outcome
+        count_result(self._report, result)
         if result.record is not None:
             crawl = result.visit.crawl
             self._received[crawl] = self._received.get(crawl, 0) + result.record.bytes_received
-        if outcome.code is OutcomeCode.STORED:
-            report.pages += 1
-        elif outcome.code is OutcomeCode.FAILED:
-            report.failed[outcome.reason] = report.failed.get(outcome.reason, 0) + 1
-        elif outcome.code is OutcomeCode.EXCLUDED:
-            report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
+            if result.items:
+                self._items[crawl] = self._items.get(crawl, 0) + len(result.items)
 
     async def _add(self, batch: list[VisitResult]) -> dict[str, _Refused]:
         """Add the links of the pages. Returns the crawls whose links were refused."""
@@ -386,6 +383,8 @@ class Delivery:
         for crawl, count in counts.items():
             with contextlib.suppress(StoreError, UnknownCrawl, CrawlEnded):
                 received = await self._frontier.crawls.facts.add_bytes(crawl, count)
+                if items := self._items.pop(crawl, 0):
+                    await self._frontier.crawls.tally(crawl, items=items)
                 context = await self._contexts.of(crawl)
                 max_bytes = context.policy.max_bytes
                 if max_bytes and received >= max_bytes:

@@ -341,7 +341,7 @@ class HostSession:
                 )
                 if hop.visit is not None:
                     gone = None
-                    if visit.found == "revisit" and not visit.notes.seed:
+                    if visit.found == "revisit":
                         # The row in the output describes a page that is gone.
                         gone = page_processor.failed(
                             visit, context, self._frontier.worker, "redirect", response, fetched.started_at

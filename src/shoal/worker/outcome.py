@@ -12,7 +12,8 @@ from typing import NamedTuple
 from shoal.leases.held_lease import HeldLease
 from shoal.model.record import Capture, Item, Record
 from shoal.model.response import Response
-from shoal.model.visit import Outcome, Visit
+from shoal.model.visit import Outcome, OutcomeCode, Visit
+from shoal.model.worker_report import WorkerReport
 from shoal.politeness.backoff import Fault
 from shoal.politeness.robots_policy import REDIRECTS
 from shoal.sinks.contract import Stored
@@ -92,6 +93,21 @@ class VisitResult(NamedTuple):
         """The approximate memory that it needs until it is delivered."""
         weight = 200 * len(self.visits) + (0 if self.record is None else len(self.record.text))
         return weight + 500 * len(self.items) + self.size + (0 if self.capture is None else len(self.capture.page.body))
+
+
+def count_result(report: WorkerReport, result: VisitResult) -> None:
+    """Count an acknowledged visit in its worker's report."""
+    outcome, record = result.outcome, result.record
+    report.items += len(result.items)
+    if result.visit.found == "revisit" and record is not None:
+        found = "gone" if record.error else "unchanged" if record.status == 304 else "changed"
+        report.revisited[found] = report.revisited.get(found, 0) + 1
+    if outcome.code is OutcomeCode.STORED:
+        report.pages += 1
+    elif outcome.code is OutcomeCode.FAILED:
+        report.failed[outcome.reason] = report.failed.get(outcome.reason, 0) + 1
+    elif outcome.code is OutcomeCode.EXCLUDED:
+        report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
 
 
 # A name that does not resolve and an invalid certificate rarely recover within an hour.

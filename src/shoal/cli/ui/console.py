@@ -65,9 +65,9 @@ def warn(text: str, *, event: str = "warning", **fields: object) -> None:
     _renderer(mask_secrets(text), "warning", event, fields)
 
 
-def fail(text: str) -> None:
+def fail(text: str, *, event: str = "error") -> None:
     """Write why the program ends without having done what it was started for."""
-    _renderer(mask_secrets(text), "error", "error", {})
+    _renderer(mask_secrets(text), "error", event, {})
 
 
 def mask_secrets(text: str) -> str:

@@ -48,6 +48,8 @@ local function conclude(host, visit, packed)
   if not c then return end
   bump(key, 'l', -1)
   unreserve(key, c, host, visit.outcome == 's')
+  -- A page that was stored is counted as what it is now.
+  if visit.outcome ~= 'r' and isRevisit(entry) then bump(key, 'rs', 1) end
   if visit.outcome == 's' then
     bump(key, 's', 1)
     if visit.ms > 0 and not ended(c) then

@@ -3,13 +3,13 @@
 --          ord (f first in first out, l last in first out), d delay ms, n places, md depth limit, mp 1 = pages are
 --          limited, ph pages per host, exp end ms, life dedup lifetime ms, up 1 = priorities other than 0 are used
 -- Counts   a admitted = w waiting + l leased + t later + s stored + f failed + x excluded, at every script boundary
--- Corr.    rf failed visits that were retried, rx excluded ones that were admitted again: they are in a twice, and one
---          counts them once by subtracting these
+-- Corr.    rf failed visits that were retried, rx excluded ones that were admitted again, rs stored ones that were visited
+--          again: they are in a twice, and one counts them once by subtracting these
 -- Kept     kp the limit that ended the crawl: what waited (kw) or was due later (kt) is kept for a higher limit
 -- Allow.   al pages that may still be leased here, rc received and rt returned in all (both only grow)
 -- Valid.   vn hashes of validators, vc their fields
 -- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the generation before
-local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'rf', 'rx', 'kw', 'kt', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc'}
+local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'rf', 'rx', 'rs', 'kw', 'kt', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc'}
 local MOST_REASONS = 200
 -- URLs that a limit set aside, per crawl and shard; beyond this they are not kept.
 local MOST_KEPT = 100000
