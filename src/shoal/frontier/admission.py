@@ -20,7 +20,7 @@ _WIDEST = 2**53
 
 # host, priority, depth -> positions, fingerprints and entries in turn
 _Groups = dict[tuple[str, int, int], tuple[list[int], list[Argument]]]
-# How visits of a pass are found: pages, start URLs that lead elsewhere, and URLs that are no pages any more.
+# How visits of a pass are found: pages, start URLs that lead elsewhere, and URLs of pages that are gone.
 _OF_A_PASS = ("revisit", "seed", "other")
 
 

@@ -80,7 +80,7 @@ async def revisits(
 
 def _visit(page: Record, number: int, *, is_seed: bool) -> Visit:
     notes = VisitMeta(pass_number=number, seed=is_seed, chain=tuple(page.redirects))
-    # The row of a URL that is no page any more is not that of a stored page.
+    # A row with an error is not that of a stored page.
     return Visit(url=page.url, depth=page.depth, found="other" if page.error else "revisit", meta=notes.pack())
 
 
