@@ -323,12 +323,28 @@ class Cluster:
         source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", target.ask("CLUSTER", "MYID"))
         wait_until(lambda: self.owner(first) is target, f"slots {first} to {last} are moved")
 
+    def move_keys(self, slot: int, target: Server) -> None:
+        """Move a slot key by key, as `redis-cli --cluster reshard` does it."""
+        source = self.owner(slot)
+        self.begin_move(slot, source, target)
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 3):
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+        self.end_move(slot, source, target)
+
+    def begin_move(self, slot: int, source: Server, target: Server) -> None:
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+
+    def end_move(self, slot: int, source: Server, target: Server) -> None:
+        for node in (target, source, *(node for node in self.nodes if node not in (target, source))):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
+
 
 @contextlib.contextmanager
 def cluster(
-    folder: Path, *, primaries: int = 3, replicas: int = 0, options: Options | None = None
+    folder: Path, *, primaries: int = 3, replicas: int = 0, options: Options | None = None, binary: str = ""
 ) -> Iterator[Cluster]:
-    """A Valkey cluster with the slots spread evenly, and `replicas` replicas for each primary."""
+    """A cluster (Valkey unless `binary` is another) with the slots spread evenly and `replicas` for each primary."""
     with contextlib.ExitStack() as stack:
         nodes = []
         for number in range(primaries * (1 + replicas)):
@@ -340,7 +356,7 @@ def cluster(
                 **({"min-replicas-to-write": "1"} if replicas else {}),
                 **(options or {}),
             }
-            nodes.append(stack.enter_context(server(folder / f"node{number}", options=settings)))
+            nodes.append(stack.enter_context(server(folder / f"node{number}", binary=binary, options=settings)))
         heads = nodes[:primaries]
         for number, node in enumerate(heads):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)

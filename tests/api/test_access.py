@@ -106,14 +106,40 @@ def test_a_token_of_an_application_sees_and_makes_its_crawls_alone(api: Served) 
             assert {one["app"] for one in seen} == {"shop"}
         for refused in (shop.crawl, shop.pause, shop.stop, shop.retry, lambda name: next(shop.failed(name))):
             with pytest.raises(UnknownCrawl):
-                refused("other")
+                refused("press:other")
         with pytest.raises(ShoalError, match="bound to the application 'shop'"):
             shop.submit(seeds=["http://example.org/"], app="press")
         feed = {"action": "stop", "appid": "press", "uuid": "u", "crawlid": "other", "spiderid": "link"}
         assert api.ask("POST", "/feed", feed, Authorization=f"Bearer {TOKENS['submit:shop'][0]}").status == 403
-        assert admin.crawl("other")["state"] == "running"
-        admin.stop("other")
+        assert admin.crawl("press:other")["state"] == "running"
+        admin.stop("press:other")
         shop.stop(mine)
+
+
+def test_ids_are_per_application(api: Served) -> None:
+    admin, shop = (Client(api.url, token=TOKENS[role][0]) for role in ("admin", "submit:shop"))
+    request = {"seeds": ["http://example.org/"], "name": "same", "outputs": ["main"], "spider": "nobody"}
+    with admin, shop:
+        theirs = [admin.submit(**request)["id"], admin.submit(**request, app="press")["id"]]
+        assert theirs == ["same", "press:same"]
+        # The name is free for each application, and says nothing about the others.
+        mine = shop.submit(**request)
+        assert mine == {"id": "shop:same", "created": True}
+        assert shop.submit(**{**request, "name": "press:same"}) == {"id": "shop:press:same", "created": True}
+        assert shop.crawl("same")["id"] == shop.crawl("shop:same")["id"] == "shop:same"
+        shop.stop("same")
+        assert [admin.crawl(name)["state"] for name in theirs] == ["running"] * 2
+        absent = api.ask("GET", "/v1/crawls/press:none", Authorization=f"Bearer {TOKENS['submit:shop'][0]}")
+        hidden = api.ask("GET", "/v1/crawls/press:same", Authorization=f"Bearer {TOKENS['submit:shop'][0]}")
+        # Both are unknown in the same words; `press:same` is also the name of a crawl of the shop's own.
+        assert absent.status == 404
+        assert hidden.json["id"] == "shop:press:same"
+        shop.stop("press:same")
+        for name in theirs:
+            admin.stop(name)
+        for dots in (".", ".."):
+            with pytest.raises(ShoalError, match="not only dots"):
+                admin.submit(**{**request, "name": dots})
 
 
 def test_what_only_administrators_may_ask_for(api: Served, tmp_path: Path) -> None:

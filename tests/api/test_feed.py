@@ -51,9 +51,9 @@ def test_an_action_does_not_reach_a_crawl_that_another_application_named_so(api:
             got = ask(api, "submit:appa", action=action, appid="appa", crawlid=crawlid, uuid="1")
             assert got.status == 404
             assert "has no crawl" in got.json["error"]["message"]
-    assert state(api, "appa:x") == "running"
+    assert state(api, "appb:appa:x") == "running"
     assert ask(api, "submit:appb", action="stop", appid="appb", crawlid="appa:x", uuid="1").status == 200
-    assert state(api, "appa:x") == "stopped"
+    assert state(api, "appb:appa:x") == "stopped"
 
 
 def test_actions_on_an_application_are_about_one_spider(api: Served) -> None:

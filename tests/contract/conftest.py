@@ -42,6 +42,12 @@ def valkey_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         yield three
 
 
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("redis-cluster"), binary=redis_server()) as three:
+        yield three
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import FetchError
+from shoal.errors import FetchError, InvalidInput
 from shoal.fetch import Request
 from shoal.model.response import Response
 from shoal.politeness.backoff import Fault
@@ -123,6 +123,24 @@ async def test_a_body_longer_than_announced_ends_where_it_was_announced(fetcher)
         for _ in range(3):
             assert (await fetcher.fetch(Request(url=site.url()))).body == b"abc"
         assert site.connections == 3, "what is left over poisons no later request"
+
+
+async def test_a_connection_is_not_used_again_after_a_head_with_two_lengths(fetcher):
+    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    async with Hostile({"*": keep(raw)}) as site:
+        for _ in range(3):
+            assert (await fetcher.fetch(Request(url=site.url()))).body == b"abc"
+        assert site.connections == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["Host", "content-length", "Transfer-Encoding", "Connection", "Expect", "Proxy-Authorization", "TE"]
+)
+async def test_a_header_that_frames_or_redirects_a_request_is_not_sent(fetcher, name):
+    async with Hostile({"*": ok(b"abc")}) as site:
+        with pytest.raises(InvalidInput, match="cannot be sent"):
+            await fetcher.fetch(Request(url=site.url(), headers=((name, "200"),)))
+        assert site.connections == 0
 
 
 @pytest.mark.parametrize("seed", range(40))

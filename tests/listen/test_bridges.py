@@ -239,8 +239,8 @@ def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
     answers = {answer["uuid"]: answer for answer in post.read("replies", 2)}
     assert (answers["u1"]["crawlid"], answers["u1"]["total_pending"]) == ("3", 1)
     assert "has no crawl 'absent'" in answers["u2"]["error"]
-    post.send([json.dumps({"action": "stop", **ask, "reply": f"{post.name}-own"}).encode()])
-    (own,) = post.read("own", 1)
+    post.send([json.dumps({"action": "stop", **ask, "reply": f"{post.name}-replies-own"}).encode()])
+    (own,) = post.read("replies-own", 1)
     assert (own["action"], own["total_purged"]) == ("stop", 1)
     assert running.end(signal.SIGTERM).code == 0
 
@@ -265,7 +265,7 @@ def test_an_action_is_done_after_the_requests_before_it(shell: Shell, store: Ser
 def post_queue(post: Post) -> None:
     async def make() -> None:
         async with await aio_pika.connect(post.uri.rpartition("/")[0] + "/%2F") as connection:
-            await (await connection.channel()).declare_queue(f"{post.name}-own", durable=True)
+            await (await connection.channel()).declare_queue(f"{post.name}-replies-own", durable=True)
 
     asyncio.run(make())
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shoal.errors import SinkUnavailable, StoreUnavailable
-from shoal.sinks import Sink, merge, open_sink
+from shoal.model.record import Item, Record
+from shoal.sinks import Sink, merge, open_sink, part_names, unmerged
 from shoal.sinks.contract import Key
 from shoal.sinks.files import jsonl, part
 from tests.servers import wait_until
@@ -93,6 +94,25 @@ async def test_a_large_part_is_closed_when_its_batch_is_settled(
     assert [one.suffix for one in parts.iterdir()] == [".open"]
     await sink.commit(())
     assert [one.suffix for one in parts.iterdir()] == [".done"]
+    await sink.close()
+
+
+async def test_a_part_is_closed_when_a_command_that_ends_requests_it(path: Path, parts: Path) -> None:
+    sink = await opened(path)
+    await put(sink, 1)
+    names = part_names(str(path))
+    assert unmerged(str(path), names) == names
+
+    def merged() -> bool:
+        asyncio.run(merge(str(path), live=(), replay=no_replay))
+        return not unmerged(str(path), names)
+
+    assert await asyncio.to_thread(wait_until, merged, "the part is closed and merged", 4.0)
+    assert shown(path) == [1]
+    assert not parts.exists()
+    # The request is for parts that were open when it was made.
+    await put(sink, 2)
+    assert not unmerged(str(path), names)
     await sink.close()
 
 
@@ -334,3 +354,13 @@ async def test_a_page_that_did_not_change_keeps_its_line(path: Path) -> None:
     await merge(str(path), live=(), replay=no_replay)
     (row,) = read_jsonl(path)
     assert (row["status"], row["title"]) == (200, "Page 1")
+
+
+def test_a_record_is_one_line_for_every_reader() -> None:
+    text = "a\u2028b\u2029c\x85d\ne\x0b\x0c\x1c\x1d\x1e\r"
+    item = Item(crawl="c", url="u", spider="s", number=1, fetched_at=0.0, data={"t": text})
+    for record in (Record(crawl="c", url="u", title=text), item):
+        line = jsonl.json_line(record).decode()
+        assert line.splitlines() == [line.removesuffix("\n")]
+        found = json.loads(line)
+        assert text in (found.get("title"), (found.get("data") or {}).get("t"))

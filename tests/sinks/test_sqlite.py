@@ -141,7 +141,7 @@ async def test_a_write_cancelled_while_it_waits_for_a_lock_writes_nothing(path: 
     assert titles(path) == {"2": "Page 2"}
 
 
-async def test_a_file_that_is_moved_away_is_made_again(path: Path) -> None:
+async def test_a_file_that_is_moved_away_is_made_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(path) as sink:
         await sink.write([page(1)], b"")
         moved = path.rename(path.with_name("moved.db"))
@@ -150,6 +150,22 @@ async def test_a_file_that_is_moved_away_is_made_again(path: Path) -> None:
         await sink.write([page(2)], b"")
     assert titles(moved) == {"1": "Page 1"}
     assert titles(path) == {"2": "Page 2"}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"The output {path} was deleted, moved or replaced while the crawl ran. Pages that were stored before are not "
+        "in the file that has its name now."
+    ]
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_a_file_that_is_gone_at_the_end_is_reported(
+    path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(path) as sink:
+        await sink.write([page(1)], b"")
+        path.unlink()
+        if how == "replaced":
+            path.touch()
+    assert "was deleted, moved or replaced" in caplog.text
 
 
 async def test_columns_that_an_older_table_lacks_are_added(path: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StoreRefused, StoreUnavailable
-from shoal.store import Script, Store
-from shoal.store.topology import slot_of
-from tests.servers import Cluster, cluster, free_port, replicated, sentinel_trio, wait_until
+from shoal.store import Script, Store, slot_of
+from tests.servers import WAIT_SECONDS, Cluster, cluster, free_port, replicated, sentinel_trio, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 ADD = Script("add", "return redis.call('SADD', KEYS[1], ARGV[1])")
@@ -70,20 +69,22 @@ async def test_slots_move_under_load_and_no_call_is_lost(three_nodes: Cluster) -
         assert await store.command("SCARD", key, key=key) == written
 
 
-async def test_a_slot_moved_key_by_key_is_followed_with_ask(three_nodes: Cluster) -> None:
-    async with await Store.open(three_nodes.url) as store:
+async def test_while_a_slot_is_moved_key_by_key_commands_follow_and_scripts_wait(three_nodes: Cluster) -> None:
+    async with await Store.open(three_nodes.url, timeout_seconds=WAIT_SECONDS) as store:
         key = "{asked}:set"
         await store.call(ADD, key, [1])
         slot = slot_of(key)
         source = three_nodes.owner(slot)
         target = next(node for node in three_nodes.nodes if node is not source)
-        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
-        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+        three_nodes.begin_move(slot, source, target)
         source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
-        assert await store.call_many([(ADD, key, [1]), (ADD, key, [2])]) == [0, 1]
-        for node in (target, source):
-            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
-        assert await store.call(ADD, key, [2]) == 0
+        assert await store.command("SCARD", key, key=key) == 1
+        # A script may need keys that are still at the source.
+        calling = asyncio.create_task(store.call_many([(ADD, key, [1]), (ADD, key, [2])]))
+        await asyncio.sleep(0.3)
+        assert not calling.done()
+        three_nodes.end_move(slot, source, target)
+        assert await calling == [0, 1]
 
 
 async def test_a_primary_of_a_cluster_that_dies_is_replaced(tmp_path: Path) -> None:
@@ -122,6 +123,27 @@ async def test_a_confirmed_write_has_reached_a_replica(tmp_path: Path) -> None:
             assert primary.peers[0].ask("SCARD", "k") == 2
 
 
+async def test_a_primary_that_is_demoted_while_a_write_waits_is_left(tmp_path: Path) -> None:
+    with replicated(tmp_path) as primary:
+        other = primary.peers[0]
+        async with await Store.open(primary.url, timeout_seconds=WAIT_SECONDS) as store:
+            await store.call(ADD, "k", [1], replicated=True)
+            other.freeze()
+            calling = asyncio.create_task(store.call(ADD, "k", [2], replicated=True))
+            await asyncio.to_thread(
+                wait_until, lambda: primary.info("clients")["blocked_clients"] == "1", "the call waits for a replica"
+            )
+            primary.ask("REPLICAOF", "127.0.0.1", other.port)
+            primary.ask("CONFIG", "RESETSTAT")
+            await asyncio.sleep(1.0)
+            # A replica answers WAIT with an error: it is not asked again and again.
+            assert "cmdstat_wait" not in primary.info("commandstats")
+            assert not calling.done()
+            primary.ask("REPLICAOF", "NO", "ONE")
+            other.thaw()
+            assert await calling == 0
+
+
 async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
     with sentinel_trio(tmp_path) as trio:
         with pytest.raises(StoreRefused, match="knows the service"):
@@ -149,6 +171,24 @@ async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
             await writing
             assert store.run_id("k") != old
             assert await store.command("SCARD", "k") == confirmed + 1
+
+
+async def test_a_primary_that_does_not_know_of_its_successor_is_left(tmp_path: Path) -> None:
+    with sentinel_trio(tmp_path) as trio:
+        old, (successor, replica) = trio.primary, trio.primary.peers
+        async with await Store.open(trio.url, timeout_seconds=WAIT_SECONDS) as store:
+            await store.call(ADD, "k", [1], replicated=True)
+            # What a partition between the old primary and all others leads to.
+            for sentinel in trio.sentinels:
+                sentinel.ask("SENTINEL", "REMOVE", "crawl")
+            successor.ask("REPLICAOF", "NO", "ONE")
+            replica.ask("REPLICAOF", "127.0.0.1", successor.port)
+            # One sentinel is on the side of the old primary.
+            for sentinel, named in zip(trio.sentinels, (old, successor, successor), strict=True):
+                sentinel.ask("SENTINEL", "MONITOR", "crawl", "127.0.0.1", named.port, 3)
+            assert await store.call(ADD, "k", [2], replicated=True) == 1
+            assert old.info("replication")["role"] == "master"
+            assert successor.ask("SCARD", "k") == 2
 
 
 async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:

@@ -90,6 +90,9 @@ def test_hosts_with_urls_that_wait_are_listed_and_a_delay_is_taken_back(site: Si
     assert listed[first][:3] == ["3", "waiting", "7.50"]
     # What waited for a blocked one has failed.
     assert (listed[second][0], listed[second][-2]) == ("0", "blocked")
+    ran = shell.run("hosts", "--limit", "1")
+    assert len(ran.out.splitlines()) == 1
+    assert "More hosts have waiting URLs; pass e.g. --limit 10." in ran.err
     told = shell.run("hosts", first, "--forget-delay").out
     assert re.search(r"^delay seconds +-$", told, re.M)
 

@@ -37,7 +37,7 @@ def test_a_site_is_crawled_to_its_end(site: Site, shell: Shell) -> None:
     assert ran.out == ""
     rows = shell.rows()
     assert {url for url, row in rows.items() if row["status"] == 200} == tree.walk()
-    assert "stored    60 pages" in ran.err
+    assert "stored      60 pages" in ran.err
     assert re.search(r"failed +2: 2 status 404", ran.err)
     assert "sqlite:" + str(shell.folder / "pages.db") in ran.err
     assert "The user agent has no contact" in ran.err

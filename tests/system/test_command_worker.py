@@ -41,9 +41,9 @@ def test_workers_join_a_store_and_leave_it(site: Site, store: Server, shell: She
     assert not site.judge(*hosts).impolite(0.05)
     ended = worker.end(signal.SIGTERM)
     assert ended.code == 0, ended.err
-    assert "pages were stored" in ended.err
+    assert "\nStored " in ended.err
     # Both had their share: the crawl's own worker did not do it alone.
-    assert "\n0 pages were stored" not in ended.err
+    assert "\nStored 0 pages" not in ended.err
     assert not (shell.folder / ".shoal").exists()
 
 
@@ -94,6 +94,31 @@ def test_a_worker_keeps_on_when_its_store_was_away(site: Site, store: Server, sh
     assert ran.code == 0, ran.err
     assert set(shell.rows()) == tree.walk()
     assert not site.judge(host).impolite(0.05)
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_an_unavailable_store_is_reported_at_once_with_the_reason(
+    site: Site, store: Server, shell: Shell, how: str
+) -> None:
+    (host,) = site.take()
+    tree = site.plant(40, [host])
+    running = shell.start("crawl", tree.url(0), "--store", store.url, *LOCAL, "--delay", "0.05", "--workers", "1")
+    wait_until(lambda: len(site.requests(host)) > 10, "it runs")
+    if how == "killed":
+        store.kill()
+    else:
+        store.freeze()
+    # Before any call has failed: they are retried for a minute.
+    running.until_said(f"The store at {store.url} is unavailable (")
+    if how == "killed":
+        store.start()
+    else:
+        store.thaw()
+    running.until_said("The store responds again, after ")
+    ran = running.end()
+    assert ran.code == 0, ran.err
+    assert ("connection refused" if how == "killed" else "no reply") in ran.err
+    assert set(shell.rows()) == tree.walk()
 
 
 def test_crawls_of_scrapy_on_the_store_are_shown_and_in_nobodys_way(site: Site, store: Server, shell: Shell) -> None:

@@ -109,7 +109,7 @@ def is_whole(lines: list[str]) -> None:
     starts = [line[:10].strip() for line in lines if line[:10].strip() in LABELS]
     assert starts == list(LABELS), "\n".join(lines)
     assert sum(" URLs found" in line for line in lines) == 1, "\n".join(lines)
-    assert sum(line.startswith("worker") and "waits" in line for line in lines) == 1, "\n".join(lines)
+    assert sum(line.startswith("worker") and "waiting for" in line for line in lines) == 1, "\n".join(lines)
 
 
 def is_sane(pane: Pane) -> None:
@@ -211,7 +211,7 @@ def test_a_terminal_that_cannot_show_it_gets_plain_lines(
     code, text, out = Terminal(shell, "crawl", url, *LOCAL, *flags, "--workers", "1", "--delay", "0", **environ).end()
     assert (code, out) == (0, b""), text
     assert "\x1b" not in text
-    assert "stored    2 pages" in text or "stored    1 page" in text
+    assert "stored      2 pages" in text or "stored      1 page" in text
 
 
 def test_no_colour_is_no_colour_and_nothing_of_the_terminal_is_switched(site: Site, shell: Shell) -> None:
@@ -258,7 +258,9 @@ def test_a_log_of_json_tells_how_far_it_is_and_how_long_it_takes(site: Site, she
     assert ran.code == 0, ran.err
     said = objects(ran.err)
     assert {one["crawl"] for one in said} == {"timed"}
-    begun, progress, end = (next(o for o in said if o["event"] == f"crawl.{e}") for e in ("begin", "progress", "end"))
+    begun, progress, end = (
+        next(o for o in said if o["event"] == f"crawl.{e}") for e in ("started", "progress", "ended")
+    )
     assert said[0] == begun
     assert (end["state"], end["pages"], end["failed"]) == ("finished", 76, 0)
     assert progress["pages"] + progress["open"] == 76
@@ -291,5 +293,5 @@ def test_workers_show_themselves_on_a_terminal(shell: Shell, opens: Opens) -> No
     lines = pane.screen()
     assert any(line.startswith("shoal worker  running") for line in lines)
     pane.ask("send-keys", "C-c")
-    pane.until("0 pages were stored")
+    pane.until("Stored 0 pages")
     is_sane(pane)

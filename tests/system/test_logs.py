@@ -28,12 +28,14 @@ from shoal.api.audit import OPERATIONS, AuditLog
 from shoal.api.auth import create_token
 from shoal.api.middleware import LimitsMiddleware
 from shoal.api.routes import ROUTES
+from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
-from shoal.model.crawl_spec import CrawlSpec
+from shoal.model.crawl_spec import CrawlRequest, CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
+from shoal.operations.submit import submit, to_submission
 from shoal.settings import FetchSettings, FrontierSettings, Settings
 from tests.api.served import Served, served
 from tests.servers import Server, wait_until
@@ -196,15 +198,21 @@ def test_every_change_of_a_crawl_is_one_event_with_who_asked(api: Served) -> Non
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
         for verb in ("pause", "resume", "retry"):
-            ask(api, "admin", "POST", f"/v1/crawls/docs/{verb}")
-        ask(api, "admin", "POST", "/v1/crawls/docs/seeds", {"seeds": ["http://127.0.0.1:1/2", "http://127.0.0.1:1/3"]})
+            ask(api, "admin", "POST", f"/v1/crawls/shop:docs/{verb}")
+        ask(
+            api,
+            "admin",
+            "POST",
+            "/v1/crawls/shop:docs/seeds",
+            {"seeds": ["http://127.0.0.1:1/2", "http://127.0.0.1:1/3"]},
+        )
         # Reading is no operation.
-        for path in ("", "/docs", "/docs/failed", "/none"):
+        for path in ("", "/shop:docs", "/shop:docs/failed", "/none"):
             ask(api, "admin", "GET", f"/v1/crawls{path}")
-        ask(api, "admin", "POST", "/v1/crawls/docs/stop")
-        ask(api, "admin", "DELETE", "/v1/crawls/docs")
+        ask(api, "admin", "POST", "/v1/crawls/shop:docs/stop")
+        ask(api, "admin", "DELETE", "/v1/crawls/shop:docs")
     for one in said:
-        assert one.items() >= {**who, "crawl": "docs", "app": "shop"}.items(), one
+        assert one.items() >= {**who, "crawl": "shop:docs", "app": "shop"}.items(), one
     about = {"time", "message", *who, "crawl", "app"}
     assert [{name: value for name, value in one.items() if name not in about} for one in said] == [
         {"event": "crawl.submitted", "seeds": 1, "created": True},
@@ -231,8 +239,8 @@ def test_what_scrapy_cluster_asks_for_has_the_same_names(api: Served) -> None:
     assert told == [
         (event, crawl, "shop", "shopkeeper", "submit")
         for event, crawl in (
-            ("request.refused", "shop:old"), ("crawl.submitted", "shop:old"), ("crawl.submitted", "own"),
-            ("crawl.stopped", "shop:old"), ("crawl.expired", "own"),
+            ("request.refused", "shop:old"), ("crawl.submitted", "shop:old"), ("crawl.submitted", "shop:own"),
+            ("crawl.stopped", "shop:old"), ("crawl.expired", "shop:own"),
         )
     ]  # fmt: skip
     assert said[0]["status"] == 400
@@ -354,6 +362,28 @@ class Log(list[tuple[str, dict[str, object]]]):
         self.append((event, facts))
 
 
+async def test_a_notification_reaches_only_what_its_request_was_allowed(store: Server, ear: str) -> None:
+    log = Log()
+    # This process may reach the address, the server that took the request may not.
+    settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
+    async with await Frontier.open(store.url) as frontier:
+        maintainer = Maintainer(frontier, settings, emit=log.tell)
+        host = ear.partition("//")[2].replace("127.0.0.1", "localhost")
+        for networks, event in (("", "notify.failed"), ("127.0.0.0/8,::1", "notify.sent")):
+            name = f"crawl-{len(networks)}"
+            request = CrawlRequest(
+                seeds=("https://a.example/",), name=name, outputs=("main",), notify=f"http://{host}/"
+            )
+            await submit(frontier, to_submission(request, networks=networks))
+            assert not (await submit(frontier, to_submission(request, networks="10.0.0.0/8"))).created, "the same crawl"
+            await frontier.crawls.stop(name)
+            await maintainer.check()
+            await asyncio.gather(*maintainer._notifying)
+            assert log[-1][0] == event
+        with pytest.raises(InvalidInput, match=r"notify must not reach 127\.0\.0\.1"):
+            to_submission(CrawlRequest(seeds=("https://a.example/",), notify=f"{ear}/"))
+
+
 async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(store: Server, ear: str) -> None:
     log = Log()
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
@@ -362,7 +392,7 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
         maintainer = Maintainer(frontier, settings, emit=log.tell)
 
         async def begin(name: str, notify: str = "") -> None:
-            policy = CrawlSpec(outputs=("main",), app="shop", notify=notify)
+            policy = CrawlSpec(outputs=("main",), app="shop", notify=notify, notify_networks="127.0.0.0/8")
             await crawls.create(name, Limits(), policy.stored())
             await frontier.add(name, [Visit(url=f"http://127.0.0.1:1/{name}")])
 
@@ -426,8 +456,8 @@ def test_a_bridge_tells_the_same_operations_and_where_they_came_from(store: Serv
     told = [(one["event"], one.get("crawl"), one.get("app"), one.get("created")) for one in said]
     assert sorted(told, key=str) == sorted(
         [
-            ("crawl.submitted", "own", "shop", True), ("crawl.submitted", "own", "shop", False),
-            ("crawl.stopped", "own", "shop", None), ("request.refused", "none", "shop", None),
+            ("crawl.submitted", "shop:own", "shop", True), ("crawl.submitted", "shop:own", "shop", False),
+            ("crawl.stopped", "shop:own", "shop", None), ("request.refused", "none", "shop", None),
             ("request.refused", None, None, None),
         ], key=str,
     )  # fmt: skip

@@ -103,6 +103,6 @@ def test_an_installed_wheel_crawls_outside_the_repository(built: Built, site: Si
     for path in ("/a", "/b"):
         site.at(host, path, page())
     said = run(command, "crawl", f"http://{host}/", "--delay", "0", "--out", "pages.jsonl", *LOCAL, folder=elsewhere)
-    assert "stored    3 pages" in said
+    assert "stored      3 pages" in said
     assert len((elsewhere / "pages.jsonl").read_text().splitlines()) == 3
     assert site.requests(host)[0].headers["user-agent"].startswith("Shoal/" + shoal.__version__.rpartition(".")[0])

@@ -136,7 +136,7 @@ def test_a_sitemap_that_is_promised_and_missing_has_failed(crawls: Crawls) -> No
     assert done.counts.reasons == {
         "failed:status 404": 1,
         "failed:sitemap: not a sitemap": 1,
-        "failed:sitemap: entities": 1,
+        "failed:sitemap: a DTD": 1,
     }
     assert done.counts.failed == 3
 

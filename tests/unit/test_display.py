@@ -171,6 +171,26 @@ def test_a_frame_says_what_there_is_to_know() -> None:
     assert "     2      101         295      5.0      5    20%  politeness 80%" in lines
 
 
+def test_a_frame_shows_an_unavailable_store_instead_of_a_rate() -> None:
+    view = Snapshot(
+        title="docs", state="running", elapsed_seconds=61.0, pace=pace(ahead=300), left_seconds=300.0,
+        store_trouble="127.0.0.1:6379: connection refused", unavailable_seconds=12.0,
+    )  # fmt: skip
+    lines = [paint(line, colours=False) for line in frame(view, 80, 24)]
+    assert lines[0] == "docs  store unavailable  61 s"
+    assert lines[2].startswith("pages       590         when the store last responded, 12.0 s ago")
+    assert "trouble     127.0.0.1:6379: connection refused" in lines
+
+
+def test_a_store_with_older_data_gives_no_negative_rate() -> None:
+    made = Rates("docs")
+    for mono, stored in ((0.0, 100), (5.0, 40)):
+        made.note(
+            mono, WorkerReport(), [WorkerReport(worker="w", pages=stored, alive_seconds=mono)], Counts(stored=stored)
+        )
+    assert (made.rate, made.mean, made.rates(10)[0], made.workers()[0].rate) == (0.0, 0.0, [0.0], 0.0)
+
+
 def test_what_is_only_of_this_run_is_called_so_when_there_were_others() -> None:
     lines = shown(pace(), 100, 24, resumed=True)
     assert lines[0].startswith("docs  running  61 s in this run  about")
@@ -301,3 +321,11 @@ def test_every_event_has_its_meaning_written_down() -> None:
     used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
     assert used == set(events.EVENTS)
     assert set(events.EVENTS) >= events.WARNINGS
+
+
+def test_json_for_a_terminal_has_no_control_characters_and_the_same_value() -> None:
+    value = {"name": "a\x1b[2J\x9b2J\u2028\u202e\x7f\ud83d\ude00 \U000e0001 \xe9 \u65e5"}
+    value["name"] = value["name"].encode("utf-16", "surrogatepass").decode("utf-16")
+    text = console.printable_json(value)
+    assert text.replace("\n", "").isprintable()
+    assert json.loads(text) == value

@@ -24,6 +24,8 @@ META = st.dictionaries(
     st.recursive(_PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)),
     max_size=4,
 )
+# Characters that no header value may have.
+LINES = dict.fromkeys(map(ord, "\r\n\0"))
 URLS = st.sampled_from(
     ["http://a.example/", "https://a.example/p?q=1", "ftp://a.example/f", "http://u:p@a.example/", "http://a.example./x",
      "https://[::1]:8443/", "http://a.example:443/"]
@@ -35,7 +37,10 @@ URLS = st.sampled_from(
     depth=st.integers(0, 2**53 - 1),
     found=st.sampled_from(FOUND),
     method=st.sampled_from(["GET", "POST", "HEAD", ""]),
-    headers=st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=3),
+    headers=st.dictionaries(
+        st.sampled_from(["X-A", "X-B", "Referer", "accept"]),
+        st.text(max_size=10).map(lambda text: text.translate(LINES)),
+    ),
     body=st.binary(max_size=50),
     meta=META,
 )

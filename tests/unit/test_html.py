@@ -47,20 +47,96 @@ def test_a_page_is_read_in_all_its_parts() -> None:
     )
     assert page.title == "Fish & chips"
     assert page.description == "What we eat"
-    assert page.text == "Fish One two"
+    assert page.text == "Fish\nOne two"
     assert page.canonical == "http://a.example/fish"
     assert page.language == "en-GB"
     assert page.charset == "utf-8"
     assert not page.reduced
 
 
-def test_text_leaves_out_what_is_not_for_readers_and_keeps_words_apart() -> None:
+def test_text_leaves_out_what_is_not_for_readers() -> None:
     page = _page(
         "<title>t</title><p>a</p><p>b</p><ul><li>1</li><li>2</li></ul>H<sub>2</sub>O 10<sup>3</sup> long<wbr>word"
         "<script>x()</script><style>y</style><noscript><p>n</p><script>z</script></noscript><template>q<b>r</b></template>"
         "<iframe>i</iframe><!-- c --><table><tr><td>c1</td><td>c2</td></tr></table>a\u00a0\n\t b<br>c"
     )
-    assert page.text == "a b 1 2 H2O 103 longword c1 c2 a b c"
+    assert page.text == "a\nb\n1\n2\nH2O 103 longword\nc1\tc2\na b\nc"
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<span>H</span>ello <b>wor</b>ld", "Hello world"),
+        ("See <a href=x>foo</a>. <em>Bar</em>, (<code>x</code>)", "See foo. Bar, (x)"),
+        ('<SPAN CLASS="drop">H</SPAN>ello<BR>you', "Hello\nyou"),
+        ("<font size=+1 color='red'>O</font>nce <i title='a > b'>u</i>pon", "Once upon"),
+        ('x<abbr title="it\'s">y</abbr>z', "xyz"),
+    ],
+)
+def test_inline_elements_do_not_split_words(markup: str, text: str) -> None:
+    assert _page(markup).text == text
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<h1>One</h1><p>two three</p>four<div>five</div>six", "One\ntwo three\nfour\nfive\nsix"),
+        ("<div><div><p>a</p>\n\n</div></div>\n<p>\n b\n c</p>", "a\nb c"),
+        ("<ul><li>one<li>two <b>too</b><ul><li>three</ul></ul>four", "one\ntwo too\nthree\nfour"),
+        ("<dl><dt>term<dd>meaning</dl>", "term\nmeaning"),
+        ("<p>a<br>b<hr>c", "a\nb\nc"),
+        ("<P ALIGN=center>a<P>b<UL><LI>c</UL>", "a\nb\nc"),
+        ("<select><option>a<option>b</select>", "a\nb"),
+    ],
+)
+def test_blocks_stand_on_lines_of_their_own(markup: str, text: str) -> None:
+    assert _page(markup).text == text
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<table><tr><th>a</th><th>b</th></tr>\n<tr><td>1</td>\n<td>2</td></tr></table>z", "a\tb\n1\t2\nz"),
+        ("<body><table><tr><td><td>x<td><td>y<tr><td>1<td>&nbsp;<td>3</table>", "\tx\t\ty\n1\t\t3"),
+        ("t<table class=c><tbody><tr><td><p>a</p></td><td><b>b</b>c</td></tr></tbody></table>", "t\na\tbc"),
+        ("<TABLE><TR><TD>a<TD>b</TABLE>c", "a\tb\nc"),
+    ],
+)
+def test_rows_of_a_table_are_lines_with_tabs_between_cells(markup: str, text: str) -> None:
+    assert _page(markup).text == text
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<p>a<pre>\nif x:\n    <span>ret</span>urn\n\n</pre>b", "a\nif x:\n    return\nb"),
+        ("<pre>a<br>  b<div>  c</div>\n<div>d</div></pre>", "a\n  b\n  c\nd"),
+        ("<pre>  one <a href=x>two</a>\n\n\tthree</pre>", "  one two\n\n\tthree"),
+        ("<table><tr><td>1<td><pre>x\n y</pre></table>", "1\tx\n y"),
+    ],
+)
+def test_preformatted_text_keeps_its_lines_and_spaces(markup: str, text: str) -> None:
+    assert _page(markup).text == text
+
+
+def test_tags_in_comments_scripts_and_values_do_not_change_what_is_read() -> None:
+    page = _page(
+        "<!-- span class=x></span --><p>a</p><!-- <b x--><i>b</i><!--<p>--><script>'<p>' < '</b>'</script>"
+        '<a title="<p>it\'s" href="/c">c</a><a href="/d" title=\'<b class="x">\'>d</a><!-- <br/-->e'
+    )
+    assert page.text == "a\nbcde"
+    assert [link.url for link in page.links] == ["http://a.example/c", "http://a.example/d"]
+
+
+def test_a_page_with_a_long_script_keeps_its_elements() -> None:
+    data = json.dumps({str(n): 'it\'s a "word" or two' for n in range(6_000)}).encode()
+    for tag, end in ((b"<script type='application/json'>", b"</script>"), (b"<STYLE>", b"</STYLE>")):
+        page = b"<p>one<p>two" + tag + data + end + b"<div>three</div>"
+        assert tame(page) == (page, False, 0)
+        assert _page(page).text == "one\ntwo\nthree"
+    # The same bytes as attributes of a tag, behind a tag that is in a value: a crowd of attributes.
+    for disguise in (b"<p a='<script>' ", b'<p a="<script>" ', b"<svg><script><p ", b"<script></script><p <script>"):
+        assert tame(disguise + b"x='y' " * 20_000)[1], disguise
 
 
 def test_the_title_is_the_first_of_the_page_and_not_that_of_a_drawing() -> None:
@@ -312,12 +388,12 @@ def test_a_bomb_is_read_in_bounded_time_and_its_links_are_found(name: str) -> No
 def test_flat_pages_keep_their_links_text_and_metas() -> None:
     body = (
         b"<title>t</title><meta name=robots content=nofollow>"
-        + b"<div>" * 100_000
+        + b"<object>" * 100_000
         + b"w<p>x</p><A HREF=/y>z</A><script>s</script>"
     )
     page = _page(body)
     assert page.reduced
-    assert (page.title, page.text, page.links[0].url) == ("t", "w x z", "http://a.example/y")
+    assert (page.title, page.text, page.links[0].url) == ("t", "w\nx\nz", "http://a.example/y")
     assert page.robots.nofollow
 
 

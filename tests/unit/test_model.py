@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from shoal.errors import InvalidLimit
-from shoal.model import Added, Counts, Limits, Outcome, OutcomeCode, State, Visit
+from shoal.model import Added, Counts, Limits, Outcome, OutcomeCode, Record, State, Visit
 from shoal.model.crawl import STATES
 
 
@@ -56,3 +57,16 @@ def test_what_became_of_added_visits_is_counted() -> None:
     assert (added.new, added.seen) == (3, 1)
     assert added.refused == {"depth": 2, "pages per host": 1, "blocked": 1}
     assert Added("").refused == {}
+
+
+def test_a_record_reads_as_a_mapping_of_its_fields() -> None:
+    record = Record(crawl="c", url="http://a.example/", status=200, title="A")
+    fields = record.to_dict()
+    assert (fields["url"], fields["title"], fields["redirects"]) == ("http://a.example/", "A", ())
+    assert dict(record) == fields
+    assert len(record) == len(fields)
+    assert (record["status"], list(record)) == (200, list(fields))
+    with pytest.raises(KeyError):
+        record["key"]
+    # What pandas takes for rows with columns.
+    assert isinstance(record, Mapping)

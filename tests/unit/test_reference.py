@@ -45,8 +45,8 @@ SCRIPTS_HEAD = """\
 Each operation of the frontier is one Lua script on the store; this page is their headers.
 
 Every script gets the shard's `meta` key as KEYS[1] and builds the other names from its prefix
-([the keys](store-keys.md)). In all of them but `found`, ARGV[1] is the time in milliseconds; workers leave it empty,
-and the server's clock counts. A script validates all of its arguments before it writes. `--include` names the shared
+([the keys](store-keys.md)). In all of them but `found`, ARGV[1] has the time that the caller expects; only tests
+set the time itself. A script validates all of its arguments before it writes. `--include` names the shared
 parts it begins with. A call answers with a status first:
 """
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from shoal.parse import sitemap
-from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, is_sitemap, read
+from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, _Reader, is_sitemap, read
 
 SAMPLES = Path(__file__).parents[3] / "shared/data/crawler-commons/src/test/resources/sitemaps"
 HERE = "https://example.org/maps/sitemap.xml"
@@ -160,7 +161,18 @@ def test_declared_entities_are_refused(declared):
     body = f"<!DOCTYPE urlset [{declared}]>{urlset('https://example.org/1', '&a;&b;', head='')}"
     found = read(body.encode(), url=HERE)
     assert found.urls == ()
-    assert found.trouble == "entities"
+    assert found.trouble == "a DTD"
+
+
+def test_default_attributes_are_refused_before_they_are_added_to_every_element():
+    # Before DTDs were refused, this took time quadratic in its size: 6.5 seconds of CPU for 135 KB.
+    declared = "".join(f"<!ATTLIST url a{number} CDATA 'x'>" for number in range(2000))
+    body = f"<!DOCTYPE urlset [{declared}]><urlset>{'<url/>' * 5000}</urlset>"
+    with mock.patch.object(_Reader, "_start", side_effect=AssertionError("an element was read")):
+        assert read(body.encode(), url=HERE).trouble == "a DTD"
+    assert (
+        read(b"<!DOCTYPE urlset []>" + urlset("https://example.org/1", head="").encode(), url=HERE).trouble == "a DTD"
+    )
 
 
 def test_a_bomb_is_cut_at_the_protocols_size():

@@ -44,7 +44,7 @@ def test_a_page_offers_what_a_spider_needs() -> None:
     page = _page()
     assert (page.url, page.status, page.depth, page.data, page.body) == (URL, 200, 2, {"from": "list"}, HTML)
     assert (page.title, page.headers) == ("Shelf", {"content-type": "text/html", "x": "1"})
-    assert page.text.startswith("One Two next")
+    assert page.text.startswith("One\nTwo\nnext")
     assert page.links == ["http://books.example/other/2", "http://books.example/other/3"]
     assert [node.text() for node in page.css("h3")] == ["One", "Two"]
     first = page.css_first("h3")

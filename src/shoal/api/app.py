@@ -20,6 +20,7 @@ from shoal.api.request import ApiServer, RequestContext
 from shoal.api.routes import ROUTES, Route
 from shoal.operations.events import Emit
 
+Endpoint = Callable[[Request], Awaitable[Response]]
 _DENIED = {"WWW-Authenticate": 'Bearer realm="shoal"'}
 
 
@@ -29,15 +30,26 @@ def application(server: ApiServer, *, emit: Emit = log_to_stderr) -> ASGIApp:
     audit = AuditLog(emit)
     server.description = openapi.describe(ROUTES)
     # A bare Router: Starlette's own error handling would respond before LimitsMiddleware does.
-    paths = [
-        Path(route.path, _endpoint(route, server, tokens, rates, audit), methods=[route.method]) for route in ROUTES
-    ]
-    return LimitsMiddleware(Router(paths), local=not tokens, on_problem=audit.log_problem)
+    endpoints: dict[str, dict[str, Endpoint]] = {}
+    for route in ROUTES:
+        endpoints.setdefault(route.path, {})[route.method] = _endpoint(route, server, tokens, rates, audit)
+    paths = [Path(path, _by_method(methods), methods=list(methods)) for path, methods in endpoints.items()]
+    # A redirect to a path without its slash would follow the Host header, and come before the token is checked.
+    return LimitsMiddleware(Router(paths, redirect_slashes=False), local=not tokens, on_problem=audit.log_problem)
+
+
+def _by_method(endpoints: dict[str, Endpoint]) -> Endpoint:
+    """One endpoint for all methods of a path, so that `Allow` names each of them."""
+
+    async def endpoint(request: Request) -> Response:
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+
+    return endpoint
 
 
 def _endpoint(
     route: Route, server: ApiServer, tokens: Tokens, rates: RateLimiter, audit: AuditLog
-) -> Callable[[Request], Awaitable[Response]]:
+) -> Endpoint:  # fmt: skip
     async def endpoint(request: Request) -> Response:
         audit.start(request, route)
         if route.role is None:

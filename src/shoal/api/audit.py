@@ -75,7 +75,7 @@ class AuditEntry:
     def __init__(self, route: Route) -> None:
         self.route = route
         self.caller: Caller | None = None
-        self.app = ""
+        self.crawl = self.app = ""
         self.body = b""
 
 
@@ -93,7 +93,7 @@ class AuditedRequest(RequestContext):
 
     async def crawl(self) -> Crawl:
         crawl = await super().crawl()
-        self._entry.app = str(crawl.spec.get("app", ""))
+        self._entry.crawl, self._entry.app = crawl.id, str(crawl.spec.get("app", ""))
         return crawl
 
 
@@ -141,7 +141,7 @@ class AuditLog:
             self._emit(f"Host {host} was changed by {context.caller.name}.", event=operation.event,
                        host=host, **caller, **facts)  # fmt: skip
             return
-        crawl = str(content.get("id") or context.request.path_params.get("crawl") or _crawl_name(subject))
+        crawl = str(content.get("id") or entry.crawl or _crawl_name(subject))
         app = entry.app or context.caller.app or subject.app or subject.appid
         again = " again" if content.get("created") is False else ""
         verb = operation.event.partition(".")[2]

@@ -99,14 +99,17 @@ class LimitsMiddleware:
 
     def _check_origin(self, request: Request) -> None:
         """Refuse requests that another site's page makes through a browser on this machine."""
-        host = request.headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname or ""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            site = None if origin is None else urlsplit(origin).netloc
+        except ValueError:
+            raise RequestRefused(400, "The Host or Origin header is not valid.") from None
         if self._local and not is_loopback(name):
             raise RequestRefused(
                 403, "Without tokens, the API accepts only requests to localhost or a loopback address."
             )
-        origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if site is not None and site != host:
             raise RequestRefused(403, "Cross-origin requests are not allowed.")
 
 

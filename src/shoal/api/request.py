@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,9 +15,10 @@ from shoal.api.fleet_stats import CrawlTotals
 from shoal.api.middleware import read_body
 from shoal.api.pagination import parse_cursor
 from shoal.api.problem_details import RequestRefused
-from shoal.errors import UnknownCrawl
+from shoal.errors import InvalidLimit, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model.crawl import Crawl, State
+from shoal.model import validation
+from shoal.model.crawl import Crawl, State, crawl_id_of
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
 
@@ -30,7 +33,8 @@ class ApiServer:
         self.settings = settings
         # Ends all event streams, so that the server can stop.
         self.stopping = asyncio.Event()
-        self.streams = 0
+        # Open event streams by caller.
+        self.streams: Counter[str] = Counter()
         self.totals = CrawlTotals(frontier)
         # The OpenAPI document.
         self.description: dict[str, Any] = {}
@@ -84,14 +88,23 @@ class RequestContext:
 
     async def crawl(self) -> Crawl:
         """The crawl of the path. A caller that is bound to an application sees that application's crawls only."""
-        crawl_id = self.path("crawl")
-        crawl = await self.frontier.crawls.get(crawl_id)
-        if crawl.state is State.DELETED or not self.sees(crawl):
-            raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")
-        return crawl
+        crawl_id = validation.crawl_id(self.path("crawl"))
+        # A token of an application may leave out the application.
+        for name in dict.fromkeys((crawl_id_of(self.caller.app, crawl_id), crawl_id)):
+            with contextlib.suppress(UnknownCrawl, InvalidLimit):
+                crawl = await self.frontier.crawls.get(name)
+                if crawl.state is not State.DELETED and self.sees(crawl):
+                    return crawl
+        raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")
 
     def sees(self, crawl: Crawl) -> bool:
         return not self.caller.app or crawl.spec.get("app", "") == self.caller.app
+
+    def require_fleet_admin(self, what: str) -> None:
+        """A token that is bound to an application must not reach beyond it."""
+        self.require_role(Role.ADMIN, what)
+        if self.caller.app:
+            raise RequestRefused(403, f"{what} requires a token that is not bound to an application.")
 
     def require_role(self, role: Role, what: str) -> None:
         if self.caller.role < role:

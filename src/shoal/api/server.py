@@ -14,6 +14,7 @@ import uvicorn
 
 from shoal.api.app import application
 from shoal.api.auth import Tokens, is_loopback
+from shoal.api.connections import ConnectionLimits
 from shoal.api.request import ApiServer
 from shoal.errors import SettingsError
 from shoal.frontier import Frontier
@@ -24,7 +25,6 @@ from shoal.settings import ApiSettings, Settings
 # A client waits for the response, so an unavailable store is reported after this time.
 _STORE_SECONDS = 5.0
 _GRACE_SECONDS = 10
-_MAX_CONNECTIONS = 1000
 
 
 class _Uvicorn(uvicorn.Server):
@@ -70,8 +70,9 @@ async def run(settings: Settings, *, emit: Emit) -> None:
             server = ApiServer(frontier, settings)
             config = uvicorn.Config(
                 application(server, emit=emit), lifespan="off", log_config=None, access_log=False,
-                server_header=False, proxy_headers=False, limit_concurrency=_MAX_CONNECTIONS,
-                timeout_keep_alive=15, timeout_graceful_shutdown=_GRACE_SECONDS, ws="none", http="h11",
+                server_header=False, proxy_headers=False, timeout_keep_alive=15,
+                timeout_graceful_shutdown=_GRACE_SECONDS, ws="none",
+                http=ConnectionLimits(settings.api.connections_per_address).protocol(),
             )  # fmt: skip
             server.maintainer = Maintainer(frontier, settings, emit=emit)
             maintenance = asyncio.create_task(server.maintainer.run())

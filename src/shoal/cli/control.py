@@ -6,7 +6,7 @@ Commands render what a Control returns; they do not know which of the two it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
@@ -14,10 +14,12 @@ from shoal.settings import Settings
 
 if TYPE_CHECKING:
     from shoal.frontier import Frontier
+    from shoal.model.crawl import Crawl
     from shoal.operations import Description
 
 _PAGE = 1000
 _PATIENCE_SECONDS = 5.0
+_HOSTS_AT_ONCE = 200
 
 
 class CrawlRow(NamedTuple):
@@ -130,7 +132,10 @@ class StoreControl:
         if verb == "delete":
             await crawls.delete(self._frontier, name)
             return "deleted", ""
-        state = (await getattr(self._frontier.crawls, verb)(name)).state.value
+        if verb == "resume":
+            state = (await crawls.resume(self._frontier, name)).state.value
+        else:
+            state = (await getattr(self._frontier.crawls, verb)(name)).state.value
         if verb != "resume" or await self._frontier.workers.alive():
             return state, ""
         command = await self._resume_command(name)
@@ -162,24 +167,33 @@ class StoreControl:
         return resume_command(crawl, "crawl", flags, spider_flag(known.limits.spider, self._settings))
 
     def hosts(self) -> Iterator[dict[str, Any]]:
-        for shard in range(self._frontier.shards.count):
-            yield from self._runner.run(self._hosts(shard))
-
-    async def _hosts(self, shard: int) -> list[dict[str, Any]]:
-        import msgspec
-
-        from shoal.frontier.inspect import waiting, waiting_hosts
+        from shoal.frontier.inspect import waiting_hosts
         from shoal.model.crawl import State
 
-        crawls = [crawl async for crawl in self._frontier.crawls.all() if crawl.state.open]
+        crawls = self._runner.run(self._open_crawls())
         paused = [crawl.key for crawl in crawls if crawl.state is State.PAUSED]
         spiders = {crawl.limits.spider for crawl in crawls}
-        hosts = []
-        for name in await waiting_hosts(self._frontier, shard, spiders, paused):
-            queues = await waiting(self._frontier, name, paused)
-            count = sum(sum(queue.values()) for queue in queues.values())
-            hosts.append({**msgspec.structs.asdict(await self._frontier.hosts.get(name)), "waiting": count})
-        return hosts
+        for shard in range(self._frontier.shards.count):
+            names = self._runner.run(waiting_hosts(self._frontier, shard, spiders, paused))
+            for start in range(0, len(names), _HOSTS_AT_ONCE):
+                yield from self._runner.run(self._read_hosts(names[start : start + _HOSTS_AT_ONCE], paused))
+
+    async def _open_crawls(self) -> list[Crawl]:
+        return [crawl async for crawl in self._frontier.crawls.all() if crawl.state.open]
+
+    async def _read_hosts(self, names: Sequence[str], paused: Collection[str]) -> list[dict[str, Any]]:
+        """Read some hosts at the same time: each needs several calls to the store."""
+        import msgspec
+
+        from shoal.frontier.inspect import waiting
+
+        async def read(name: str) -> dict[str, Any]:
+            queues, host = await asyncio.gather(
+                waiting(self._frontier, name, paused), self._frontier.hosts.get(name)
+            )  # fmt: skip
+            return {**msgspec.structs.asdict(host), "waiting": sum(sum(queue.values()) for queue in queues.values())}
+
+        return await asyncio.gather(*map(read, names))
 
     def host(self, name: str) -> dict[str, Any]:
         return self.change_host(name, {})

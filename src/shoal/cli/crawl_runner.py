@@ -127,21 +127,23 @@ class CrawlRunner:
         if not job.chosen:
             await self.choose_name(frontier)
         run = self.crawl_run = CrawlRun(
-            frontier, self.name, outputs=job.settings.outputs, own=lambda: self.supervisor.live_workers,
-            others=lambda: other_workers(frontier, self.workplace, self.supervisor), emit=self.on_crawl_event,
+            frontier, self.name, outputs=job.settings.outputs, emit=self.on_crawl_event,
+            others=lambda: other_workers(frontier, self.workplace, self.supervisor),
         )  # fmt: skip
         started = await self.start(frontier, run)
         resumed = started.how is not operations.StartMode.NEW
         if started.how is operations.StartMode.FINISHED:
             report(self.finished_text(started.crawl), crawl=self.name)
-            await run.merge()
+            complete = await run.merge_rest(self.signals.received)
             await summary.show(frontier, started.crawl, started.spec)
-            return FINISHED
+            return FINISHED if complete else FAILED
         with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
             self.progress = progress
             self.announce(started)
             end = await self.drive(frontier, run, started.spec, progress)
-        return await self.report_end(frontier, run, started.spec, end, resumed=resumed)
+            complete = await run.merge_rest(self.signals.received) if end is RunEnd.FINISHED else await run.merge()
+        code = await self.report_end(frontier, run, started.spec, end, resumed=resumed)
+        return FAILED if end is RunEnd.FINISHED and not complete else code
 
     def finished_text(self, crawl: Crawl) -> str:
         """Only what the next command accepts is suggested."""
@@ -175,7 +177,6 @@ class CrawlRunner:
         elif end is not RunEnd.FINISHED and not await self.others(frontier):
             await run.pause(grace_seconds)
         await self.supervisor.stop(grace_seconds)
-        await run.merge_rest()
         return end
 
     async def pause_interrupted(self, frontier: Frontier) -> None:

@@ -2,6 +2,6 @@
 
 from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.dns import Resolver
-from shoal.fetch.fetcher import Fetcher, Request
+from shoal.fetch.fetcher import Fetcher, MustWait, Request
 
-__all__ = ["AddressGuard", "Fetcher", "Request", "Resolver"]
+__all__ = ["AddressGuard", "Fetcher", "MustWait", "Request", "Resolver"]

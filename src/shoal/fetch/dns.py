@@ -19,6 +19,7 @@ import ada_url
 
 from shoal.errors import FetchError
 from shoal.fetch.address_guard import AddressGuard
+from shoal.fetch.open_files import EXHAUSTED, NoSocket
 from shoal.politeness.backoff import Fault
 from shoal.settings import masked
 
@@ -30,6 +31,7 @@ Resolver = Callable[[str], Awaitable[Sequence[str]]]
 KEEP_SECONDS = 300.0
 KEEP_ORIGINS = 20_000
 LOOKUPS_AT_ONCE = 128
+_NO_ROOM = ("no room", "this machine has no file or thread left for a lookup")
 _PORTS = {"http": 80, "https": 443, "ftp": 21}
 
 
@@ -95,7 +97,10 @@ class OriginCache:
         return found
 
     async def look_up(self, origin: Origin, seconds: float) -> None:
-        """Bring the origin's addresses up to date; raises FetchError when it has none that may be dialled."""
+        """Bring the origin's addresses up to date; raises FetchError when it has none that may be dialled.
+
+        NoSocket when this machine has no file or thread left for the lookup.
+        """
         if origin.lookup is None:
             # Requests to one origin share a lookup, and one that is cancelled does not take it from the others.
             origin.lookup = asyncio.create_task(self._lookup(origin))
@@ -104,6 +109,8 @@ class OriginCache:
                 reason, trouble = await asyncio.shield(origin.lookup)
         except TimeoutError:
             reason, trouble = "lookup timed out", f"its name was not looked up within {seconds:.3g} s"
+        if (reason, trouble) == _NO_ROOM:
+            raise NoSocket
         if trouble:
             raise FetchError(
                 f"{masked(origin.prefix)} was not requested: {trouble}.", reason=reason,
@@ -126,7 +133,11 @@ class OriginCache:
         """Why it failed, in short and in full; a value, since nobody may be waiting for an exception any more."""
         try:
             found = await self._resolver(origin.host)
+        except NoSocket:
+            return _NO_ROOM
         except OSError as error:
+            if error.errno in EXHAUSTED:
+                return _NO_ROOM
             # Our own name server failed, which says nothing about the host.
             reason = "lookup failed" if error.errno == socket.EAI_AGAIN else Fault.UNKNOWN_HOST.value
             return reason, f"its name does not resolve ({error.strerror or error})"
@@ -196,5 +207,8 @@ class _Threads:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                     loop.call_soon_threadsafe(finish, found, trouble)
 
-            threading.Thread(target=ask, name="lookup", daemon=True).start()
+            try:
+                threading.Thread(target=ask, name="lookup", daemon=True).start()
+            except RuntimeError as error:
+                raise NoSocket from error
             return await done

@@ -12,7 +12,8 @@ import asyncio
 import re
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import ada_url
 import msgspec
@@ -24,10 +25,12 @@ from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.bandwidth import TokenBucket
 from shoal.fetch.curl_errors import fetch_error
 from shoal.fetch.dns import Origin, OriginCache, Resolver, forbidden
-from shoal.fetch.open_files import EXHAUSTED, Shortage, connection_limit
+from shoal.fetch.open_files import EXHAUSTED, NoSocket, Shortage, connection_limit
 from shoal.fetch.tls import authorities
-from shoal.fetch.transfer import CONNECT_SECONDS, FIELD, TROUBLES, Transfer
+from shoal.fetch.transfer import CONNECT_SECONDS, TROUBLES, Transfer
 from shoal.model.response import Response, Timings
+from shoal.model.validation import HEADER_NAME as FIELD
+from shoal.model.validation import REFUSED_HEADERS
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings, masked
 
@@ -39,11 +42,14 @@ KEEP_HEADERS = 256
 _MOST_TRANSFERS = 100_000
 # libcurl looks for connections that the server has closed once in a second, whatever happens in between.
 PRUNE_SECONDS = 1.1
+# Errors that a lack of files or memory causes before a request is sent.
+_UNSENT = (pycurl.E_SSL_CACERT_BADFILE, pycurl.E_OUT_OF_MEMORY)
+T = TypeVar("T")
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # without it (macOS) only what is shut both ways is noticed
 
 
-class NoSocket(Exception):
-    """This machine has no file, buffer or memory left for a connection."""
+class MustWait(Exception):
+    """A request cannot be sent at once, and its caller does not want to wait here."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,24 +81,44 @@ class Fetcher:
         self._bucket = TokenBucket(settings.bandwidth, time.monotonic()) if settings.bandwidth else None
         self._headers: dict[tuple[tuple[str, str], ...], list[bytes]] = {}
         self._multi = pycurl.AsyncCurlMulti()
-        self._multi.setopt(pycurl.M_MAXCONNECTS, connection_limit(settings.connections))
-        self._connecting = asyncio.Semaphore(connection_limit(_MOST_TRANSFERS))
+        connections = connection_limit(_MOST_TRANSFERS)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, min(settings.connections, connections))
+        # Idle connections count, too: libcurl closes the oldest one when a request needs another connection.
+        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections)
+        self._connecting = asyncio.Semaphore(connections)
         self._shortage = Shortage(on_warning)
         self._trust = authorities()
         self._idle: list[Transfer] = []
         self._closed = False
 
-    async def fetch(self, request: Request) -> Response:
-        """The whole answer, whatever its status; FetchError names why there is none."""
+    async def fetch(self, request: Request, *, wait: bool = True) -> Response:
+        """The whole answer, whatever its status; FetchError names why there is none.
+
+        The request may have to wait for bandwidth or for open files, however long that takes: its own time begins after
+        that. Without `wait`, that is MustWait.
+        """
+        if wait:
+            return await self._with_room(lambda: self._fetch_next(request))
+        if self._connecting.locked() or (self._bucket is not None and self._bucket.wait_seconds(time.monotonic()) > 0):
+            raise MustWait
+        try:
+            return await self._fetch_next(request)
+        except NoSocket:
+            raise MustWait from None
+
+    async def _with_room(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what finds no file for a connection. Nothing was sent, so the host has not noticed."""
         tries = 0
         while True:
             try:
-                async with self._connecting:
-                    return await self._fetch(request)
+                return await attempt()
             except NoSocket:
-                # Nothing was sent, so the host has not noticed.
                 await self._shortage.wait(tries)
                 tries += 1
+
+    async def _fetch_next(self, request: Request) -> Response:
+        async with self._connecting:
+            return await self._fetch(request)
 
     async def _fetch(self, request: Request) -> Response:
         url, origin = self._target(request.url, request.ftp)
@@ -107,7 +133,7 @@ class Fetcher:
         started_at, started = time.time(), time.monotonic()
         seconds, looked_up = request.timeout_seconds, 0.0
         if started >= origin.expires_mono:
-            await self._names.look_up(origin, min(CONNECT_SECONDS, seconds))
+            await self._look_up(origin, min(CONNECT_SECONDS, seconds))
             looked_up = time.monotonic() - started
             seconds -= looked_up
         self._names.check(origin)
@@ -136,6 +162,9 @@ class Fetcher:
                 )
             if transfer.opened >= 0:
                 origin.socket = transfer.opened
+            if transfer.framed_twice():
+                transfer.abandon_connection()
+                origin.dead_mono = time.monotonic()
             whole = True
             status = transfer.curl.getinfo(pycurl.RESPONSE_CODE)
             return _page(request.url, transfer, started_at, looked_up, status, transfer.read_head())
@@ -175,10 +204,19 @@ class Fetcher:
         """The address of a URL's host, the same one whatever order they are answered in. FetchError as for `fetch`."""
         _, origin = self._target(url, True)
         if time.monotonic() >= origin.expires_mono:
-            await self._names.look_up(origin, CONNECT_SECONDS)
+            await self._with_room(lambda: self._look_up(origin, CONNECT_SECONDS))
         self._names.check(origin)
         address = min(origin.addresses)
         return f"[{address}]" if ":" in address else address
+
+    async def _look_up(self, origin: Origin, seconds: float) -> None:
+        try:
+            await self._names.look_up(origin, seconds)
+        except FetchError:
+            # Without a file, the system's resolver reads no configuration and reaches no name server.
+            if self._shortage.explains_failure():
+                raise NoSocket from None
+            raise
 
     async def close(self) -> None:
         """End all transfers (their callers see a cancellation) and close all connections."""
@@ -213,6 +251,8 @@ class Fetcher:
         if code == pycurl.E_COULDNT_CONNECT and (
             transfer.starved or transfer.curl.getinfo(pycurl.OS_ERRNO) in EXHAUSTED
         ):
+            raise NoSocket from None
+        if code in _UNSENT and not transfer.asked and self._shortage.explains_failure():
             raise NoSocket from None
         if transfer.trouble:
             return FetchError(
@@ -251,7 +291,7 @@ def _must_connect(origin: Origin, now: float) -> bool:
 
 
 def _line(name: str, value: str) -> bytes:
-    if not FIELD.fullmatch(name) or any(sign in value for sign in "\r\n\0"):
+    if not FIELD.fullmatch(name) or name.lower() in REFUSED_HEADERS or any(sign in value for sign in "\r\n\0"):
         raise InvalidInput(f"The header {name[:60]!r} cannot be sent: HTTP does not allow its name or its value.")
     # libcurl leaves out a header whose line ends in a colon; a semicolon sends it empty.
     text = f"{name}: {value}" if value.strip() else f"{name};"

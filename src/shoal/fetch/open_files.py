@@ -9,12 +9,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import resource
+import socket
+import time
 from collections.abc import Callable
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # What a worker opens besides: the store, outputs, lookups, the files of its spiders.
 _RESERVED = 128
 _FIRST_SECONDS, _MOST_SECONDS = 0.1, 2.0
+# A library reports a lack of files as some error of its own, and a file may be free again when that is checked.
+_RECENT_SECONDS = 2.0
+
+
+class NoSocket(Exception):
+    """This machine has no file, buffer or memory left for a connection. Nothing was sent to the host."""
 
 
 def connection_limit(wanted: int) -> int:
@@ -26,13 +34,24 @@ def connection_limit(wanted: int) -> int:
 
 
 class Shortage:
-    """Counts the waits of one fetcher and warns once."""
+    """Whether the machine lacks files, for one fetcher. Warns once."""
 
     def __init__(self, on_warning: Callable[[str], None] | None) -> None:
         self._on_warning = on_warning
+        self._seen_mono = float("-inf")
+
+    def explains_failure(self) -> bool:
+        """Whether no connection can be opened now, or could not be a moment ago."""
+        try:
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                self._seen_mono = time.monotonic()
+        return time.monotonic() - self._seen_mono < _RECENT_SECONDS
 
     async def wait(self, tries: int) -> None:
         """Wait for files to be closed, longer with each try."""
+        self._seen_mono = time.monotonic()
         if self._on_warning is not None:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             self._on_warning(

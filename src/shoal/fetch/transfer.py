@@ -6,8 +6,9 @@ sets its URL, and anything else only where it differs from the request before.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import re
+import os
 import socket
 from typing import Any
 
@@ -16,6 +17,7 @@ import pycurl  # type: ignore[import-untyped]
 from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.dns import Origin
 from shoal.fetch.open_files import EXHAUSTED
+from shoal.model.validation import HEADER_NAME as FIELD
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
 
@@ -32,8 +34,6 @@ TROUBLES = {
     "stacked codings": Fault.MALFORMED,
     "lost connection": Fault.RESET,
 }
-# RFC 9110 5.1: a name is a token.
-FIELD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VERSIONS = {1: "1.0", 2: "1.1", 3: "2", 30: "3"}
 
 
@@ -280,6 +280,23 @@ class Transfer:
             if colon and (name := _name(raw)):
                 found.append((name, value.strip(" \t\r")))
         return tuple(found)
+
+    def framed_twice(self) -> bool:
+        """Whether the head has more than one statement of where the body ends (RFC 9112 6.3).
+
+        What comes next on such a connection may be a part of this response.
+        """
+        head = bytes(self.head).lower()
+        if head.count(b"\ncontent-length") + head.count(b"\ntransfer-encoding") < 2:
+            return False
+        return sum(name in ("content-length", "transfer-encoding") for name, _ in self.read_head()) > 1
+
+    def abandon_connection(self) -> None:
+        """Shut the connection of a finished request, so that no other request is sent on it."""
+        descriptor = self.curl.getinfo(pycurl.ACTIVESOCKET)
+        if descriptor >= 0:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
 
     def http_version(self) -> str:
         return _VERSIONS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")

@@ -84,6 +84,7 @@ class Supervisor:
         self._on_event = on_event
         self._program = program
         self._numbers = 0
+        self._warnings: set[str] = set()
         self._totals = Totals()
         self._running: dict[str, WorkerProcess] = {}
         self._warm: list[WorkerProcess] = []
@@ -211,6 +212,10 @@ class Supervisor:
             self._emit("died", process, text)
 
     def _on_report(self, report: WorkerReport) -> None:
+        if report.warning and report.warning not in self._warnings:
+            # The workers of one machine lack the same thing: one line is enough.
+            self._warnings.add(report.warning)
+            self._on_line(report.worker, report.warning)
         self._on_event(Event("idle" if report.idle else "report", report.worker))
 
     def _on_line(self, worker: str, text: str) -> None:

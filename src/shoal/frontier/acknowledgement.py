@@ -15,6 +15,7 @@ import msgspec
 
 from shoal.errors import InvalidInput, InvalidVisit
 from shoal.frontier.epochs import mono
+from shoal.frontier.journal import LinkJournal
 from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import brief
 from shoal.model import validation
@@ -62,6 +63,8 @@ class ShardAcks(msgspec.Struct, frozen=True, array_like=True):
     shard: int
     request: str
     entries: tuple[AckEntry, ...]
+    # New links to other shards, for the journal: the names and contents of its entries.
+    links: tuple[tuple[str, bytes], ...] = ()
 
 
 class AckBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +75,8 @@ class AckBatch(msgspec.Struct, frozen=True, array_like=True):
     prepared_mono: float = 0.0
 
     def pack(self) -> bytes:
-        return msgspec.msgpack.encode(msgspec.structs.replace(self, prepared_mono=0.0))
+        shards = tuple(msgspec.structs.replace(part, links=()) for part in self.shards)
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, shards=shards, prepared_mono=0.0))
 
     @classmethod
     def unpack(cls, packed: bytes) -> AckBatch:
@@ -124,8 +128,9 @@ async def replay(void_batch: Callable[[AckBatch], Awaitable[list[str]]], packed:
 class Acknowledgement:
     """Prepares, commits and voids batches for one worker."""
 
-    def __init__(self, shards: Shards, worker: str) -> None:
+    def __init__(self, shards: Shards, journal: LinkJournal, worker: str) -> None:
         self._shards = shards
+        self._journal = journal
         self._worker = worker
         # One call at a time for each shard: the store remembers only the last request of a worker.
         self._calling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -136,7 +141,10 @@ class Acknowledgement:
             self._check(report)
             by_shard.setdefault(report.lease.shard, []).append(AckEntry.of(report))
         prepared_mono = mono()
-        parts = tuple(ShardAcks(shard, self._shards.request(), tuple(entries)) for shard, entries in by_shard.items())
+        parts = tuple(
+            ShardAcks(shard, self._shards.request(), tuple(entries), tuple(self._journal.take(shard)))
+            for shard, entries in by_shard.items()
+        )
         return AckBatch(self._worker, parts, prepared_mono)
 
     async def commit(self, batch: AckBatch) -> list[str]:
@@ -173,7 +181,9 @@ class Acknowledgement:
     async def _acknowledge(self, part: ShardAcks, batch: AckBatch) -> list[str]:
         async with self._calling[part.shard]:
             waited = mono() - batch.prepared_mono
-            args: list[Argument] = [batch.worker, part.request]
+            args: list[Argument] = [batch.worker, part.request, len(part.links)]
+            for link in part.links:
+                args += link
             for entry in part.entries:
                 ago = entry.finished_ago_seconds
                 args += [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, cast
+
+import msgspec
 
 from shoal.errors import CrawlEnded, InvalidUrl, InvalidVisit
 from shoal.frontier import visit_codec
@@ -16,7 +19,32 @@ from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 
 MOST_A_CALL = 250
+# What add.lua answers for links that the shard has.
+_HELD = (AddResult.NEW, AddResult.SEEN)
 _WIDEST = 2**53
+
+
+class NewLink(msgspec.Struct, frozen=True, array_like=True):
+    """A link as add.lua takes it, with the key of its crawl."""
+
+    crawl: str
+    host: str
+    priority: int
+    depth: int
+    fingerprint: int
+    entry: bytes
+    forced: bool = False
+
+
+class Confirmed(NamedTuple):
+    """A link that a server process of its shard has confirmed, and its position among the visits that were added."""
+
+    position: int
+    shard: int
+    run: bytes
+    new: bool
+    link: NewLink
+
 
 # host, priority, depth -> positions, fingerprints and entries in turn
 _Groups = dict[tuple[str, int, int], tuple[list[int], list[Argument]]]
@@ -29,7 +57,11 @@ class Admission:
         self._shards = shards
         self._crawls = crawls
 
-    async def add(self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool) -> Added:
+    async def add(
+        self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool,
+        confirmed: list[Confirmed] | None = None,
+    ) -> Added:  # fmt: skip
+        """`confirmed` receives the links that the shards have, if the caller needs them for the journal."""
         crawl = await self._crawls.known(crawl_id)
         by_shard, total = self._grouped(visits, skip_invalid)
         letters = bytearray(AddResult.INVALID.encode() * total)
@@ -57,8 +89,24 @@ class Admission:
                 self._shards.epochs.answered(shard, reply[2])
                 for place, letter in zip(this_round[shard][0], reply[1], strict=True):
                     letters[place] = letter
+                if confirmed is not None:
+                    confirmed += _confirmed(crawl.key, shard, reply, *this_round[shard])
             calls = later
         return Added(letters.decode())
+
+    async def add_again(self, crawl_id: str, shard: int, links: Sequence[NewLink]) -> None:
+        """Add links of the journal to their shard, which may have lost them."""
+        crawl = await self._crawls.known(crawl_id)
+        for force in (False, True):
+            groups: _Groups = {}
+            for place, link in enumerate(link for link in links if link.forced is force):
+                positions, pairs = groups.setdefault((link.host, link.priority, link.depth), ([], []))
+                positions.append(place)
+                pairs += [link.fingerprint, link.entry]
+            for places, rest in _calls(groups, force):
+                args = (crawl.key, len(places), secrets.token_hex(8) if force else "", *rest)
+                while (await self._shards.call("add", shard, args, replicated=True))[0] == Status.UNKNOWN:
+                    await self._crawls.introduce(crawl_id, shard)
 
     def _grouped(self, visits: Iterable[Visit | str], skip_invalid: bool) -> tuple[dict[int, _Groups], int]:
         """Parse and check every visit, before the first call."""
@@ -121,6 +169,25 @@ def _calls(groups: _Groups, force: bool) -> list[tuple[list[int], list[Argument]
     if places:
         calls.append((places, args))
     return calls
+
+
+def _confirmed(
+    crawl: str, shard: int, reply: Sequence[bytes], places: list[int], args: list[Argument]
+) -> Iterator[Confirmed]:
+    """The links of one call that its shard has. `args` are groups, see add.lua."""
+    at = done = 0
+    while at < len(args):
+        host, priority, depth, force, number = args[at : at + 5]
+        at += 5
+        for _ in range(int(number)):
+            letter = chr(reply[1][done])
+            if letter in _HELD:
+                link = NewLink(
+                    crawl, str(host), int(priority), int(depth), int(args[at]), cast(bytes, args[at + 1]), bool(force)
+                )
+                yield Confirmed(places[done], shard, reply[2], letter == AddResult.NEW, link)
+            at += 2
+            done += 1
 
 
 def _check(visit: Visit) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -46,6 +46,8 @@ class Crawls:
         self.facts = CrawlFacts(shards)
         self._by_id: dict[str, Crawl] = {}
         self._by_key: dict[str, Crawl] = {}
+        # Adds links again that a shard may have lost; returns how many there were.
+        self.replay_links: Callable[[], Awaitable[int]] | None = None
         shards.on_replaced += [self._by_id.clear, self._by_key.clear]
 
     async def create(
@@ -213,6 +215,8 @@ class Crawls:
         before, so the sums cannot be equal too early. Branches are looked up each time for the same reason.
         """
         ended, servers = await self._sum(crawl_id, slice(7, 10))
+        if self.replay_links is not None and await self.replay_links():
+            return False
         admitted, same_servers = await self._sum(crawl_id, slice(3, 4))
         return ended == admitted and servers == same_servers
 

@@ -99,7 +99,7 @@ class Epochs:
     async def _compare(self, shard: int) -> tuple[int, int | str, int]:
         """The shard's epoch, the epoch of this worker's reading ('' if it has none), and how far the clock is ahead.
 
-        A call that was only slow is no step: measured again, the clock agrees.
+        A call that was only slow is not a step: measured again, the clock agrees.
         """
         for _ in range(5):
             called = mono()
@@ -112,7 +112,7 @@ class Epochs:
             if mono() - called < _STEP_MS / 2000:
                 step = now_ms - expected[1]
                 if abs(step) <= _STEP_MS:
-                    # The next reply brings a new reading: should calls always be slow, they are not refused for ever.
+                    # The next reply brings a new reading: should calls always be slow, they are not refused forever.
                     self.readings.pop(shard, None)
                     step = 0
                 return epoch, expected[0], step

@@ -22,10 +22,11 @@ from typing import Self
 
 from shoal.errors import InvalidLimit, LeaseLost
 from shoal.frontier.acknowledgement import AckBatch, Acknowledgement, Done, passed_ms
-from shoal.frontier.admission import Admission
+from shoal.frontier.admission import Admission, Confirmed
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.epochs import mono
 from shoal.frontier.hosts import Hosts
+from shoal.frontier.journal import LinkJournal
 from shoal.frontier.leasing import LeaseRequest, LeaseTerms, Leasing
 from shoal.frontier.robots_cache import RobotsCache
 from shoal.frontier.shards import Shards
@@ -61,8 +62,15 @@ class Frontier:
         self._wakeups = Wakeups(shards, worker)
         self._admission = Admission(shards, self.crawls)
         self._leasing = Leasing(shards, self.crawls, self._wakeups, self._terms)
-        self._acknowledgement = Acknowledgement(shards, worker)
+        self._journal = LinkJournal(shards, self.crawls, self._admission)
+        self.crawls.replay_links = self._journal.replay
+        self._acknowledgement = Acknowledgement(shards, self._journal, worker)
         self._owned_store: Store | None = None
+
+    @property
+    def store_trouble(self) -> str:
+        """Which server of the store does not respond now, and why; '' if all do."""
+        return self.shards.store.trouble
 
     @property
     def store_name(self) -> str:
@@ -84,6 +92,11 @@ class Frontier:
     def on_replaced(self, callback: Callable[[], None]) -> None:
         """Call this when the store was emptied and the frontier created again: no crawl is the same any more."""
         self.shards.on_replaced.append(callback)
+
+    def share_clock(self, other: Frontier) -> None:
+        """Use the readings of the store's clock of another frontier of this process."""
+        self.shards.epochs.readings = other.shards.epochs.readings
+        self.shards.epochs.lease_ms = self._terms.lease_ms
 
     @classmethod
     async def open(
@@ -123,14 +136,22 @@ class Frontier:
             return frontier
 
     async def add(
-        self, crawl_id: str, visits: Iterable[Visit | str], *, force: bool = False, skip_invalid: bool = False
-    ) -> Added:
+        self, crawl_id: str, visits: Iterable[Visit | str], *, force: bool = False, skip_invalid: bool = False,
+        found_on: Sequence[tuple[Lease, Visit]] | None = None,
+    ) -> Added:  # fmt: skip
         """Add URLs that the crawl has not seen; with `force` also those it has.
 
         All URLs are checked before the first is sent: an invalid one raises InvalidUrl and nothing is added. With
         `skip_invalid`, e.g. for the links of a page, it is left out and the others are added.
+
+        `found_on`: for each visit the lease and the visit of the page that links to it. The next acknowledgement in the
+        shard of that lease keeps the link in the journal.
         """
-        return await self._admission.add(crawl_id, visits, force, skip_invalid)
+        confirmed: list[Confirmed] | None = [] if self._journal.active else None
+        added = await self._admission.add(crawl_id, visits, force, skip_invalid, confirmed)
+        if confirmed:
+            await self._journal.keep(confirmed, found_on)
+        return added
 
     def seconds_left(self, lease: Lease) -> float:
         """How long the holder may still use a lease; abort open requests when this reaches 0."""
@@ -233,6 +254,7 @@ class Frontier:
         return reaped
 
     async def close(self) -> None:
+        await self._journal.close()
         await self._wakeups.close()
         if self._owned_store is not None:
             await self._owned_store.close()

@@ -5,6 +5,7 @@ A query reads one key a call. While workers run, what two calls return may be of
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import AsyncIterator, Collection
 from typing import Any, NamedTuple
@@ -76,8 +77,10 @@ async def waiting_hosts(
             hosts.update(await _command(frontier, "ZRANGE", keys.ready(prefix, priority_class, spider), 0, -1))
     for key in crawls:
         hosts.update(await _command(frontier, "SMEMBERS", keys.parked(prefix, key)))
-    for token in await _command(frontier, "ZRANGE", keys.leases(prefix), 0, -1):
-        host = await _command(frontier, "HGET", keys.lease(prefix, token.decode(errors="replace")), "host")
+    tokens = await _command(frontier, "ZRANGE", keys.leases(prefix), 0, -1)
+    leases = [keys.lease(prefix, token.decode(errors="replace")) for token in tokens]
+    # One pipeline: a fleet has thousands of leases.
+    for host in await asyncio.gather(*(_command(frontier, "HGET", lease, "host") for lease in leases)):
         if host:
             hosts.add(host)
     return sorted(host.decode(errors="replace") for host in hosts)

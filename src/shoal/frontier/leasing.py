@@ -231,7 +231,7 @@ class Leasing:
             except (StoreCorrupt, ValueError):
                 corrupt: tuple[Argument, ...] = (number, OutcomeCode.FAILED.value, "corrupt entry", 0)
                 block = (lease.token, lease.host, "", "", "", "", 1, *corrupt)
-                args = (self._terms.worker + ".corrupt", self._shards.request(), *block)
+                args = (self._terms.worker + ".corrupt", self._shards.request(), 0, *block)
                 await self._shards.call("acknowledge", lease.shard, args, replicated=True)
             else:
                 made.append(visit)

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.errors import InvalidVisit, StoreCorrupt
+from shoal.errors import InvalidLimit, InvalidVisit, StoreCorrupt
+from shoal.model.validation import headers as check_headers
 from shoal.model.visit import FOUND, Visit
 from shoal.urls.canonical import SCHEMES, Target, rebuild
 
@@ -47,6 +48,11 @@ def pack(target: Target, visit: Visit) -> bytes:
     entry = plain(target, visit.depth, visit.found)
     if visit.method == "GET" and not visit.headers and not visit.body and not visit.meta:
         return entry
+    if visit.headers:
+        try:
+            check_headers(visit.headers)
+        except (InvalidLimit, AttributeError) as error:
+            raise InvalidVisit(f"A visit of {target.url[:80]!r} cannot be made: {error}") from None
     try:
         extra = _encode(_Extension(visit.method, visit.headers, visit.body, visit.meta))
         _decode(extra)

@@ -1,7 +1,9 @@
 """The lease renewer: renews the leases of a process, in a thread with its own connection.
 
 A page that takes long to parse, or a callback that blocks, delays the event loop but not this thread, so no lease
-expires. A lease that cannot be renewed is marked as lost; its holder checks that before every request.
+expires. A loop that stands for longer than a lease uses none of its hosts: other workers may have them, and only the
+lease of the page that is being parsed is still renewed. A lease that cannot be renewed is marked as lost; its holder
+checks that before every request.
 """
 
 from __future__ import annotations
@@ -22,12 +24,22 @@ _MOST_PER_CALL = 200
 
 
 class LeaseRenewer(threading.Thread):
-    def __init__(self, settings: Settings, worker: str, on_trouble: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Settings, frontier: Frontier, on_trouble: Callable[[str], None], *,
+        parsing: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
+        """`frontier` is that of the leases. It belongs to another event loop: only its name and its clock are used.
+
+        `parsing` returns the token of the lease whose page is being parsed; '' if none is.
+        """
         super().__init__(name="lease renewer", daemon=True)
         self._settings = settings
-        self._worker = worker
+        self._frontier = frontier
         self._on_trouble = on_trouble
         self._ttl = settings.frontier.lease_seconds
+        self._parsing = parsing
+        # When the event loop ran last; None if it does not say so.
+        self._ticked_mono: float | None = None
         self._stopped = threading.Event()
         self.leases: dict[str, HeldLease] = {}
 
@@ -36,6 +48,10 @@ class LeaseRenewer(threading.Thread):
 
     def drop(self, lease: HeldLease) -> None:
         self.leases.pop(lease.lease.token, None)
+
+    def tick(self) -> None:
+        """The event loop runs. Called several times in the time of a lease, or never."""
+        self._ticked_mono = mono()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -53,7 +69,8 @@ class LeaseRenewer(threading.Thread):
                 continue
             try:
                 if frontier is None:
-                    frontier = await Frontier.from_settings(self._settings, worker=self._worker)
+                    frontier = await Frontier.from_settings(self._settings, worker=self._frontier.worker)
+                    frontier.share_clock(self._frontier)
                 for start in range(0, len(due), _MOST_PER_CALL):
                     await self._renew(frontier, due[start : start + _MOST_PER_CALL])
             except ShoalError as error:
@@ -63,8 +80,13 @@ class LeaseRenewer(threading.Thread):
                 await frontier.close()
 
     def _due(self) -> list[HeldLease]:
-        before = mono() - self._ttl / _SHARE
-        return [lease for lease in list(self.leases.values()) if lease.renewed_mono < before and not lease.lost]
+        now = mono()
+        before = now - self._ttl / _SHARE
+        due = [lease for lease in list(self.leases.values()) if lease.renewed_mono < before and not lease.lost]
+        if self._ticked_mono is not None and now - self._ticked_mono > self._ttl:
+            token = self._parsing()
+            return [lease for lease in due if lease.lease.token == token]
+        return due
 
     async def _renew(self, frontier: Frontier, leases: list[HeldLease]) -> None:
         renewals = await frontier.renew([lease.lease for lease in leases])

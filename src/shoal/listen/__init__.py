@@ -17,7 +17,7 @@ from shoal.settings import masked
 
 __all__ = ["Bridge", "Source", "open_source"]
 
-_QUEUES = ("dead", "reply")
+_QUEUES = ("dead", "reply", "reply_prefix")
 # Scheme: options, module, class, the package it needs and the extra of Shoal that installs it.
 _KINDS: dict[str, tuple[tuple[str, ...], str, str, str, str]] = {
     "redis": (("stream", "group", *_QUEUES), "redis", "RedisSource", "", ""),
@@ -34,8 +34,8 @@ def open_source(uri: str) -> Source:
     kind = _KINDS.get(scheme.lower()) if separator and uri.isprintable() else None
     if kind is None:
         raise InvalidInput(
-            f"Unsupported source {masked(uri)!r}; use redis://HOST:6379/0/NAME, kafka://BROKER:9092/TOPIC or "
-            "amqp://HOST/QUEUE."
+            f"Unsupported source {masked(uri)!r}; use redis://HOST:6379/0/NAME, kafka://BROKER:9092/TOPIC, "
+            "amqp://HOST/QUEUE, or a name in [sources] of shoal.toml."
         )
     options, module, name, driver, extra = kind
     try:

@@ -22,9 +22,10 @@ from shoal.listen.source import (
     WAIT_SECONDS,
     ReceivedMessage,
     SourceUnavailable,
-    dead_letter,
     queue_names,
+    reply_prefixes,
     to_error,
+    to_refusal,
 )
 
 
@@ -33,8 +34,11 @@ class AmqpSource:
         self.shown = address.shown
         self._address = address
         self._names = queue_names(address)
+        # Also queues that the broker named itself for a client: nobody else can choose such a name.
+        self.reply_prefixes = reply_prefixes(address, "amq.gen-", "amq.rabbitmq.reply-to")
         self._connection: AbstractConnection | None = None
         self._channel: aio_pika.abc.AbstractChannel | None = None
+        self._sending: aio_pika.abc.AbstractChannel | None = None
         self._arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
         self._declared: set[str] = set()
         # Whether the broker has ever accepted a connection.
@@ -46,7 +50,7 @@ class AmqpSource:
             self._arrived = asyncio.Queue()
             self._connection = await connect(self._address, "source")
             self._connected = True
-            self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+            self._channel = await self._connection.channel()
             await self._channel.set_qos(prefetch_count=BATCH_SIZE)
             await self._declare(self._address.name)
             queue = await self._channel.get_queue(self._address.name, ensure=False)
@@ -71,17 +75,21 @@ class AmqpSource:
             for message in messages
         ]  # fmt: skip
 
-    async def reject(self, message: ReceivedMessage, reason: str) -> None:
-        async with _translated(self._address, connected=True):
-            await self._declare(self._names.dead_letters)
-            await self._publish(self._names.dead_letters, message, dead_letter(message, reason), mandatory=True)
+    async def reject(self, message: ReceivedMessage, letter: bytes) -> None:
+        await self._deliver(self._names.dead_letters, message, letter)
 
     async def reply(self, message: ReceivedMessage, queue: str, body: bytes) -> None:
-        async with _translated(self._address, connected=True):
-            if not queue:
-                await self._declare(self._names.replies)
-            # A sender that is gone must not hold up the others.
-            await self._publish(queue or self._names.replies, message, body, mandatory=not queue)
+        await self._deliver(queue or self._names.replies, message, body, ours=not queue)
+
+    async def _deliver(self, queue: str, message: ReceivedMessage, body: bytes, *, ours: bool = True) -> None:
+        try:
+            async with _translated(self._address, connected=True):
+                if ours:
+                    await self._declare(queue)
+                # A sender that is gone must not hold up the others.
+                await self._publish(queue, message, body, mandatory=ours)
+        except ShoalError as error:
+            raise to_refusal(error) from error
 
     async def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
         async with _translated(self._address, connected=True):
@@ -89,7 +97,7 @@ class AmqpSource:
                 await message.token.ack()
 
     async def close(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
+        connection, self._connection, self._channel, self._sending = self._connection, None, None, None
         if connection is not None:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CONNECT_SECONDS):
@@ -111,13 +119,17 @@ class AmqpSource:
         self._declared.add(name)
 
     async def _publish(self, queue: str, message: ReceivedMessage, body: bytes, *, mandatory: bool) -> None:
-        if self._channel is None:
+        if self._connection is None:
             raise SourceUnavailable("lost the connection")
+        # In a channel of its own: a broker that refuses a message closes the channel, and with the channel of the
+        # source its unacknowledged messages would be delivered again and again.
+        if self._sending is None or self._sending.is_closed:
+            self._sending = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
         outgoing = aio_pika.Message(
             body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
             correlation_id=message.correlation_id, app_id="shoal",
         )  # fmt: skip
-        await self._channel.default_exchange.publish(outgoing, queue, mandatory=mandatory)
+        await self._sending.default_exchange.publish(outgoing, queue, mandatory=mandatory)
 
 
 @contextlib.asynccontextmanager

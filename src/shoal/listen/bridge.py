@@ -1,9 +1,10 @@
 """Requests from a source into a store: at least once, and each crawl once, because its name identifies it.
 
 A message is acknowledged only after its crawl is stored, its action has its reply, or the message is in the dead-letter
-queue with the reason. After a failure before that, the source delivers it again. A request without a name gets one from
-the message's id, so that a repeated delivery creates no second crawl. The senders are not authenticated, so they cannot
-use options that need the administrator role.
+queue with the reason. A reply that the broker refuses ends there too: no message can stop the bridge. After a failure
+before that, the source delivers it again. A request without a name gets one from the message's id, so that a repeated
+delivery creates no second crawl. The senders are not authenticated, so they cannot use options that need the
+administrator role.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,7 +30,14 @@ from shoal.errors import (
     UnknownCrawl,
 )
 from shoal.frontier import Frontier
-from shoal.listen.source import ReceivedMessage, Source, SourceUnavailable
+from shoal.listen.source import (
+    MAX_LETTER_BYTES,
+    DeliveryRefused,
+    ReceivedMessage,
+    Source,
+    SourceUnavailable,
+    dead_letter,
+)
 from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations.events import Emit, emit_action
 from shoal.operations.scrapy_cluster import Action, act
@@ -39,7 +47,8 @@ from shoal.sinks import is_name
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 REPORT_EVERY_SECONDS = 60.0
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9._:=/+-]{1,200}\Z")
+_SHORT_LETTER_BYTES = 10_000
 # Errors of the store. The message is not the cause, so it is not rejected.
 _STORE_ERRORS = (StoreUnavailable, StoreHeld, StoreFull)
 
@@ -53,14 +62,25 @@ class ParsedMessage(NamedTuple):
 
 
 class Bridge:
-    """`emit` receives the events. `outputs` are the names in the settings' [outputs]."""
+    """`emit` receives the events. `outputs` are the settings' [outputs].
 
-    def __init__(self, frontier: Frontier, source: Source, emit: Emit, outputs: Collection[str] = ()) -> None:
+    `networks` are the private networks that notifications may reach.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        source: Source,
+        emit: Emit,
+        outputs: Mapping[str, str] | None = None,
+        networks: str = "",
+    ) -> None:
         self.crawls = self.replies = self.rejected = 0
         self._frontier = frontier
         self._source = source
         self._emit = emit
-        self._outputs = outputs
+        self._outputs = outputs or {}
+        self._networks = networks
         self._stop = asyncio.Event()
         # When a failure was last reported; None while everything works.
         self._reported_mono: float | None = None
@@ -92,7 +112,8 @@ class Bridge:
     async def _handle_batch(self) -> None:
         handled: list[ReceivedMessage] = []
         try:
-            for group in _groups([_parse(message) for message in await self._source.receive()]):
+            prefixes = self._source.reply_prefixes
+            for group in _groups([_parse(message, prefixes) for message in await self._source.receive()]):
                 outcomes = await asyncio.gather(*map(self._outcome, group), return_exceptions=True)
                 for parsed, outcome in zip(group, outcomes, strict=True):
                     if isinstance(outcome, BaseException):
@@ -122,13 +143,29 @@ class Bridge:
             return f"Internal error (a bug in Shoal): {type(error).__name__}: {error}."
 
     async def _finish(self, parsed: ParsedMessage, outcome: dict[str, Any] | str) -> None:
+        if outcome and not isinstance(outcome, str):
+            try:
+                await self._source.reply(parsed.message, parsed.reply_to, msgspec.json.encode(outcome))
+                self.replies += 1
+                return
+            except DeliveryRefused as error:
+                outcome = f"The action was carried out, but its reply cannot be sent: {error}"
         if isinstance(outcome, str):
-            await self._source.reject(parsed.message, outcome)
             self.rejected += 1
             self._report_refusal(parsed.request, outcome)
-        elif outcome:
-            await self._source.reply(parsed.message, parsed.reply_to, msgspec.json.encode(outcome))
-            self.replies += 1
+            await self._bury(parsed.message, outcome)
+
+    async def _bury(self, message: ReceivedMessage, reason: str) -> None:
+        """Send the dead letter. If even a short one is refused, its hash is logged and the message is lost."""
+        refusal = ""
+        for max_bytes in (MAX_LETTER_BYTES, _SHORT_LETTER_BYTES):
+            try:
+                return await self._source.reject(message, dead_letter(message, reason, max_bytes))
+            except DeliveryRefused as error:
+                refusal = str(error)
+        digest = hashlib.sha256(message.body).hexdigest()
+        self._emit(f"a request was dropped: its dead letter cannot be stored: {refusal}", event="request.dropped",
+                   source=self._source.shown, sha256=digest, bytes=len(message.body))  # fmt: skip
 
     async def _submit(self, request: CrawlRequest, message: ReceivedMessage) -> None:
         if request.ignore_robots:
@@ -143,7 +180,8 @@ class Bridge:
         request = with_output(request, self._outputs, as_in='"outputs": ["NAME"] in the request')
         if not request.name and message.id:
             request = msgspec.structs.replace(request, name=_crawl_name(message))
-        submitted = await submit(self._frontier, to_submission(request))
+        submission = to_submission(request, networks=self._networks)
+        submitted = await submit(self._frontier, submission, outputs=self._outputs)
         self.crawls += submitted.created
         self._emit(
             f"crawl {submitted.id} was submitted{'' if submitted.created else ' again'}", event="crawl.submitted",
@@ -186,17 +224,23 @@ class Bridge:
                 await self._stop.wait()
 
 
-def _parse(message: ReceivedMessage) -> ParsedMessage:
+def _parse(message: ReceivedMessage, prefixes: tuple[str, ...]) -> ParsedMessage:
     try:
         content = None
         if len(message.body) <= MAX_REQUEST_BYTES:
-            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 content = msgspec.json.decode(message.body)
-        if not (isinstance(content, dict) and "action" in content and "reply" in content):
-            return ParsedMessage(message, parse(message.body), message.reply_to)
-        reply_to = content.pop("reply")
-        if not isinstance(reply_to, str) or not _QUEUE_NAME.match(reply_to):
+        if not (isinstance(content, dict) and "action" in content):
+            return ParsedMessage(message, parse(message.body), "")
+        reply_to = content.pop("reply", message.reply_to)
+        if not isinstance(reply_to, str) or (reply_to and not _QUEUE_NAME.match(reply_to)):
             raise InvalidInput("reply must be 1 to 200 letters, digits or . _ : -.")
+        # Senders are not authenticated, and a reply must not reach other data of the broker.
+        if reply_to and not reply_to.startswith(prefixes):
+            raise InvalidInput(
+                f"reply must start with {' or '.join(prefixes)}; the operator of the bridge can allow more with "
+                "?reply_prefix= in its source."
+            )
         return ParsedMessage(message, parse(content), reply_to)
     except ShoalError as error:
         return ParsedMessage(message, str(error), "")

@@ -12,14 +12,16 @@ from confluent_kafka import Message as KafkaMessage
 
 from shoal.brokers.address import BrokerAddress
 from shoal.brokers.kafka import PolledProducer, configuration, fault_of
+from shoal.errors import ShoalError
 from shoal.listen.source import (
     BATCH_SIZE,
     WAIT_SECONDS,
     ReceivedMessage,
     SourceUnavailable,
-    dead_letter,
     queue_names,
+    reply_prefixes,
     to_error,
+    to_refusal,
 )
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ class KafkaSource:
         self.shown = address.shown
         self._address = address
         self._topic, self._names = address.name, queue_names(address)
+        self.reply_prefixes = reply_prefixes(address)
         self._pool: ThreadPoolExecutor | None = None
         self._consumer: Consumer | None = None
         self._producer: PolledProducer | None = None
@@ -85,8 +88,8 @@ class KafkaSource:
                 raise KafkaException(error)
         return messages
 
-    async def reject(self, message: ReceivedMessage, reason: str) -> None:
-        await self._send(self._names.dead_letters, message, dead_letter(message, reason))
+    async def reject(self, message: ReceivedMessage, letter: bytes) -> None:
+        await self._send(self._names.dead_letters, message, letter)
 
     async def reply(self, message: ReceivedMessage, queue: str, body: bytes) -> None:
         await self._send(queue or self._names.replies, message, body)
@@ -95,7 +98,16 @@ class KafkaSource:
         producer = self._producer
         if producer is None:
             raise SourceUnavailable("is closed")
-        await self._run(lambda: producer.send(topic, [(message.id, body)]))
+
+        def send() -> None:
+            # A topic that does not exist is refused at once here, and by a time limit only in `send`.
+            producer.check_topic(topic)
+            producer.send(topic, [(message.id, body)])
+
+        try:
+            await self._run(send)
+        except ShoalError as error:
+            raise to_refusal(error) from error
 
     async def acknowledge(self, messages: Sequence[ReceivedMessage]) -> None:
         ends: dict[int, int] = {}

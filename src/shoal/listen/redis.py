@@ -22,13 +22,24 @@ import msgspec
 from shoal.brokers.address import BrokerAddress
 from shoal.brokers.redis import fault_of, server_of
 from shoal.errors import ShoalError, SinkRefused
-from shoal.listen.source import BATCH_SIZE, WAIT_SECONDS, ReceivedMessage, dead_letter, queue_names, to_error
+from shoal.listen.source import (
+    BATCH_SIZE,
+    WAIT_SECONDS,
+    ReceivedMessage,
+    SourceUnavailable,
+    queue_names,
+    reply_prefixes,
+    to_error,
+    to_refusal,
+)
 from shoal.store.connection import Connection, ConnectionLost, ReplyError, dial, pack
 
 # A bridge without a heartbeat for this long is dead. If it was only slow, its messages are handled twice, which is
 # harmless.
 DEAD_MS = 5000
 _HEARTBEAT_SECONDS = 1.0
+# The stream was deleted, or restored without its group: opening the source again creates both.
+_KEY_GONE = ("NOGROUP", "UNBLOCKED")
 _RECEIVE = Path(__file__).with_name("receive.lua").read_text()
 _HEARTBEAT = "local t = redis.call('TIME') return redis.call('ZADD', KEYS[1], t[1] * 1000, ARGV[1])"
 
@@ -42,6 +53,7 @@ class _Redis:
         self.shown = address.shown
         self._address = address
         self._name, self._names = address.name, queue_names(address)
+        self.reply_prefixes = reply_prefixes(address)
         self._bridge = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._connection: Connection | None = None
         self._heartbeats: asyncio.Task[None] | None = None
@@ -56,11 +68,17 @@ class _Redis:
             raise self._meaning(error) from error
         self._heartbeats = asyncio.create_task(self._send_heartbeats())
 
-    async def reject(self, message: ReceivedMessage, reason: str) -> None:
-        await self._send(("RPUSH", self._names.dead_letters, dead_letter(message, reason)))
+    async def reject(self, message: ReceivedMessage, letter: bytes) -> None:
+        await self._push(self._names.dead_letters, letter)
 
     async def reply(self, message: ReceivedMessage, queue: str, body: bytes) -> None:
-        await self._send(("RPUSH", queue or self._names.replies, body))
+        await self._push(queue or self._names.replies, body)
+
+    async def _push(self, queue: str, body: bytes) -> None:
+        try:
+            await self._send(("RPUSH", queue, body))
+        except ShoalError as error:
+            raise to_refusal(error) from error
 
     async def close(self) -> None:
         if self._heartbeats is not None:
@@ -87,6 +105,8 @@ class _Redis:
         return replies
 
     def _meaning(self, error: Exception) -> Exception:
+        if isinstance(error, ReplyError) and str(error).startswith(_KEY_GONE):
+            return SourceUnavailable("has lost its stream")
         fault = fault_of(error)
         return error if fault is None else to_error(self._address, fault)
 

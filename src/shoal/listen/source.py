@@ -10,6 +10,7 @@ delivered again.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -22,10 +23,16 @@ from shoal.errors import ShoalError
 # Messages that a bridge holds at most, and how long it waits for the first one.
 BATCH_SIZE = 100
 WAIT_SECONDS = 1.0
+# Kafka's brokers accept about 1,000,000 bytes by default.
+MAX_LETTER_BYTES = 900_000
 
 
 class SourceUnavailable(Exception):
     """The source cannot be used for now. The message is the end of a sentence that starts with the source's name."""
+
+
+class DeliveryRefused(Exception):
+    """The broker refused one reply or dead letter. The source itself works. The message says why."""
 
 
 class ReceivedMessage(NamedTuple):
@@ -40,17 +47,22 @@ class ReceivedMessage(NamedTuple):
 
 
 class Source(Protocol):
-    """Every method may raise SourceUnavailable. A ShoalError means that the source cannot work as it is configured."""
+    """Every method may raise SourceUnavailable. A ShoalError means that the source cannot work as it is configured.
+
+    `reject` and `reply` raise DeliveryRefused instead: a message must not be able to stop its bridge.
+    """
 
     shown: str
+    # A request may name a reply queue whose name starts with one of these.
+    reply_prefixes: tuple[str, ...]
 
     async def open(self) -> None: ...
 
     async def receive(self) -> list[ReceivedMessage]:
         """The next messages in their order; an empty list after WAIT_SECONDS."""
 
-    async def reject(self, message: ReceivedMessage, reason: str) -> None:
-        """Put an unusable message into the dead-letter queue, with the reason."""
+    async def reject(self, message: ReceivedMessage, letter: bytes) -> None:
+        """Put the dead letter of an unusable message into the dead-letter queue."""
 
     async def reply(self, message: ReceivedMessage, queue: str, body: bytes) -> None:
         """Send a reply to `queue`, or to the source's own reply queue when `queue` is ''."""
@@ -73,10 +85,34 @@ def queue_names(address: BrokerAddress) -> QueueNames:
     )
 
 
-def dead_letter(message: ReceivedMessage, reason: str) -> bytes:
-    """The same JSON object in every technology, so that one program reads them all."""
+def reply_prefixes(address: BrokerAddress, *more: str) -> tuple[str, ...]:
+    """Names of reply queues that requests may choose: those in `?reply_prefix=`, or the source's own and `more`."""
+    given = address.options.get("reply_prefix", "").split(",")
+    return tuple(filter(None, given)) or (queue_names(address).replies, *more)
+
+
+def dead_letter(message: ReceivedMessage, reason: str, max_bytes: int = MAX_LETTER_BYTES) -> bytes:
+    """The same JSON object in every technology, so that one program reads them all.
+
+    A letter longer than `max_bytes` has only the head of its message, and the size and hash of the whole.
+    """
     text = message.body.decode(errors="backslashreplace")
-    return msgspec.json.encode({"reason": reason, "message": text})
+    letter = msgspec.json.encode({"reason": reason, "message": text})
+    if len(letter) <= max_bytes:
+        return letter
+    # A byte takes at most six in JSON, and a reason may quote some of the message.
+    head = message.body[: max_bytes // 12].decode(errors="backslashreplace")
+    return msgspec.json.encode(
+        {
+            "reason": reason[: max_bytes // 24], "message": head, "cut": True, "bytes": len(message.body),
+            "sha256": hashlib.sha256(message.body).hexdigest(),
+        }
+    )  # fmt: skip
+
+
+def to_refusal(error: Exception) -> Exception:
+    """The exception that `reply` and `reject` raise for an error of `to_error`."""
+    return DeliveryRefused(str(error)) if isinstance(error, ShoalError) else error
 
 
 def to_error(address: BrokerAddress, fault: ConnectionFault) -> Exception:

@@ -43,6 +43,11 @@ OUTPUT_AWAY, OUTPUT_REFUSED = "output away", "output refused"
 STATES = {state.code: state for state in State}
 
 
+def crawl_id_of(app: str, name: str) -> str:
+    """The id of a crawl by its application and name. Ids are per application: no other one can see or take them."""
+    return name if not app or name.startswith(f"{app}:") else f"{app}:{name}"
+
+
 class Crawl(msgspec.Struct, frozen=True):
     """A crawl as its home shard records it. `spec` is the caller's own, kept as it was given."""
 

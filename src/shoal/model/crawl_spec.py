@@ -17,7 +17,7 @@ from msgspec import Meta, field
 
 from shoal.errors import InvalidLimit
 from shoal.model.option import GROUPS, MARKED_INTERNAL, Flag, Option, declared, flag_name
-from shoal.model.validation import WIDEST, spider, whole
+from shoal.model.validation import WIDEST, header_value, headers, spider, whole
 from shoal.version import __version__
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ MAX_SEEDS = 50_000
 # Seconds since 1970. A time in milliseconds, a common mistake, is larger.
 _LATEST = 10**12
 _STORED_NAMES = {"scope": "reach"}
-_NOT_IN_A_TOKEN = frozenset(' :()<>@,;\\"/[]?={}')
 
 Texts = tuple[str, ...]
 Count = Annotated[int, Meta(ge=0, le=WIDEST)]
@@ -110,17 +109,17 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "host"
     allow: Annotated[
         Texts,
-        Meta(description="Visit only URLs that match one of these patterns (RE2)."),
+        Meta(max_length=1000, description="Visit only URLs that match one of these patterns (RE2)."),
         Flag(group="scope", metavar="RE", help="Visit only URLs that match this pattern (RE2)."),
     ] = ()
     deny: Annotated[
         Texts,
-        Meta(description="Skip URLs that match one of these patterns (RE2)."),
+        Meta(max_length=1000, description="Skip URLs that match one of these patterns (RE2)."),
         Flag(group="scope", metavar="RE", help="Skip URLs that match this pattern (RE2)."),
     ] = ()
     deny_extensions: Annotated[
         Texts,
-        Meta(description="Skip URLs with these extensions, e.g. zip."),
+        Meta(max_length=1000, description="Skip URLs with these extensions, e.g. zip."),
         Flag(group="scope", name="deny-extension", metavar="EXT", help="Skip URLs with this extension, e.g. zip."),
     ] = ()
     follow: Annotated[
@@ -162,11 +161,17 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = DEFAULT_USER_AGENT
     headers: Annotated[
         dict[str, str],
-        Meta(max_length=100, description="Additional request headers."),
+        Meta(max_length=100, description="Additional request headers, sent only to the hosts of the start URLs."),
         Flag(
-            group="requests", name="header", metavar="'NAME: VALUE'", separator=":", help="Additional request header."
+            group="requests", name="header", metavar="'NAME: VALUE'", separator=":",
+            help="Additional request header, sent only to the hosts of the start URLs.",
         ),
-    ] = {}
+    ] = {}  # fmt: skip
+    headers_everywhere: Annotated[
+        bool,
+        Meta(description="Send `headers` to every host of the crawl, except credentials."),
+        Flag(group="requests", help="Send --header to every host of the crawl, except credentials."),
+    ] = False
     cookie: Annotated[
         str,
         Meta(max_length=8192, description="Cookie, sent only to the hosts of the start URLs."),
@@ -251,6 +256,10 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(max_length=2048, description="URL that gets a POST request when the crawl ends."),
         Flag(group="crawl", metavar="URL", commands=("submit",)),
     ] = ""
+    notify_networks: Annotated[
+        str, Meta(description="Private networks that `notify` may reach: those of the server that took the request."),
+        MARKED_INTERNAL,
+    ] = ""  # fmt: skip
 
     def check(self) -> None:
         """Raise InvalidLimit for an invalid value. Patterns and the scope are checked where they are compiled."""
@@ -267,12 +276,8 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.auth and ":" not in self.auth:
             raise InvalidLimit("auth has no colon between user and password.")
         for name, value in (("user_agent", self.user_agent), ("cookie", self.cookie), ("auth", self.auth)):
-            _check_header(name, value)
-        for name, value in self.headers.items():
-            _check_header(f"The header {name!r}", name)
-            _check_header(f"The header {name!r}", value)
-            if not name or not name.isascii() or not name.isprintable() or not _NOT_IN_A_TOKEN.isdisjoint(name):
-                raise InvalidLimit(f"Invalid header name {name!r}: use letters, digits and -.")
+            header_value(name, value)
+        headers(self.headers)
 
     def limits(self) -> Limits:
         """The part that the frontier enforces."""
@@ -303,7 +308,8 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for a crawl. Only `seeds` are required; 0 and null mean no limit.
 
-    `name` becomes the crawl's id and cannot be used again; a request without a name gets one. Sending the same request
+    `name` becomes the crawl's id, APP:NAME for a crawl of an application, and cannot be used again; a request without a
+    name gets one. Sending the same request
     again changes nothing. An output is a URI, or a name from `[outputs]` in the workers' shoal.toml, so that passwords
     stay there. A request without outputs uses the output named `default` in the service's shoal.toml, and is refused if
     there is none. With `joins`, the seeds are added to the crawl of that name, whatever its options are; a crawl that
@@ -311,7 +317,9 @@ class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     seeds: Annotated[Texts, Meta(min_length=1, max_length=MAX_SEEDS, description="Start URLs.")]
-    name: Annotated[str, Meta(max_length=128, description="The crawl's id; '' generates one.")] = ""
+    name: Annotated[str, Meta(max_length=128, description="The crawl's id, with `app` APP:NAME; '' generates one.")] = (
+        ""
+    )
     domains: Annotated[
         Texts, Meta(max_length=500, description="With scope domain: further domains besides those of the seeds.")
     ] = ()
@@ -366,12 +374,6 @@ def _stored_type() -> Any:
         kw_only=True,
         forbid_unknown_fields=True,
     )
-
-
-def _check_header(what: str, value: str) -> None:
-    # A line break would let a value add another header.
-    if any(character in value for character in "\r\n\0"):
-        raise InvalidLimit(f"{what} contains a line break or NUL; a header is one line.")
 
 
 INTERNAL = frozenset(option.name for option in options() if option.internal)

@@ -5,6 +5,7 @@ Each has a key that does not depend on the worker or on repetitions: sinks keep 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     A record with status 304 confirms the row of its key: what that row says of the page still holds.
     `spider` is who read it, '' for Shoal itself; `file` is where the body is kept, if it is.
     `redirects` is the chain that led here: each URL with the status that sent us on ("refresh" hops have status 0).
+    It reads as a mapping too, from the names of its fields: so dict() takes it, and pandas makes columns of the fields.
     """
 
     crawl: str
@@ -54,6 +56,29 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> tuple[str, str]:
         return (self.crawl, self.url)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by their names."""
+        return msgspec.structs.asdict(self)
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of the fields."""
+        return self.__struct_fields__
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__struct_fields__)
+
+    def __len__(self) -> int:
+        return len(self.__struct_fields__)
+
+
+# Not a base class: a struct cannot have one of another kind. pandas looks for this.
+Mapping.register(Record)
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

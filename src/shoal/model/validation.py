@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from shoal.errors import InvalidLimit
 
 WIDEST = 2**53
-_ID = re.compile(r"[A-Za-z0-9_.:@-]{1,128}\Z")
+# Not . and .., which clients and browsers remove from a path.
+_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.:@-]{1,128}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
 _SPIDER = re.compile(r"[A-Za-z0-9_.:-]{0,64}\Z")
+# RFC 9110 5.1: a name is a token.
+HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# Headers that decide where a request ends, which connection it uses and which host it is for. With them, a request
+# could swallow the next one on its connection, or evade the rules of its host.
+REFUSED_HEADERS = frozenset({
+    "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "proxy-authenticate",
+    "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
 _NAMESPACE = re.compile(r"[a-z0-9_-]{1,16}\Z")
 
 
@@ -27,7 +37,7 @@ def whole(name: str, value: int, least: int, most: int) -> int:
 
 
 def crawl_id(value: str) -> str:
-    return _plain("A crawl's id", value, _ID, "1 to 128 letters, digits and . _ : @ -")
+    return _plain("A crawl's id", value, _ID, "1 to 128 letters, digits and . _ : @ -, not only dots")
 
 
 def worker(value: str) -> str:
@@ -40,6 +50,30 @@ def spider(value: str) -> str:
 
 def namespace(value: str) -> str:
     return _plain("The namespace", value, _NAMESPACE, "1 to 16 lower-case letters, digits and _ -")
+
+
+def headers(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Headers of a request besides those that Shoal sets itself."""
+    names = set()
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str) or not HEADER_NAME.fullmatch(name):
+            raise InvalidLimit(f"Invalid header name {name!r:.80}: use letters, digits and -.")
+        if name.lower() in REFUSED_HEADERS:
+            raise InvalidLimit(f"The header {name!r} is not allowed: Shoal sets it for each connection.")
+        if name.lower() == "user-agent":
+            raise InvalidLimit("The header 'User-Agent' is not allowed: use user_agent, which robots.txt is read for.")
+        if name.lower() in names:
+            raise InvalidLimit(f"The header {name!r:.80} is given twice.")
+        names.add(name.lower())
+        header_value(f"The header {name!r:.80}", value)
+    return given
+
+
+def header_value(what: str, value: str) -> str:
+    # A line break would let a value add another header.
+    if any(character in value for character in "\r\n\0"):
+        raise InvalidLimit(f"{what} contains a line break or NUL; a header is one line.")
+    return value
 
 
 def milliseconds(name: str, seconds: float, most: float = 10**10) -> int:

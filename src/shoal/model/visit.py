@@ -134,6 +134,11 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         """What Shoal notes in `meta`, typed."""
         return VisitMeta.of(self.meta)
 
+    @property
+    def abandoned(self) -> bool:
+        """An earlier worker may have fetched it, and died before it could acknowledge it."""
+        return bool(self.expiries or self.blames)
+
     def stored(self, *, revisit_seconds: float = 0.0) -> Outcome:
         """Its record is in every output. With `revisit_seconds` it is visited again after that time."""
         return Outcome(self.number, OutcomeCode.STORED, "", revisit_seconds)

@@ -16,7 +16,8 @@ class WorkerReport(msgspec.Struct, kw_only=True):
     `network_seconds`: hosts were leased and all of them were waiting for servers. `cpu_seconds`: the process's own.
     `ahead`: by crawl, how long what waits for one host takes, of the host that takes longest. `backing_off`: hosts that
     are paused after errors. `revisited`: pages of a pass, by `unchanged`, `changed` and `gone`. `trapped`: links
-    that were not followed, by the kind of trap.
+    that were not followed, by the kind of trap. `trouble`: what the worker waits for now. `warning`: the last sentence
+    that the user should read once.
     """
 
     worker: str = ""
@@ -42,6 +43,7 @@ class WorkerReport(msgspec.Struct, kw_only=True):
     sink_seconds: float = 0.0
     store_seconds: float = 0.0
     trouble: str = ""
+    warning: str = ""
     idle: bool = False
 
     def line(self) -> builtins.bytes:

@@ -1,10 +1,18 @@
-"""Deleting a crawl: the same refusals from the command line and from an API."""
+"""Resuming and deleting a crawl: the same refusals from the command line, from Python and from an API."""
 
 from __future__ import annotations
 
 from shoal.errors import CrawlEnded, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model.crawl import State
+from shoal.model.crawl import Crawl, State
+
+
+async def resume(frontier: Frontier, crawl_id: str) -> Crawl:
+    """Resume a paused crawl. A finished one would have nothing to do, and its notification would be sent again."""
+    crawl = await frontier.crawls.get(crawl_id)
+    if not crawl.state.open:
+        raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: only a paused crawl can be resumed.")
+    return await frontier.crawls.resume(crawl_id)
 
 
 async def delete(frontier: Frontier, crawl_id: str) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shoal.errors import ShoalError, UnknownCrawl
+from shoal.errors import InvalidInput, ShoalError, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.operations.scrapy_cluster import Action, cluster_name
+from shoal.operations.scrapy_cluster import Action, possible_ids
 
 EVENTS = {
     "crawl.started": "a crawl was started or resumed",
@@ -30,6 +30,7 @@ EVENTS = {
     "notify.sent": "the notification of a crawl's end was sent",
     "notify.failed": "the notification failed; it is retried unless `given_up`",
     "request.refused": "a request to the API or a bridge was refused, and why",
+    "request.dropped": "a bridge could not store the dead letter of an invalid request, which is lost",
     "request.failed": "a request to the API failed: a bug, or the store or an output is unavailable",
     "workers.started": "`shoal worker` has joined a store",
     "workers.progress": "what its workers did, every 5 s",
@@ -39,6 +40,7 @@ EVENTS = {
     "worker.said": "a line that a worker process wrote",
     "worker.trouble": "a worker waits for its store or its output",
     "store.trouble": "a problem with the store",
+    "store.recovered": "the store responds again",
     "output.trouble": "a problem with an output",
     "output.unavailable": "a crawl is paused until its output is available",
     "output.recovered": "its output is available again, and it resumed",
@@ -57,7 +59,7 @@ EVENTS = {
 # Events that need attention.
 WARNINGS = {
     "crawl.trouble", "listen.trouble", "notify.failed", "output.unavailable", "output.refused", "output.trouble",
-    "request.failed", "request.refused", "serve.open", "store.trouble", "warning",
+    "request.dropped", "request.failed", "request.refused", "serve.open", "store.trouble", "warning",
 }  # fmt: skip
 
 
@@ -87,12 +89,13 @@ async def emit_action(
 
 async def _crawl_id(frontier: Frontier, action: Action) -> str:
     """Return the crawl's id, as shoal.operations.scrapy_cluster finds it."""
-    name = cluster_name(action.appid, action.crawlid or "")
-    try:
-        await frontier.crawls.get(name)
-    except UnknownCrawl:
-        return action.crawlid or ""
-    except ShoalError:
-        # The action was carried out; others report that the store is unavailable.
-        pass
-    return name
+    for name in possible_ids(action):
+        try:
+            await frontier.crawls.get(name)
+            return name
+        except (UnknownCrawl, InvalidInput):
+            continue
+        except ShoalError:
+            # The action was carried out; others report that the store is unavailable.
+            return name
+    return action.crawlid or ""

@@ -72,7 +72,8 @@ class Maintainer:
         self._lock = MaintenanceLock(frontier)
         self._had_lock = False
         self._locked_mono = 0.0
-        self._fetcher: Fetcher | None = None
+        # By the networks that they may reach.
+        self._fetchers: dict[str, Fetcher] = {}
         # In tasks: a URL that does not respond delays no other crawl.
         self._notifying: set[asyncio.Task[None]] = set()
 
@@ -93,8 +94,8 @@ class Maintainer:
             for task in self._notifying:
                 task.cancel()
             await asyncio.gather(*self._notifying, return_exceptions=True)
-            if self._fetcher is not None:
-                await self._fetcher.close()
+            for fetcher in self._fetchers.values():
+                await fetcher.close()
 
     def check_soon(self, crawl_id: str) -> None:
         """Check a crawl in the next round: something was done to it."""
@@ -254,14 +255,20 @@ class Maintainer:
             url=url, method="POST", headers=(("Content-Type", "application/json"), ("User-Agent", "Shoal")),
             body=msgspec.json.encode(body), timeout_seconds=_NOTIFY_SECONDS, body_bytes=10_000, cut=True,
         )  # fmt: skip
-        if self._fetcher is None:
-            # The same address guard as for pages.
-            self._fetcher = Fetcher(self._settings.fetch)
         try:
-            status = (await self._fetcher.fetch(request)).status
+            status = (await self._fetcher_for(crawl).fetch(request)).status
         except (FetchError, InvalidInput) as error:
             return str(getattr(error, "reason", "invalid URL"))
         return "" if status < 300 else f"status {status}"
+
+    def _fetcher_for(self, crawl: Crawl) -> Fetcher:
+        """A fetcher that reaches what the request for this crawl was allowed, whatever this process is allowed."""
+        networks = str(crawl.spec.get("notify_networks") or "")
+        fetcher = self._fetchers.get(networks)
+        if fetcher is None:
+            fetcher = Fetcher(msgspec.structs.replace(self._settings.fetch, allow_networks=networks))
+            self._fetchers[networks] = fetcher
+        return fetcher
 
     async def _merge(self, crawl: Crawl, known: _CrawlState) -> None:
         """Merge the output files of this machine, until some time after the crawl's end."""
@@ -273,8 +280,7 @@ class Maintainer:
         if crawl.ended_at and await store_seconds(self._frontier) - crawl.ended_at > _MERGE_SECONDS:
             known.next_mono = time.monotonic() + _AGAIN_SECONDS
         if not is_merged(crawl, named=self._settings.outputs):
-            live = {worker.name for worker in await self._frontier.workers.alive()}
-            for text in await merge_outputs(self._frontier, crawl, live=live, named=self._settings.outputs):
+            for text in await merge_outputs(self._frontier, crawl, named=self._settings.outputs):
                 self._emit_once(text, event="output.trouble", crawl=crawl.id)
 
     async def _chosen(self) -> bool:

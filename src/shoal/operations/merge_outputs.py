@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import platform
+from collections.abc import Mapping
 from functools import partial
 
 from shoal.errors import InvalidInput, SinkError
@@ -10,21 +11,20 @@ from shoal.frontier import Frontier
 from shoal.frontier.acknowledgement import replay
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
-from shoal.sinks import has_parts, is_name, merge
+from shoal.sinks import has_parts, is_name, merge, part_names, unmerged
 
 
-async def merge_outputs(
-    frontier: Frontier, crawl: Crawl, *, live: Collection[str], named: Mapping[str, str]
-) -> list[str]:
+async def merge_outputs(frontier: Frontier, crawl: Crawl, *, named: Mapping[str, str]) -> list[str]:
     """Add finished part files to the outputs of a crawl. Returns the problems, one sentence each.
 
-    `live` are the workers that still write, `named` the outputs of the settings by their names.
+    `named` are the outputs of the settings by their names.
     """
     problems = []
     for output in _outputs(crawl, named):
         try:
             if has_parts(output):
                 ask_store = partial(replay, frontier.void_batch)
+                live = await _other_machines(frontier)
                 await merge(output, live=live, replay=ask_store, spider=bool(crawl.limits.spider))
         except (SinkError, InvalidInput) as error:
             problems.append(str(error))
@@ -34,6 +34,33 @@ async def merge_outputs(
 def is_merged(crawl: Crawl, *, named: Mapping[str, str]) -> bool:
     """Whether no output of the crawl has part files any more."""
     return not any(map(has_parts, _outputs(crawl, named)))
+
+
+class UnmergedParts:
+    """The parts that the outputs of a crawl had when it ended.
+
+    They have all of its records: a record is in a part before its page counts as stored. Parts that workers open later
+    belong to other crawls with the same output.
+    """
+
+    def __init__(self, crawl: Crawl, *, named: Mapping[str, str]) -> None:
+        self._names = {output: part_names(output) for output in _outputs(crawl, named)}
+
+    def outputs(self) -> dict[str, set[str]]:
+        """The outputs that are incomplete, with their parts. Asks live workers to close the parts."""
+        left = {output: unmerged(output, names) for output, names in self._names.items() if names}
+        self._names = {output: names for output, names in left.items() if names}
+        return self._names
+
+
+async def _other_machines(frontier: Frontier) -> set[str]:
+    """The live workers of other machines.
+
+    Those of this machine show by their locks whether they are alive, at once: the heartbeat of a killed worker is
+    missed only after 30 seconds. The locks of another machine may be invisible on a shared file system.
+    """
+    here = platform.node()
+    return {worker.name for worker in await frontier.workers.alive() if worker.info.get("machine") != here}
 
 
 def _outputs(crawl: Crawl, named: Mapping[str, str]) -> list[str]:

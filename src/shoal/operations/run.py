@@ -31,17 +31,19 @@ from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.describe import waiting_for
 from shoal.operations.events import Emit, ignore_event
-from shoal.operations.merge_outputs import is_merged, merge_outputs
+from shoal.operations.merge_outputs import UnmergedParts, is_merged, merge_outputs
 from shoal.operations.revisit import revisits
 from shoal.operations.seeds import Seeds, feed
 from shoal.operations.start import StartedCrawl, begin
+from shoal.settings import masked
 
 # The end of a small crawl is checked for often; a large one can wait half a second.
 _FAST_CHECK_SECONDS, _FAST_CHECKS_FOR_SECONDS, _CHECK_SECONDS = 0.05, 5.0, 0.5
 _MERGE_SECONDS = 3.0
 _STATE_SECONDS = 2.0
-# A worker closes its part of JSON lines after five seconds.
-_LAST_PARTS_SECONDS = 8.0
+# A live worker closes its parts within a second or two of a request. A worker of another machine that died is known to
+# be dead after 30 seconds.
+_LAST_PARTS_SECONDS, _REPORT_PARTS_SECONDS, _PARTS_CHECK_SECONDS = 60.0, 5.0, 0.2
 # The creator of a crawl adds its seeds next, unless it died.
 _SEEDLESS_SECONDS = 60.0
 
@@ -98,8 +100,7 @@ class CrawlRun:
 
     crawl_id    the crawl's name
     outputs     the named outputs of shoal.toml
-    others      returns the names of live workers that other processes run
-    own         returns the names of this process's live workers
+    others      returns the names of live workers that other processes run; None if nothing is fed or watched
     emit        gets each event; an event that repeats is emitted once
     """
 
@@ -109,16 +110,14 @@ class CrawlRun:
         crawl_id: str,
         *,
         outputs: Mapping[str, str],
-        others: Callable[[], Awaitable[Set[str]]],
-        own: Callable[[], Set[str]] = frozenset,
+        others: Callable[[], Awaitable[Set[str]]] | None = None,
         emit: Emit = ignore_event,
     ) -> None:
         self.crawl_id = crawl_id
         self.paused = False
         self._frontier = frontier
         self._outputs = outputs
-        self._others = others
-        self._own = own
+        self._others = others or _nobody
         self._emit = emit
         self._emitted: set[str] = set()
         self._wake = asyncio.Event()
@@ -223,18 +222,42 @@ class CrawlRun:
     async def merge(self) -> bool:
         """Append what workers have finished to the output files. Returns whether no part is left."""
         crawl = await self._frontier.crawls.known(self.crawl_id)
-        live = await self._others() | self._own()
-        for trouble in await merge_outputs(self._frontier, crawl, live=live, named=self._outputs):
+        for trouble in await merge_outputs(self._frontier, crawl, named=self._outputs):
             self._emit_once(trouble, event="output.trouble", crawl=self.crawl_id)
         return is_merged(crawl, named=self._outputs)
 
-    async def merge_rest(self) -> None:
-        """Merge, and wait for workers of other processes to close their parts some seconds after the last page."""
-        deadline = time.monotonic() + _LAST_PARTS_SECONDS
-        while not await self.merge():
-            if time.monotonic() > deadline or not await self._others():
+    async def merge_rest(self, interrupted: asyncio.Event | None = None) -> bool:
+        """Merge all parts of a crawl that has ended, and wait for other workers to close theirs.
+
+        Returns whether every stored record is in its output. If not, it emits which output is incomplete: a worker
+        hangs with its part, the disk is full, or `interrupted` was set.
+        """
+        parts = UnmergedParts(await self._frontier.crawls.known(self.crawl_id), named=self._outputs)
+        started = time.monotonic()
+        while True:
+            await self.merge()
+            incomplete = parts.outputs()
+            if not incomplete:
+                return True
+            waited = time.monotonic() - started
+            if waited > _LAST_PARTS_SECONDS or (interrupted is not None and interrupted.is_set()):
                 break
-            await asyncio.sleep(_CHECK_SECONDS)
+            if waited > _REPORT_PARTS_SECONDS:
+                outputs = ", ".join(map(masked, incomplete))
+                self._emit_once(
+                    f"Waiting for other workers to write the last pages of {outputs}.",
+                    event="crawl.waiting",
+                    crawl=self.crawl_id,
+                )
+            await asyncio.sleep(_PARTS_CHECK_SECONDS)
+        for output, names in incomplete.items():
+            self._emit(
+                f"The output {masked(output)} is incomplete: {len(names)} of its part files are not merged yet. "
+                "Run the same command again when no worker writes to it.",
+                event="output.trouble",
+                crawl=self.crawl_id,
+            )
+        return False
 
     async def _until_over(self, on_check: Callable[[], Awaitable[None]] | None) -> RunEnd:
         started = merged = checked = time.monotonic()
@@ -313,6 +336,10 @@ class CrawlRun:
         if text not in self._emitted:
             self._emitted.add(text)
             self._emit(text, event=event, **facts)
+
+
+async def _nobody() -> Set[str]:
+    return frozenset()
 
 
 async def _seed_visits(seeds: Seeds) -> AsyncGenerator[list[Visit], None]:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from shoal.errors import CrawlEnded, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import hosts_of, store_seconds
-from shoal.model.crawl import Crawl, CrawlKind, State
+from shoal.model.crawl import Crawl, CrawlKind, State, crawl_id_of
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT, CrawlRequest
 from shoal.urls.scope import domain_of
 
@@ -60,11 +60,17 @@ class ClusterRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def cluster_name(appid: str, crawlid: str) -> str:
     """The id of a crawl that has these ids in Scrapy Cluster. A hash distinguishes ids that had to be shortened."""
-    name = f"{_FOREIGN.sub('-', appid)}:{_FOREIGN.sub('-', crawlid)}"
+    name = f"{app_of(appid)}:{_FOREIGN.sub('-', crawlid)}"
     if name == f"{appid}:{crawlid}" and len(name) <= 128:
         return name
     digest = hashlib.sha256(f"{appid}\0{crawlid}".encode(errors="surrogatepass")).hexdigest()
     return f"{name[:100]}-{digest[:_HASH_DIGITS]}"
+
+
+def possible_ids(action: Action) -> tuple[str, ...]:
+    """The ids that the crawl of an action may have: by Scrapy Cluster's schema, by Shoal's, and as it was given."""
+    crawlid = action.crawlid or ""
+    return cluster_name(action.appid, crawlid), crawl_id_of(app_of(action.appid), crawlid), crawlid
 
 
 def app_of(appid: str) -> str:
@@ -151,7 +157,7 @@ async def expire_now(frontier: Frontier, crawl_id: str) -> Crawl:
 async def _named(frontier: Frontier, action: Action) -> Crawl:
     """The crawl of an action: one in Scrapy Cluster's schema, or another one of the same application."""
     crawlid = action.crawlid or ""
-    for name in (cluster_name(action.appid, crawlid), crawlid):
+    for name in possible_ids(action):
         with contextlib.suppress(UnknownCrawl, InvalidInput):
             crawl = await frontier.crawls.get(name)
             # Clients choose the names of crawls, so a name does not prove which application it belongs to.

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
+from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, SettingsError, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.frontier.set_aside import readmit
@@ -159,7 +159,10 @@ def check_takes_seeds(crawl: Crawl) -> None:
 def check_spec(spec: CrawlSpec) -> None:
     """Raise for options that no worker could apply: numbers, patterns, a user agent that robots.txt cannot name."""
     spec.check()
-    check_token(product(spec.user_agent))
+    try:
+        check_token(product(spec.user_agent))
+    except SettingsError as error:
+        raise InvalidLimit(f"Invalid user_agent. {error}") from None
     Scope(spec.scope, allow=spec.allow, deny=spec.deny, deny_extensions=spec.deny_extensions)
 
 

@@ -6,31 +6,53 @@ before the first write. Must not wait for a crawl: the caller gets its answer at
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ipaddress
 import re
 import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, UnknownCrawl
+from shoal.errors import (
+    CrawlEnded,
+    CrawlExists,
+    InvalidInput,
+    InvalidLimit,
+    SinkRefused,
+    SinkUnavailable,
+    UnknownCrawl,
+)
+from shoal.fetch.address_guard import AddressGuard
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
-from shoal.model.crawl import Crawl, State
+from shoal.model.crawl import Crawl, State, crawl_id_of
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
 from shoal.operations.seeds import seed_target, without_logins
 from shoal.operations.start import check_spec
+from shoal.settings import masked
 from shoal.sinks import check_output, is_name
 from shoal.sinks.bodies import check_files
+from shoal.sinks.contract import Holds
+from shoal.sinks.reader import page
+from shoal.sinks.registry import parse_output
 from shoal.urls.canonical import canonical
 
 MAX_REQUEST_BYTES = 4_000_000
 _MAX_REOPENINGS = 5
+_CHECK_SECONDS = 5.0
+_MAX_PATTERN_CHARACTERS = 100_000
 _APP = re.compile(r"[A-Za-z0-9_.@-]{0,64}\Z")
+
+
+# Attributes are repeated in every record that the API returns.
+MAX_ATTRIBUTES_BYTES = 16_384
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +69,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     spec: CrawlSpec
     urls: list[str]
     joins: bool = False
+    # Whether the request named the crawl. A generated name is used by no other crawl.
+    named: bool = False
 
 
 def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action:
@@ -64,19 +88,25 @@ def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action:
         raise InvalidInput(f"The request cannot be used: {error}.") from None
 
 
-def to_submission(request: CrawlRequest, *, machine: str = "") -> Submission:
-    """Check a request. `machine` is the machine that output files belong to, if there are any."""
+def to_submission(request: CrawlRequest, *, machine: str = "", networks: str = "") -> Submission:
+    """Check a request. `machine` is the machine that output files belong to, if there are any.
+
+    `networks` are the private networks that its notification may reach, as `fetch.allow_networks` lists them. They are
+    stored: the process that sends the notification may be allowed more than the one that took the request.
+    """
     targets = [seed_target(seed) for seed in request.seeds]
     urls, logins = without_logins(list(dict.fromkeys(target.url for target in targets)))
-    spec = msgspec.structs.replace(to_spec(request, urls, machine=machine), logins=logins)
-    name = validation.crawl_id(request.name or _generated_name(targets[0].host))
-    return Submission(name=name, spec=spec, urls=urls, joins=request.joins)
+    spec = to_spec(request, urls, machine=machine, networks=networks)
+    spec = msgspec.structs.replace(spec, logins=logins)
+    name = request.name or _generated_name(targets[0].host, 40 if request.app else 90)
+    name = validation.crawl_id(crawl_id_of(request.app, name))
+    return Submission(name=name, spec=spec, urls=urls, joins=request.joins, named=bool(request.name))
 
 
-def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "") -> CrawlSpec:
+def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", networks: str = "") -> CrawlSpec:
     """The checked options of a request, in the form that a crawl stores. `urls` are its seeds, as `seed_url` has them.
 
-    `machine` is the machine that output files belong to.
+    `machine` is the machine that output files belong to, `networks` are the private networks of its notification.
     """
     fields = {name: getattr(request, name) for name in CrawlSpec.__struct_fields__}
     fields |= {
@@ -86,11 +116,17 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "") ->
         "files": check_files(request.files) if request.files else "",
         "file_types": tuple(content_type.strip().lower() for content_type in request.file_types),
         "outputs": tuple(output if is_name(output) else check_output(output) for output in request.outputs),
-        "notify": _notify_url(request.notify),
+        "notify": _notify_url(request.notify, networks),
+        "notify_networks": networks if request.notify else "",
         "machine": machine,
     }
     spec = CrawlSpec(**fields)
+    # Before they are compiled, which takes a second for a megabyte.
+    if sum(map(len, (*spec.allow, *spec.deny, *spec.deny_extensions))) > _MAX_PATTERN_CHARACTERS:
+        raise InvalidInput(f"allow, deny and deny_extensions may have {_MAX_PATTERN_CHARACTERS:,} characters together.")
     check_spec(spec)
+    if len(msgspec.json.encode(spec.attributes)) > MAX_ATTRIBUTES_BYTES:
+        raise InvalidInput(f"attributes may have {MAX_ATTRIBUTES_BYTES:,} bytes as JSON: they are part of each record.")
     if not _APP.match(spec.app):
         raise InvalidLimit("Invalid app: use up to 64 letters, digits and . _ @ -.")
     return spec
@@ -111,12 +147,17 @@ def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) ->
     return request
 
 
-async def submit(frontier: Frontier, submission: Submission) -> Submitted:
+async def submit(
+    frontier: Frontier, submission: Submission, *, outputs: Mapping[str, str] | None = None
+) -> Submitted:  # fmt: skip
     """Create a crawl for the workers of a store. Submitting it again changes nothing.
 
-    CrawlExists when a different crawl has its name.
+    CrawlExists when a different crawl has its name. With `outputs`, the outputs of the settings by name, also when its
+    databases already have records under its name.
     """
-    created = True
+    if outputs is not None and submission.named:
+        await _check_no_records(frontier, submission, outputs)
+    created, same = True, False
     try:
         await _create(frontier, submission)
     except CrawlExists:
@@ -131,8 +172,38 @@ async def submit(frontier: Frontier, submission: Submission) -> Submitted:
         # No command owns it, so none pauses it when it is interrupted.
         await frontier.crawls.facts.mark_submitted(submission.name)
     # Also if the crawl existed: the process that created it may have died before this.
-    await _add(frontier, submission)
+    try:
+        await _add(frontier, submission)
+    except CrawlEnded:
+        # It ended after it was read: the same request changes nothing then, either.
+        if not same:
+            raise
     return Submitted(id=submission.name, created=created)
+
+
+async def _check_no_records(frontier: Frontier, submission: Submission, outputs: Mapping[str, str]) -> None:
+    """Raise CrawlExists if a crawl of another store has written records under the same name.
+
+    Records are identified by the name, so readers of this crawl would see them. Databases find them by an index. Files
+    would have to be read as a whole, and a database that is unavailable must not delay a submission.
+    """
+    try:
+        await frontier.crawls.get(submission.name)
+        return
+    except UnknownCrawl:
+        pass
+    for output in submission.spec.outputs:
+        uri = outputs.get(output, output)
+        with contextlib.suppress(UnknownCrawl, SinkRefused, SinkUnavailable, InvalidInput, TimeoutError):
+            if is_name(uri) or parse_output(uri).technology.holds is not Holds.TABLES:
+                continue
+            async with asyncio.timeout(_CHECK_SECONDS):
+                rows, _ = await page(uri, submission.name, 1, columns=("crawl", "url"))
+            if rows:
+                raise CrawlExists(
+                    f"The output {masked(output)!r} already has records of another crawl {submission.name!r}; choose "
+                    "another name."
+                )
 
 
 async def _create(frontier: Frontier, submission: Submission) -> None:
@@ -162,9 +233,15 @@ async def _add(frontier: Frontier, submission: Submission) -> None:
 
 
 def _same(crawl: Crawl, submission: Submission) -> bool:
-    """Whether the crawl was created by this submission. Its expiry may have been changed since."""
+    """Whether the crawl was created by this submission. Its expiry may have changed since, and it may have come
+    through another server, which can reach other networks.
+    """
+    given = submission.spec
     try:
-        return msgspec.structs.replace(CrawlSpec.of(crawl), expires_at=submission.spec.expires_at) == submission.spec
+        stored = CrawlSpec.of(crawl)
+        return given == msgspec.structs.replace(
+            stored, expires_at=given.expires_at, notify_networks=given.notify_networks
+        )
     except InvalidLimit:
         return False
 
@@ -188,18 +265,33 @@ def _domain_urls(request: CrawlRequest) -> list[str]:
     return [canonical(f"http://{domain}/").url for domain in request.domains]
 
 
-def _notify_url(url: str) -> str:
+def _notify_url(url: str, networks: str) -> str:
     if not url:
         return ""
     target = canonical(url)
     if target.scheme not in ("http", "https"):
         raise InvalidInput("notify must be a URL that starts with http:// or https://.")
+    address = _literal_address(target.host)
+    if address and (reason := AddressGuard(networks).refuses(address, 80)):
+        raise InvalidInput(
+            f"notify must not reach {address} ({reason} address); the operator of the server can allow a private "
+            "network with --allow-network."
+        )
     return target.url
 
 
-def _generated_name(host: str) -> str:
+def _literal_address(host: str) -> str:
+    """The IP address that a host is written as, '' for a name."""
+    text = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
+
+
+def _generated_name(host: str, max_host: int) -> str:
     host = re.sub(r"[^A-Za-z0-9_.-]+", "-", host).strip("-")
-    return f"{host[:90]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    return f"{host[:max_host]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
 def _decode(raw: bytes | bytearray | memoryview) -> Any:

@@ -33,7 +33,8 @@ _XML = re.compile(rb"""<\?xml[^>]*?encoding[\x00-\x20]*=[\x00-\x20]*(["'])([^\x0
 
 # How most pages begin. The prescan finds the same in fifteen times the time.
 _USUAL = re.compile(
-    rb"""[\t\n\f\r ]*(?:<!doctype[^>]*>[\t\n\f\r ]*)?"""
+    rb"""[\t\n\f\r ]*(?:<\?xml version="1\.0" encoding="utf-8"(?: standalone="(?:no|yes)")?[\t\n\f\r ]*\?>"""
+    rb"""[\t\n\f\r ]*)?(?:<!doctype[^>]*>[\t\n\f\r ]*)?"""
     rb"""(?:<html(?:[\t\n\f\r ]+[a-z:-]+="[^"]*")*[\t\n\f\r ]*>[\t\n\f\r ]*)?(?:<head>[\t\n\f\r ]*)?"""
     rb"""<meta[\t\n\f\r ]+(?:charset="utf-8"|charset=utf-8(?=[\t\n\f\r >])"""
     rb"""|http-equiv="content-type"[\t\n\f\r ]+content="text/html; ?charset=utf-8")[\t\n\f\r ]*/?>""",

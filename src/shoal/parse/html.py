@@ -16,6 +16,7 @@ import ada_url
 import msgspec
 from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, LexborNode
 
+from shoal.parse import text_layout
 from shoal.parse.charset import charset, in_utf8
 from shoal.parse.encodings import CODECS
 from shoal.parse.html_limits import tame
@@ -48,13 +49,11 @@ _SHORT = 200
 # takes 40 microseconds.
 _FIND = LexborCSSSelector().find  # type: ignore[no-untyped-call]
 # Attributes stand for the elements that say nothing without them: each name less saves a thousandth of the whole.
-_ASKED = "[href],[content],frame,iframe,noscript,script,style,sub,sup,title,wbr"
+_ASKED = "[href],[content],frame,iframe,noscript,pre,script,style,title"
 _A = LexborHTMLParser("<a>").tags("a")[0].tag_id  # A number is compared faster than a name is made.
 _ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 # Their text is not for readers.
 _SILENT = frozenset({"iframe", "noscript", "script", "style"})
-# They stand within words: H<sub>2</sub>O. The text of other elements is set apart by spaces.
-_WITHIN_WORDS = frozenset({"sub", "sup", "wbr"})
 # How far up a noscript is looked for.
 _CLIMB = 16
 
@@ -97,7 +96,8 @@ def parse(
 ) -> Parsed:
     """Read one page that came from `url`. `follow` says which links are wanted, `token` is our name to robots."""
     encoding = charset(body, content_type)
-    markup, reduced, lost = tame(in_utf8(body, encoding))
+    whole = in_utf8(body, encoding)
+    markup, reduced, lost = tame(text_layout.replace_tags(whole), page=whole)
     page = _Reader(token)
     page.read(tree_of(markup))
     base = _join(url, page.base) or url if page.base else url
@@ -149,7 +149,7 @@ class _Reader:
         if root is None:
             return
         silent: list[LexborNode] = []
-        within: list[LexborNode] = []
+        preformatted: list[LexborNode] = []
         # What another link to the same place cannot change. Most links are repeats, letter by letter or but for the
         # fragment: nothing else is read from them.
         settled: set[str | None] = {None}
@@ -167,8 +167,8 @@ class _Reader:
                         settled.add(self._link("a", href, attributes.get("rel")))
                 continue
             tag = node.tag
-            if tag in _WITHIN_WORDS:
-                within.append(node)
+            if tag == "pre":
+                preformatted.append(node)
                 continue
             if tag in _SILENT:
                 silent.append(node)
@@ -178,15 +178,16 @@ class _Reader:
             node.decompose()
         body = tree.body
         if body is not None:
-            self._text(body, within)
+            self._text(body, preformatted)
 
-    def _text(self, body: LexborNode, within: list[LexborNode]) -> None:
-        for node in within:
-            node.unwrap(delete_empty=True)
-        if within:
-            body.merge_text_nodes()
-        # A space between any two pieces: to find out which of them share a word, every node would have to be visited.
-        self.text = " ".join(body.text(separator=" ", skip_empty=True).split())
+    def _text(self, body: LexborNode, preformatted: list[LexborNode]) -> None:
+        texts: list[str] = []
+        # The inner before the outer, whose text then has a place for it.
+        for node in reversed(preformatted):
+            text = text_layout.preformatted_lines(node.text(), texts)
+            node.replace_with(text_layout.place(len(texts)))
+            texts.append(text)
+        self.text = text_layout.lines(body.text(), texts)
 
     def _other(self, tag: str, node: LexborNode) -> None:
         if tag in ("script", "style", "noscript"):

@@ -3,13 +3,17 @@
 Building a tree by the rules of HTML takes quadratic time in the depth of elements and in the attributes of one tag, and
 open formatting elements are copied into every later block: 16 KB of `<font a=1><font a=2>...<p><p>` become a million
 nodes. Owns the cheap signs of that and the flattening, which keeps what Shoal reads (links, metas, title) and replaces
-all other tags by a space. Most pages are cleared by counting their tags. What passes the signs and still costs a worker
-its life is found by blame, as every poison page is.
+all other tags by white space or nothing. Most pages are cleared by counting their tags. What passes the signs and still
+costs a worker its life is found by blame, as every poison page is.
 """
 
 from __future__ import annotations
 
 import re
+
+from selectolax.lexbor import LexborHTMLParser
+
+from shoal.parse.text_layout import separates
 
 # Tags of one page: more are cut off. A million links took 516 MB, so this is about 200 MB.
 MAX_TAGS = 400_000
@@ -38,6 +42,11 @@ _WINDOW = 32_768
 # Attributes need something between them; base64 in a data: URL has a slash in 64 characters, 512 in a window.
 _SEPARATORS = b" \t\n\f\r/\"'"
 _DENSE = 2_000
+# How many scripts of a page are looked at: each costs about as much as to parse the page.
+_TRIALS = 4
+_TRIAL_TAG = b"<trial>"
+_SCRIPT_TAG = re.compile(rb"<(?:script|style)\b", re.IGNORECASE)
+_SCRIPT_END = re.compile(rb"</(?:script|style)", re.IGNORECASE)
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)")
 # A tag that is kept, whole in itself: its quotes are closed, its attributes few, no angle bracket inside. Possessive
@@ -71,17 +80,26 @@ _BLOCKS = frozenset(
 _RAW = frozenset(b"iframe noembed noframes script style textarea title xmp".split())
 
 
-def tame(body: bytes) -> tuple[bytes, bool, int]:
-    """The markup as it may be parsed, whether something was taken away, and how many links were cut off."""
-    tags = body.count(b"<")
+def tame(markup: bytes, *, page: bytes | None = None) -> tuple[bytes, bool, int]:
+    """The markup as it may be parsed, whether something was taken away, and how many links were cut off.
+
+    `page` is the whole page, if tags were removed from the markup: without them, text looks like attributes.
+    """
+    tags = markup.count(b"<")
     cut, lost = tags > MAX_TAGS, 0
     if cut:
-        end = _place_of(body, MAX_TAGS)
-        lost = body.count(b"<a ", end)
-        body, tags = body[:end], MAX_TAGS
-    if (tags > _FEW and _suspect(body, tags) and _costly(body)) or (len(body) > _WINDOW and _crowded(body)):
-        return _FLAT.sub(lambda tag: tag[1] or b" ", body), True, lost
-    return body, cut, lost
+        end = _place_of(markup, MAX_TAGS)
+        lost = markup.count(b"<a ", end)
+        markup, tags = markup[:end], MAX_TAGS
+    page = markup if page is None else page
+    if (tags > _FEW and _suspect(markup, tags) and _costly(markup)) or (len(page) > _WINDOW and _crowded(page)):
+        return _FLAT.sub(_flattened, markup), True, lost
+    return markup, cut, lost
+
+
+def _flattened(tag: re.Match[bytes]) -> bytes:
+    # An inline element may stand within a word.
+    return tag[1] or (b"\f" if separates(tag[0]) else b"" if len(tag[0]) > 1 else b" ")
 
 
 def _place_of(body: bytes, number: int) -> int:
@@ -184,19 +202,41 @@ def _closed(stack: list[bytes], name: bytes) -> tuple[int, int]:
     return -1, looked
 
 
-def _crowded(body: bytes) -> bool:
+def _crowded(page: bytes) -> bool:
     """A stretch without the end of a tag that may hold thousands of attributes.
 
     It follows the start of a tag, or a quote: the last `>` may have been inside one. Long text with quotes in it looks
-    the same and is made flat for nothing, which changes neither its words nor its links.
+    the same and is made flat for nothing, which changes neither its words nor its links. So do scripts, and those are
+    common: one in twelve news pages keeps its data in a script of that length.
     """
-    for start in range(0, len(body) - _WINDOW + 1, _WINDOW):
+    script_end = trials = 0
+    for start in range(0, len(page) - _WINDOW + 1, _WINDOW):
         end = start + _WINDOW
-        if body.find(b">", start, end) >= 0:
+        if end <= script_end or page.find(b">", start, end) >= 0:
             continue
-        window = body[start:end]
+        window = page[start:end]
         if _WINDOW - len(window.translate(None, _SEPARATORS)) > _DENSE:
-            opened = body.rfind(b">", 0, start) + 1
-            if body.find(b'"', opened, end) >= 0 or body.find(b"'", opened, end) >= 0 or _TAG.search(body, opened, end):
+            opened = page.rfind(b">", 0, start) + 1
+            if trials < _TRIALS and opened > script_end:
+                trials += 1
+                script_end = _end_of_script(page, opened)
+                if end <= script_end:
+                    continue
+            if page.find(b'"', opened, end) >= 0 or page.find(b"'", opened, end) >= 0 or _TAG.search(page, opened, end):
                 return True
     return False
+
+
+def _end_of_script(page: bytes, start: int) -> int:
+    """Where the script or style ends whose content starts here; 0 if none does.
+
+    Only the parser knows: the tag may be inside a comment or a value. It reads the page up to here, which has been
+    cleared, and a tag more. That tag is text only in such an element.
+    """
+    if not _SCRIPT_TAG.match(page, page.rfind(b"<", 0, start)):
+        return 0
+    tree = LexborHTMLParser(page[:start] + _TRIAL_TAG)
+    if not any(node.text() == _TRIAL_TAG.decode() for node in tree.css("script,style")):
+        return 0
+    end = _SCRIPT_END.search(page, start)
+    return end.start() if end else len(page)

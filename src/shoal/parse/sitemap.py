@@ -1,8 +1,9 @@
 """Lists of pages that a site makes for robots: sitemaps, indexes of them, plain text, RSS and Atom.
 
 Owns the reading of one file, from bytes to URLs. Nothing here raises on what the web sends, nothing is fetched, and the
-work is bounded: so many bytes out of a gzip, so many elements, so many URLs; declared entities are refused, since ten
-of them make a gigabyte. What was read before an error counts. Must not decide which of the URLs are visited.
+work is bounded: so many bytes out of a gzip, so many elements, so many URLs. A DTD is refused: ten entities make a
+gigabyte, and default attributes are added to every element. What was read before an error counts. Must not decide which
+of the URLs are visited.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ class _Reader:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
-        # The others, external ones among them, are never read: expat has no other way to open them.
-        parser.EntityDeclHandler = _refuse
+        # An external DTD, e.g. of RSS 0.91, is only a name: nothing opens it.
+        parser.StartDoctypeDeclHandler = _refuse_declarations
         try:
             parser.Parse(text, True)
         except _Enough as reason:
@@ -255,8 +256,9 @@ def _resolved(base: str, address: str) -> str:
         return ""
 
 
-def _refuse(*_: object) -> None:
-    raise _Enough("entities")
+def _refuse_declarations(_name: str, _system: str | None, _public: str | None, declares: bool) -> None:
+    if declares:
+        raise _Enough("a DTD")
 
 
 def _unpacked(body: bytes) -> tuple[bytes, str]:

@@ -29,6 +29,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.model.crawl_spec import CrawlRequest
+from shoal.operations import crawls
 from shoal.operations.run import CrawlRun, finish_if_over, other_workers
 from shoal.operations.submit import submit, to_submission, with_output
 from shoal.python.loop_thread import LoopThread
@@ -107,7 +108,8 @@ class Coordinator:
             raise InvalidInput(f"Invalid crawl: {error}.") from None
         request = with_output(request, self._settings.outputs, as_in='outputs=["pages.db"]')
         machine = platform.node() if self._settings.store.url else ""
-        submission = to_submission(request, machine=machine)
+        networks = self._settings.fetch.allow_networks
+        submission = to_submission(request, machine=machine, networks=networks)
         return self._do(lambda: submit(self._frontier, submission)).id
 
     def counts(self, name: str) -> Counts:
@@ -121,7 +123,7 @@ class Coordinator:
         self._do(lambda: self._frontier.crawls.pause(name))
 
     def resume(self, name: str) -> None:
-        self._do(lambda: self._frontier.crawls.resume(name))
+        self._do(lambda: crawls.resume(self._frontier, name))
 
     def cancel(self, name: str) -> None:
         """Stop a crawl permanently."""
@@ -204,8 +206,8 @@ class Coordinator:
 
     def _run(self, name: str) -> CrawlRun:
         return CrawlRun(
-            self._frontier, name, outputs=self._settings.outputs, own=lambda: self._supervisor.live_workers,
-            others=lambda: other_workers(self._frontier, self._place, self._supervisor), emit=self._emit,
+            self._frontier, name, outputs=self._settings.outputs, emit=self._emit,
+            others=lambda: other_workers(self._frontier, self._place, self._supervisor),
         )  # fmt: skip
 
     async def _watch(self) -> None:

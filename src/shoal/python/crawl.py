@@ -35,7 +35,7 @@ from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.operations import StartMode
 from shoal.operations.events import WARNINGS
-from shoal.operations.run import CrawlRun
+from shoal.operations.run import CrawlRun, RunEnd
 from shoal.operations.submit import Submission, to_submission
 from shoal.python.loop_thread import LoopThread
 from shoal.settings import Settings, load
@@ -144,22 +144,23 @@ class Crawling:
             await reclaim(frontier, self._traces)
             run = CrawlRun(
                 frontier, wanted.name, outputs=self._settings.outputs, emit=_print_trouble,
-                others=partial(self._other_workers, frontier.worker), own=lambda: {frontier.worker},
+                others=partial(self._other_workers, frontier.worker),
             )  # fmt: skip
             started = await run.start(seeds=wanted.urls, visits=self._first, spec=spec)
+            end = RunEnd.FINISHED
             if started.how is not StartMode.FINISHED:
                 worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
                 with self._traced(frontier.worker):
                     working = asyncio.create_task(worker.run())
                     try:
                         await run.feed(started.spec)
-                        await run.watch(working, stopping)
+                        end = await run.watch(working, stopping)
                     finally:
                         await run.stop_feeding()
                         worker.stop()
                         await working
             # Also if it was finished before: the process that finished it may have been killed before it merged.
-            await run.merge()
+            await (run.merge_rest(stopping) if end is RunEnd.FINISHED else run.merge())
             self.counts = await frontier.crawls.count(wanted.name)
 
     @contextlib.contextmanager

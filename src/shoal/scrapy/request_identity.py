@@ -8,6 +8,7 @@ path is that fingerprint, so that it alone decides.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from w3lib.url import canonicalize_url
 
 from shoal.errors import InvalidVisit, StoreCorrupt
 from shoal.leases.recent_urls import RecentUrls
+from shoal.model.validation import REFUSED_HEADERS
 from shoal.model.visit import Visit
 from shoal.scrapy import codec
 from shoal.scrapy.cookies import Cookies
@@ -28,6 +30,9 @@ _MAX_BYTES = 48_000
 # In the meta of a start request that Scrapy has received. Its retries, redirects and copies are not start requests,
 # although they still have is_start_request.
 _SCHEDULED = "shoal_started"
+# Scrapy's own proxy middleware sets Proxy-Authorization, and retries keep it.
+_REFUSED = REFUSED_HEADERS - {"proxy-authorization"}
+log = logging.getLogger(__name__)
 
 
 class RequestIdentity:
@@ -37,6 +42,7 @@ class RequestIdentity:
         self._fingerprint = fingerprint
         self._cookies = cookies
         self._started: Counter[bytes] = Counter()
+        self._dropped_headers: set[bytes] = set()
         # FIFO and LIFO queues have a single priority.
         self.flat = False
         self._recent = RecentUrls()
@@ -72,6 +78,8 @@ class RequestIdentity:
             if plain:
                 self._recent_raw.add(request.url)
             return None
+        if request.headers:
+            self._drop_refused_headers(request)
         packed = codec.pack(request, self._spider, known=(url, method, body), jar=self._cookies.of(request))
         if len(packed) + len(body) > _MAX_BYTES:
             raise InvalidVisit(
@@ -84,6 +92,17 @@ class RequestIdentity:
             priority=0 if self.flat else request.priority, found="spider", meta={_REQUEST_KEY: packed},
         )  # fmt: skip
         return visit, force
+
+    def _drop_refused_headers(self, request: Request) -> None:
+        """Remove headers that could mix up requests on a connection. Scrapy projects often copy some from a browser."""
+        for name in [name for name in request.headers if name.decode("latin-1").lower() in _REFUSED]:
+            del request.headers[name]
+            if name not in self._dropped_headers:
+                self._dropped_headers.add(name)
+                log.warning(
+                    "The header %s of a request was removed: each connection has its own.", name.decode("latin-1"),
+                    extra={"spider": self._spider},
+                )  # fmt: skip
 
     def added(self, visit: Visit) -> None:
         """The visit is in the store, so its repeats can be dropped here."""

@@ -127,9 +127,7 @@ class Scheduler(BaseScheduler):
         self._identity.flat = scrapy_redis_settings.order(settings).flat
         frontier.on_epoch(self._identity.forget)
         self._outbox = Outbox(frontier, joined.id, on_added=self._added, on_change=self._changed, on_ended=self._reopen)
-        self._renewer = LeaseRenewer(
-            self._session.settings, frontier.worker, partial(log.error, "Cannot renew leases: %s")
-        )
+        self._renewer = LeaseRenewer(self._session.settings, frontier, partial(log.error, "Cannot renew leases: %s"))
         self._renewer.start()
         robots = ScrapyRobots.take_over(frontier, self._crawler, joined.id)
         self._unscheduled = UnscheduledRequests(frontier, joined.limits)

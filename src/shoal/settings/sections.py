@@ -197,11 +197,16 @@ class ApiSettings(Section, frozen=True, kw_only=True):
         float,
         Meta(description="Requests per second that one token may make.", ge=1, le=10**6),
     ] = 100.0
+    connections_per_address: Annotated[
+        int,
+        Meta(description="Connections that one address may have open; raise it for a reverse proxy.", ge=1, le=1000),
+    ] = 200
 
 
 # Tables of shoal.toml whose names are the user's own, and what they hold.
 TABLES: Mapping[str, str] = {
     "outputs": "An output by a name, which a crawl may be given in its place: its password stays on the workers.",
+    "sources": "A source of `shoal listen` by a name: its password stays out of the command line.",
     "spiders": "A spider by a name, as `FILE.py:Class` or `module:Class`.",
     "tokens": "Who may use the HTTP API: `role sha256:...` or `role:app sha256:...`, by `shoal serve --make-token`.",
 }
@@ -216,6 +221,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
     outputs: dict[str, str] = {}
+    sources: dict[str, str] = {}
     spiders: dict[str, str] = {}
     tokens: dict[str, str] = {}
 

@@ -18,7 +18,9 @@ __all__ = [
     "is_name",
     "merge",
     "open_sink",
+    "part_names",
     "takes",
+    "unmerged",
 ]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
@@ -48,6 +50,18 @@ def has_parts(uri: str) -> bool:
     return output.technology.has_parts(output.address)
 
 
+def part_names(uri: str) -> set[str]:
+    """The names of the parts of this output that are not in it yet."""
+    output = parse_output(uri)
+    return output.technology.part_names(output.address)
+
+
+def unmerged(uri: str, names: Collection[str]) -> set[str]:
+    """Which of these parts are still not in the output. Asks live workers to close theirs."""
+    output = parse_output(uri)
+    return output.technology.unmerged(output.address, names)
+
+
 def takes(uri: str, *, spider: bool) -> tuple[type[Stored], ...]:
     """The types of records that this output stores for a crawl with or without a spider; it ignores others."""
     return parse_output(uri).technology.takes(spider=spider)
@@ -67,8 +81,8 @@ def open_sink(uri: str, *, worker: str, on_trouble: Callable[[str], None] | None
 async def merge(uri: str, *, live: Collection[str], replay: Replay, spider: bool = False) -> None:
     """Add finished part files to the output. Databases and streams have none.
 
-    `live` are the workers that still write. `replay` shows the receipt of a batch whose worker died to the store, and
-    returns the keys that the store rejected.
+    `live` are workers of other machines that may still write. `replay` shows the receipt of a batch whose worker died
+    to the store, and returns the keys that the store rejected.
     """
     output = parse_output(uri)
     if output.technology.has_parts(output.address):

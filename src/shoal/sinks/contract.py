@@ -140,8 +140,16 @@ class Technology(ABC, Generic[Address]):
         """Whether workers left part files that `merge` has to add to the output."""
         return False
 
+    def part_names(self, address: Address) -> set[str]:
+        """The names of the parts that are not in the output yet."""
+        return set()
+
+    def unmerged(self, address: Address, names: Collection[str]) -> set[str]:
+        """Which of these parts are still not in the output. Asks live workers to close theirs."""
+        return set()
+
     async def merge(self, address: Address, *, live: Collection[str], replay: Replay, spider: bool) -> None:
-        """Add finished part files to the output. `live` are the workers that still write."""
+        """Add finished part files to the output. `live` are workers of other machines that may still write."""
 
     def line_format(self, *, items: bool) -> LineFormat | None:
         """The format of a line of pages or items; None if the output is not a file of lines."""

@@ -2,7 +2,7 @@
 
 from shoal.store.pipeline import Argument, Script
 from shoal.store.pubsub import Subscriber
+from shoal.store.slot_map import SLOTS, slot_of
 from shoal.store.store import Store
-from shoal.store.topology import SLOTS, slot_of
 
 __all__ = ["SLOTS", "Argument", "Script", "Store", "Subscriber", "slot_of"]

@@ -86,6 +86,13 @@ class Connection(asyncio.Protocol):
         self._transport.write(packed)
         return whole
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long the server has sent nothing although a reply is due."""
+        if not self._batches:
+            return 0.0
+        return max(0.0, self._loop.time() - max(self.heard_mono, self._batches[0].sent_mono))
+
     async def ask(self, *command: str | bytes | int | float) -> Any:
         """Send one command and return its reply; an error reply is raised."""
         reply = (await self.send(pack(command), 1))[0]

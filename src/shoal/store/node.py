@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from shoal.store.connection import Connection
 
@@ -79,7 +80,7 @@ class Node:
             self.failures += 1
         if self._attempt is None:
             self._attempt = asyncio.get_running_loop().create_task(self._try())
-            self._attempt.add_done_callback(_look_at)
+            self._attempt.add_done_callback(look_at)
         # A caller's timeout must not cancel the attempt that others wait for.
         return await asyncio.shield(self._attempt)
 
@@ -115,7 +116,7 @@ class Node:
             self._attempt = None
 
 
-def _look_at(attempt: asyncio.Task[Connection]) -> None:
-    """Fetch the outcome, so that an attempt nobody waits for any more leaves no warning behind."""
+def look_at(attempt: asyncio.Task[Any]) -> None:
+    """Fetch the outcome, so that a task nobody waits for any more leaves no warning behind."""
     if not attempt.cancelled():
         attempt.exception()

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shoal.errors import StoreFull, StoreRefused
 from shoal.store.connection import Connection, ConnectionLost, ReplyError, pack
 from shoal.store.node import Node
 from shoal.store.reply_errors import ReplyFault, classify, translate
@@ -94,7 +95,7 @@ class Pipeline:
                     link = await node.link()
             if self._replicated:
                 await link.look_again()
-            waits = self._replicated and link.facts.replicas > 0
+            waits = self._replicated and link.facts.confirms
             parts = []
             for index in indexes:
                 if index in self._asking:
@@ -119,7 +120,7 @@ class Pipeline:
                     if (script := jobs[index].script) is not None:
                         link.known.add(script.sha)
             if waits:
-                await self._until_replicated(link, replies[-2], replies[-1], deadline_mono)
+                self._check_replicated(link, replies[-2], replies[-1])
             for index, reply in answered:
                 results[index] = reply
         except (ConnectionLost, TimeoutError) as error:
@@ -129,17 +130,24 @@ class Pipeline:
         node.worked()
         return reason
 
-    async def _until_replicated(self, link: Connection, marked: Any, reached: Any, deadline_mono: float) -> None:
-        loop = asyncio.get_running_loop()
+    def _check_replicated(self, link: Connection, marked: Any, reached: Any) -> None:
+        """Raise ConnectionLost if no replica has confirmed the calls: they are repeated where their keys live then.
+
+        A primary without its replicas may have been replaced without its knowledge, so the topology is read again
+        before the call is repeated.
+        """
         for reply in (marked, reached):
             if isinstance(reply, ReplyError):
-                if classify(str(reply)) is ReplyFault.FINAL:
-                    raise translate(str(reply), link.where, "WAIT")
+                if (fault := classify(str(reply))) is ReplyFault.FINAL:
+                    error = translate(str(reply), link.where, "WAIT")
+                    if isinstance(error, StoreFull | StoreRefused):
+                        raise error
+                if fault in (ReplyFault.FINAL, ReplyFault.ELSEWHERE):
+                    # WAIT fails on a server that is a replica now.
+                    link.close(str(reply))
                 raise ConnectionLost(f"{link.where}: {reply}")
-        while not isinstance(reached, int) or reached < 1:
-            if loop.time() >= deadline_mono:
-                raise ConnectionLost(f"{link.where}: no replica has confirmed the write")
-            reached = (await link.send(pack(("WAIT", 1, link.wait_ms)), 1))[0]
+        if not isinstance(reached, int) or reached < 1:
+            raise ConnectionLost(f"{link.where}: no replica has confirmed the write")
 
     def _judge(self, index: int, message: str, node: Node, link: Connection) -> str:
         """Note what an error reply means for its job; return the reason to wait, "" to continue immediately."""
@@ -147,6 +155,9 @@ class Pipeline:
         if fault is ReplyFault.NOSCRIPT:
             self._whole.add(index)
             return ""
+        if fault is ReplyFault.ASK and self._jobs[index].script is not None:
+            # The slot is moved key by key. A script accesses keys that may still be at the old node: it waits.
+            return f"{node.where}: slot {message.split(' ')[1]} is being moved to another node"
         if fault in (ReplyFault.MOVED, ReplyFault.ASK):
             _, slot, endpoint = message.split(" ")[:3]
             self._hops += 1

@@ -38,6 +38,11 @@ class ServerInfo(msgspec.Struct, frozen=True):
         return self.append_only and self.appendfsync == "always" and not self.replicas
 
     @property
+    def confirms(self) -> bool:
+        """A replica can confirm a write: there is one, or the server refuses writes without one."""
+        return self.replicas > 0 or bool(self.min_replicas_to_write)
+
+    @property
     def named(self) -> str:
         return f"{self.product} {'.'.join(map(str, self.version))}"
 

@@ -25,6 +25,8 @@ from shoal.store.topology import ClusterTopology, Sentinels, SingleTopology, Top
 
 # How long opening may take before a warning is emitted.
 _SAY_SO_SECONDS = 1.0
+# A healthy server seldom pauses for longer.
+_SILENT_SECONDS = 1.0
 
 
 class Store:
@@ -67,12 +69,13 @@ class Store:
             await embedded.join(timeout_seconds)
         # With a short timeout a silent connection is given up sooner, so that the reason is known in time.
         answer_seconds = min(ANSWER_SECONDS, max(0.8 * timeout_seconds, 0.1))
-        connect = _connector(address, embedded, pacer, warn, answer_seconds)
+        sentinels = Sentinels(address, pacer, answer_seconds) if address and address.kind == "sentinel" else None
+        connect = _connector(address, embedded, sentinels, warn, answer_seconds)
         if address is not None and address.kind == "cluster":
             topology: Topology = ClusterTopology(address, pacer, warn, answer_seconds)
         else:
             shown = embedded.shown if embedded is not None else str(address and address.endpoints[0])
-            topology = SingleTopology(Node(shown, connect, pacer))
+            topology = SingleTopology(Node(shown, connect, pacer), sentinels.agreed_primary if sentinels else None)
         store = cls(address, topology, pacer, timeout_seconds)
         store._embedded = embedded
         store.shown = store.shown or (embedded.shown if embedded is not None else "")
@@ -108,6 +111,18 @@ class Store:
     def listener(self, channel: str) -> Subscriber:
         """Receive what scripts publish on `channel`."""
         return Subscriber(channel, self._connect_listener)
+
+    @property
+    def trouble(self) -> str:
+        """Which server does not respond now, and why; '' if all do. Known at once, while calls are still retried."""
+        for node in self._topology.nodes():
+            link = node.current
+            if link is not None and link.lost is None:
+                if link.silent_seconds >= _SILENT_SECONDS:
+                    return f"{link.where}: no reply"
+            elif link is not None or node.failures:
+                return str(link.lost) if link is not None else node.reason
+        return ""
 
     @property
     def replicas(self) -> int:
@@ -226,7 +241,7 @@ class Store:
 def _connector(
     address: StoreAddress | None,
     embedded: Embedded | None,
-    pacer: Pacer,
+    sentinels: Sentinels | None,
     warn: Callable[[str], None],
     answer_seconds: float,
 ) -> Callable[[], Awaitable[Connection]]:
@@ -239,8 +254,7 @@ def _connector(
         return connect_embedded
     if address is None:
         raise ValueError("neither an address nor an embedded server")
-    if address.kind == "sentinel":
-        sentinels = Sentinels(address, pacer, answer_seconds)
+    if sentinels is not None:
 
         async def connect_primary() -> Connection:
             return await connect_checked(await sentinels.primary(), warn, answer_seconds=answer_seconds)

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from binascii import crc_hqx
-from collections.abc import Callable
-from typing import Any, Protocol
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from shoal.errors import StoreRefused
+from shoal.errors import StoreError, StoreRefused
 from shoal.store.address import Endpoint, StoreAddress
 from shoal.store.connection import ANSWER_SECONDS, Connection, ConnectionLost, ReplyError, dial
-from shoal.store.node import Node, Pacer
+from shoal.store.node import Node, Pacer, look_at
 from shoal.store.reply_errors import ReplyFault, classify, translate
 from shoal.store.server_info import check
+from shoal.store.slot_map import ASK_VIEW, ASKED, SLOTS, View, merge_views, parse_view, slot_of
 
-SLOTS = 16384
+# However many calls fail at once, the topology is not read more often than this.
+_REFRESH_SECONDS = 0.25
+# The other nodes may take this much longer to answer than the first.
+_GRACE_SECONDS = 0.25
 Warn = Callable[[str], None]
 
 
@@ -68,11 +73,46 @@ async def connect_checked(
     return link
 
 
-class SingleTopology:
-    """All keys on one server. `connect` finds and dials it: standalone, embedded and sentinel differ there alone."""
+class SharedTask:
+    """Work that is done once for all who want it at the same time, and soon again only after a pause."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._ended_mono = float("-inf")
+
+    async def run(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(look_at)
+        # A caller's timeout must not cancel the work that others wait for.
+        await asyncio.shield(self._task)
+
+    async def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(self._ended_mono + _REFRESH_SECONDS - loop.time())
+            await self._work()
+        finally:
+            self._ended_mono = loop.time()
+            self._task = None
+
+
+class SingleTopology:
+    """All keys on one server. `connect` finds and dials it: standalone, embedded and sentinel differ there alone.
+
+    `primary` returns the address of the current primary according to the sentinels, if there are any.
+    """
+
+    def __init__(self, node: Node, primary: Callable[[], Awaitable[StoreAddress]] | None = None) -> None:
         self._node = node
+        self._primary = primary
+        self._reading = SharedTask(self._read)
 
     async def open(self) -> None:
         await self._node.link()
@@ -90,10 +130,21 @@ class SingleTopology:
         raise _is_a_cluster(asked)
 
     async def refresh(self) -> None:
-        return None
+        if self._primary is not None:
+            await self._reading.run()
 
     async def close(self) -> None:
+        await self._reading.cancel()
         await self._node.close()
+
+    async def _read(self) -> None:
+        """Leave a server that others no longer call the primary. It may not know: it is cut off from them."""
+        current = self._node.current
+        if current is None or current.lost is not None or self._primary is None:
+            return
+        where = str((await self._primary()).endpoints[0])
+        if where != current.where:
+            current.close(f"the sentinels name {where} as the primary")
 
 
 def _is_a_cluster(asked: Node) -> StoreRefused:
@@ -110,6 +161,7 @@ class Sentinels:
         self._pacer = pacer
 
     async def primary(self) -> StoreAddress:
+        """The primary according to the first sentinel that answers."""
         reasons = []
         strangers = 0
         for sentinel in tuple(self._order):
@@ -121,8 +173,7 @@ class Sentinels:
             if found is None:
                 strangers += 1
                 continue
-            self._order.remove(sentinel)
-            self._order.insert(0, sentinel)
+            self._prefer([sentinel])
             return self._address.at(found)
         if strangers and not reasons:
             raise StoreRefused(
@@ -130,6 +181,21 @@ class Sentinels:
                 "check the name after the slash."
             )
         raise ConnectionLost("no sentinel names the primary (" + "; ".join(reasons) + ")")
+
+    async def agreed_primary(self) -> StoreAddress:
+        """The primary according to most sentinels: a single one may be cut off together with an old primary."""
+        replies = await asyncio.gather(*(self._ask(sentinel) for sentinel in self._order), return_exceptions=True)
+        named = {
+            sentinel: reply for sentinel, reply in zip(self._order, replies, strict=True) if isinstance(reply, Endpoint)
+        }
+        if not named:
+            return await self.primary()
+        found = Counter(named.values()).most_common(1)[0][0]
+        self._prefer([sentinel for sentinel, reply in named.items() if reply == found])
+        return self._address.at(found)
+
+    def _prefer(self, sentinels: list[Endpoint]) -> None:
+        self._order = [*sentinels, *(other for other in self._order if other not in sentinels)]
 
     async def _ask(self, sentinel: Endpoint) -> Endpoint | None:
         await self._pacer.turn()
@@ -149,7 +215,7 @@ class Sentinels:
 
 
 class ClusterTopology:
-    """A node per primary, and the map from slots to them, read again whenever a call is redirected."""
+    """A node per primary, and the map from slots to them, read again whenever a call could not be made."""
 
     def __init__(self, address: StoreAddress, pacer: Pacer, warn: Warn, answer_seconds: float) -> None:
         self._address = address
@@ -157,7 +223,8 @@ class ClusterTopology:
         self._warn = warn
         self._nodes: dict[Endpoint, Node] = {}
         self._slots: list[Node | None] = [None] * SLOTS
-        self._reading: asyncio.Task[None] | None = None
+        self._listeners: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._reading = SharedTask(self._read)
         self._turn = 0
         self._answer_seconds = answer_seconds
 
@@ -184,67 +251,91 @@ class ClusterTopology:
 
     async def refresh(self) -> None:
         """Read the map of slots, once for all who ask at the same time."""
-        if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read())
-        await asyncio.shield(self._reading)
+        await self._reading.run()
 
     async def dial_any(self) -> Connection:
         """A link of its own to any node: PUBLISH reaches all of them."""
-        endpoints = sorted({*self._nodes, *self._address.endpoints}, key=lambda endpoint: not self._alive(endpoint))
+        holders = [endpoint for endpoint, node in self._nodes.items() if node.alive and node in set(self.nodes())]
         self._turn += 1
-        endpoint = endpoints[0] if self._alive(endpoints[0]) else endpoints[self._turn % len(endpoints)]
-        return await self._connect(self._address.at(endpoint))
+        endpoints = holders or list({*self._nodes, *self._address.endpoints})
+        link = await self._connect(self._address.at(endpoints[self._turn % len(endpoints)]))
+        self._listeners.add(link)
+        return link
 
     async def _connect(self, address: StoreAddress) -> Connection:
         return await connect_checked(address, self._warn, answer_seconds=self._answer_seconds, replica_too=True)
 
-    def _alive(self, endpoint: Endpoint) -> bool:
-        return endpoint in self._nodes and self._nodes[endpoint].alive
-
     async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        await self._reading.cancel()
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
 
     async def _read(self) -> None:
+        """Ask all connected nodes, and then the others one after the other until a healthy one has answered."""
+        seeds = [self._node_at(endpoint) for endpoint in self._address.endpoints]
+        known = dict.fromkeys([*self._nodes.values(), *seeds])
+        others = [node for node in known if not node.alive]
+        asked = {asyncio.create_task(self._ask(node)) for node in known if node.alive}
+        views: list[View] = []
+        errors: list[Exception] = []
+        more = not asked
         try:
-            seeds = [self._node_at(endpoint) for endpoint in self._address.endpoints]
-            asked = sorted(dict.fromkeys([*self._nodes.values(), *seeds]), key=lambda node: not node.alive)
-            reasons = []
-            for node in asked:
-                try:
-                    link = await node.link()
-                    self._take(await link.ask("CLUSTER", "SLOTS"), node)
-                except ConnectionLost as error:
-                    reasons.append(str(error))
-                except ReplyError as error:
-                    if "cluster support disabled" in str(error):
-                        raise StoreRefused(
-                            f"The store at {node.where} is not a cluster; write its URL as redis://host:port."
-                        ) from error
-                    if classify(str(error)) is ReplyFault.FINAL:
-                        raise translate(str(error), node.where, "CLUSTER SLOTS") from error
-                    reasons.append(f"{node.where}: {error}")
-                else:
-                    return
-            raise ConnectionLost("no node tells the cluster's slots (" + "; ".join(reasons) + ")")
+            while True:
+                if more and others:
+                    asked.add(asyncio.create_task(self._ask(others.pop(0))))
+                if not asked:
+                    break
+                enough = any(view.healthy for view in views)
+                until = asyncio.ALL_COMPLETED if enough else asyncio.FIRST_COMPLETED
+                done, asked = await asyncio.wait(asked, timeout=_GRACE_SECONDS, return_when=until)
+                for task in done:
+                    try:
+                        views.append(task.result())
+                    except (ConnectionLost, StoreError) as error:
+                        errors.append(error)
+                if enough:
+                    break
+                more = not any(view.healthy for view in views) and not (done and asked)
         finally:
-            self._reading = None
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        if views:
+            return self._take(views)
+        for refusal in errors:
+            if isinstance(refusal, StoreError):
+                raise refusal
+        raise ConnectionLost("no node tells the cluster's slots (" + "; ".join(map(str, errors)) + ")")
 
-    def _take(self, reply: list[Any], asked: Node) -> None:
-        slots: list[Node | None] = [None] * SLOTS
-        for first, last, primary, *_ in reply:
-            host = (primary[0] or b"").decode()
-            node = self._node_at(Endpoint(host if host not in ("", "?") else _host(asked), int(primary[1])))
-            slots[first : last + 1] = [node] * (last - first + 1)
-        self._slots = slots
-        holders = set(self.nodes())
+    async def _ask(self, node: Node) -> View:
+        link = await node.link()
+        slots, nodes, info = await link.send(ASK_VIEW, ASKED)
+        if isinstance(slots, ReplyError):
+            if "cluster support disabled" in str(slots):
+                raise StoreRefused(f"The store at {node.where} is not a cluster; write its URL as redis://host:port.")
+            if classify(str(slots)) is ReplyFault.FINAL:
+                raise translate(str(slots), node.where, "CLUSTER SLOTS")
+            raise ConnectionLost(f"{node.where}: {slots}")
+        return parse_view(slots, nodes, info, _host(node))
+
+    def _take(self, views: list[View]) -> None:
+        before = set(self.nodes())
+        merged = merge_views(views)
+        nodes = {endpoint: self._node_at(endpoint) for endpoint in set(merged) if endpoint is not None}
+        self._slots = [None if endpoint is None else nodes[endpoint] for endpoint in merged]
+        holders = set(nodes.values())
         for endpoint, node in list(self._nodes.items()):
             if node in holders:
                 if node.current is not None and node.current.facts.role != "master":
                     node.current.close("it has become a primary")  # so that it is checked as one
-            elif not node.alive and endpoint not in self._address.endpoints:
+            elif node in before:
+                # It may be cut off from the others. Calls that wait there, e.g. for a replica that it has lost, are
+                # made at the new holder at once; a listener there would hear nothing.
+                for link in (node.current, *self._listeners):
+                    if link is not None and link.where == node.where:
+                        link.close("it holds no slots any more")
+            elif node.alive:
+                continue
+            elif endpoint not in self._address.endpoints:
                 del self._nodes[endpoint]
 
     def _node_at(self, endpoint: Endpoint) -> Node:
@@ -254,16 +345,6 @@ class ClusterTopology:
             node = Node(str(endpoint), lambda: self._connect(address), self._pacer)
             self._nodes[endpoint] = node
         return node
-
-
-def slot_of(key: str) -> int:
-    """The cluster slot of a key: CRC-16/XMODEM of its hash tag, or of all of it."""
-    start = key.find("{")
-    if start >= 0:
-        end = key.find("}", start + 1)
-        if end > start + 1:
-            key = key[start + 1 : end]
-    return crc_hqx(key.encode(), 0) % SLOTS
 
 
 def _host(node: Node) -> str:

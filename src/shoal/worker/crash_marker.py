@@ -31,6 +31,8 @@ class CrashMarker:
 
     def __init__(self, path: str, seconds: float) -> None:
         self._seconds = seconds
+        # The token of the lease whose page is being parsed; '' if none is.
+        self.token = ""
         self._map: mmap.mmap | None = None
         if path:
             with Path(path).open("w+b") as file:
@@ -41,6 +43,7 @@ class CrashMarker:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
     def set(self, token: str, number: int, *, spider: bool = False) -> None:
+        self.token = token
         if self._map is not None:
             name = token.encode()
             # The length is written last: a half-written marker is empty.
@@ -56,6 +59,7 @@ class CrashMarker:
             signal.setitimer(signal.ITIMER_PROF, 0.0)
             if spider:
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
+        self.token = ""
         if self._map is not None:
             self._map[: _HEAD.size] = b"\0" * _HEAD.size
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # Credentials given by `--header` are sent to the seeds' origins only, as those of `--cookie` and `--auth` are.
-_SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
+_SECRET = frozenset({"authorization", "cookie"})
 
 # The prefix of spider names whose crawl only the calling program can run.
 CALLER = "caller:"
@@ -91,19 +91,22 @@ class CrawlContext:
         self._hosts = DomainHosts() if policy.scope in ("domain", "any") else None
         self._trapped = trapped
         self._origins = frozenset(seed.origin for seed in seeds)
-        plain = [("User-Agent", policy.user_agent), _ACCEPT]
-        plain += [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]
+        plain = [("User-Agent", policy.user_agent)]
+        own = [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]
         secret = [(name, value) for name, value in policy.headers.items() if name.lower() in _SECRET]
+        if policy.headers_everywhere:
+            plain, own = plain + own, []
         if policy.cookie:
             secret.append(("Cookie", policy.cookie))
         if policy.auth:
             secret.append(("Authorization", _basic(policy.auth)))
-        self._plain: Headers = tuple(plain)
-        self._with_credentials: Headers = tuple(plain + secret)
+        self._plain: Headers = _with_accept(plain)
+        self._for_seeds: Headers = _with_accept(plain + own + secret)
         # Credentials of a start URL itself replace those of all start URLs.
         others = [header for header in secret if header[0].lower() != "authorization"]
         self._by_login: dict[str, Headers] = {
-            origin: (*plain, *others, ("Authorization", _basic(login))) for origin, login in policy.logins.items()
+            origin: _with_accept([*plain, *own, *others, ("Authorization", _basic(login))])
+            for origin, login in policy.logins.items()
         }
 
     def trap(self, target: Target, now: float) -> str:
@@ -122,10 +125,10 @@ class CrawlContext:
         self._traps.forget()
 
     def headers(self, target: Target) -> Headers:
-        """Credentials are sent to the origins of the seeds only, whatever redirects where."""
+        """Credentials and custom headers are sent to the origins of the seeds only, whatever redirects where."""
         if self._by_login and (headers := self._by_login.get(target.origin)):
             return headers
-        return self._with_credentials if target.origin in self._origins else self._plain
+        return self._for_seeds if target.origin in self._origins else self._plain
 
     def address(self, url: str, target: Target) -> str:
         """The URL to request. FTP has no headers, so that credentials are part of it."""
@@ -175,6 +178,10 @@ class CrawlContexts:
         """The store may have lost recently added links: they are added again."""
         for context in self._contexts.values():
             context.forget_links()
+
+
+def _with_accept(headers: list[tuple[str, str]]) -> Headers:
+    return tuple(headers) if any(name.lower() == "accept" for name, _ in headers) else (*headers, _ACCEPT)
 
 
 def lane_of(crawl_id: str) -> str:

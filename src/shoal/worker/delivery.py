@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from enum import Enum
 from functools import partial
 from typing import TypeVar
 
@@ -26,7 +25,7 @@ from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
-from shoal.worker.outcome import VisitResult, count_result
+from shoal.worker.outcome import LinksRefused, VisitResult, count_result
 from shoal.worker.outputs import Output, OutputHealth, OutputRefused, Outputs, OutputUnavailable
 
 # How long a batch waits for more pages; a transaction for every page would cost more than the page.
@@ -41,13 +40,6 @@ _COUNT_BYTES_SECONDS = 0.5
 
 _T = TypeVar("_T")
 ByLease = dict[HeldLease, list[VisitResult]]
-
-
-class _Refused(Enum):
-    """Why links could not be added."""
-
-    FULL = "the store is full"
-    LIMIT = "the crawl has reached a limit"
 
 
 class Delivery:
@@ -158,10 +150,10 @@ class Delivery:
         refused = await self._add(batch)
         for index, result in enumerate(batch if refused else ()):
             why = refused.get(result.context.name) if result.visits and result.context is not None else None
-            if why is _Refused.FULL:
+            if why is LinksRefused.FULL:
                 # The store has no room for its links. The page is stored, and can be retried when there is room.
                 batch[index] = result._replace(outcome=result.visit.failed("store full"))
-            elif why is _Refused.LIMIT:
+            elif why is LinksRefused.LIMIT:
                 # Its links are needed if the limit is raised: the page is kept as one that was not fetched.
                 batch[index] = VisitResult(result.lease, result.visit, result.visit.retry(0.0))
         if self.health:
@@ -247,9 +239,9 @@ class Delivery:
             if result.items:
                 self._items[crawl] = self._items.get(crawl, 0) + len(result.items)
 
-    async def _add(self, batch: list[VisitResult]) -> dict[str, _Refused]:
+    async def _add(self, batch: list[VisitResult]) -> dict[str, LinksRefused]:
         """Add the links of the pages. Returns the crawls whose links were refused."""
-        by_crawl: dict[str, dict[tuple[str, str], Visit]] = {}
+        by_crawl: dict[str, dict[tuple[str, str], tuple[Visit, VisitResult]]] = {}
         for result in batch:
             if result.visits and result.context is not None:
                 own = result.context.crawl.id
@@ -257,27 +249,32 @@ class Delivery:
                     visits = by_crawl.setdefault(visit.crawl or own, {})
                     # Pages of one batch link to the same URLs: keep the shortest path.
                     known = visits.get((visit.url, visit.host))
-                    if known is None or visit.depth < known.depth:
-                        visits[visit.url, visit.host] = visit
-        refused: dict[str, _Refused] = {}
+                    if known is None or visit.depth < known[0].depth:
+                        visits[visit.url, visit.host] = (visit, result)
+        refused: dict[str, LinksRefused] = {}
         for crawl, visits in by_crawl.items():
             context = await self._persist(partial(self._contexts.of, crawl))
             if why := await self._add_visits(context, list(visits.values())):
                 refused[context.name] = why
         return refused
 
-    async def _add_visits(self, context: CrawlContext, visits: list[Visit]) -> _Refused | None:
+    async def _add_visits(self, context: CrawlContext, links: list[tuple[Visit, VisitResult]]) -> LinksRefused | None:
+        """Add visits, each with the result of the page that links to it."""
         crawl = context.crawl.id
+        visits = [visit for visit, _ in links]
+        found_on = [(page.lease.lease, page.visit) for _, page in links]
         for attempt in range(_FULL_TRIES):
             epochs = self._frontier.epochs
             try:
-                added = await self._persist(lambda: self._frontier.add(crawl, visits, skip_invalid=True))
+                added = await self._persist(
+                    lambda: self._frontier.add(crawl, visits, skip_invalid=True, found_on=found_on)
+                )
             except UnknownCrawl:
                 return None
             except CrawlEnded:
                 # A crawl that was stopped needs no more links.
                 state = (await self._persist(partial(self._frontier.crawls.get, crawl))).state
-                return _Refused.LIMIT if state is State.FINISHED else None
+                return LinksRefused.LIMIT if state is State.FINISHED else None
             except StoreFull as error:
                 self._report.trouble = str(error)
                 await asyncio.sleep(0.5 * 2**attempt)
@@ -289,7 +286,7 @@ class Delivery:
                 if result.in_crawl:
                     context.recent.add(visit.url)
             return None
-        return _Refused.FULL
+        return LinksRefused.FULL
 
     async def _store_bodies(self, by_lease: ByLease) -> ByLease:
         """Store the bodies that crawls keep, before any record names their files."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from shoal.errors import FetchError
-from shoal.fetch import Fetcher, Request
+from shoal.fetch import Fetcher, MustWait, Request
 from shoal.leases.held_lease import HeldLease
 from shoal.model.response import Response
 from shoal.politeness.backoff import Fault
@@ -20,7 +21,8 @@ async def fetch_under_lease(lease: HeldLease, fetcher: Fetcher, request: Request
     """Fetch for as long as the lease can be trusted, then abort with FetchError `timed out`."""
     try:
         if request.timeout_seconds <= lease.seconds_left:
-            return await fetcher.fetch(request)
+            with contextlib.suppress(MustWait):
+                return await fetcher.fetch(request, wait=False)
         return await _fetch_until_expiry(lease, fetcher, request)
     except FetchError as error:
         if error.fault == Fault.PROXY:

@@ -46,6 +46,13 @@ class Decision(NamedTuple):
     blames_host: bool = True
 
 
+class LinksRefused(Enum):
+    """Why the links of a page could not be added."""
+
+    FULL = "the store is full"
+    LIMIT = "the crawl has reached a limit"
+
+
 class FetchResult(NamedTuple):
     """What one request returned.
 

@@ -17,6 +17,7 @@ from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl, StoreHeld, StoreU
 from shoal.fetch.ftp import LISTING
 from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.leases.held_lease import HeldLease
+from shoal.leases.recent_urls import RecentUrls
 from shoal.model.record import Record
 from shoal.model.response import Response
 from shoal.model.visit import Visit, VisitMeta
@@ -264,7 +265,9 @@ def _follows(
                 continue
             there = absolute
         other = follow_up.spider and follow_up.spider != context.spider
-        if context.scope.verdict(there, page_host=target.host) or (not other and there.url in context.recent):
+        if context.scope.verdict(there, page_host=target.host) or (
+            not other and not visit.abandoned and there.url in context.recent
+        ):
             continue
         if context.trap(there, now) or (there.scheme == "ftp" and not context.ftp):
             continue
@@ -283,7 +286,9 @@ def _pages(
     urls: Iterable[str], visit: Visit, target: Target, context: CrawlContext, now: float, found: str = "link"
 ) -> list[Visit]:
     """The visits of URLs that are in scope and were not added recently."""
-    recent, verdict, cleaned, trap = context.recent, context.scope.verdict, context.cleaned, context.trap
+    # The links of an abandoned page are added again: the journal must have them.
+    recent: RecentUrls | tuple[()] = () if visit.abandoned else context.recent
+    verdict, cleaned, trap = context.scope.verdict, context.cleaned, context.trap
     depth, priority, host = visit.depth + 1, visit.priority, target.host
     visits = []
     for link in urls:

@@ -23,13 +23,14 @@ from shoal.frontier import Frontier
 from shoal.model.worker_report import WorkerReport
 from shoal.settings import Settings, load
 from shoal.spider import load_all
+from shoal.stdio import DroppingWriter
 from shoal.worker.spider_runner import SpiderRunner
 from shoal.worker.startup import CANNOT_WORK, StartupConfig
 from shoal.worker.worker import Worker
 
 _LEAVE_SECONDS = 1.0
 _FILES = 65_536
-_reports_fd = 1
+_reports: DroppingWriter | None = None
 
 
 class _Shutdown:
@@ -107,17 +108,20 @@ async def _run(config: StartupConfig, settings: Settings, shutdown: _Shutdown) -
 
 def _separate_reports() -> None:
     """Keep stdout for reports: what spiders and libraries print goes to stderr."""
-    global _reports_fd
-    _reports_fd = os.dup(1)
+    global _reports
+    # The supervisor may be stopped. Then reports are dropped, and the next one has all counts.
+    _reports = DroppingWriter(os.dup(1), patience_seconds=0.0, notice=False)
     os.dup2(2, 1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+    sys.stdout = sys.stderr = io.TextIOWrapper(
+        DroppingWriter(2), encoding="utf-8", errors="backslashreplace", line_buffering=True
+    )
 
 
 def _write_report(report: WorkerReport) -> None:
     # If the supervisor is dead, the end of stdin stops this process.
     with contextlib.suppress(OSError):
-        os.write(_reports_fd, report.line())
+        if _reports is not None:
+            _reports.write(report.line())
 
 
 def _allow_files() -> None:

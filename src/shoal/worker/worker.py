@@ -65,8 +65,8 @@ class Worker:
         spiders = spiders or SpiderRunner({"": None})
         self._spiders = tuple(lane + name for name in spiders.names)
         self.report = WorkerReport(worker=frontier.worker, pid=os.getpid())
-        self._on_report = on_report or (lambda _: None)
-        self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=_warn)
+        self._on_report = on_report
+        self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=self._warn)
         self._contexts = CrawlContexts(frontier, settings.outputs, self.report.trapped)
         self._delivery = Delivery(frontier, self._contexts, self.report, self._drop, shared=shared)
         # Without a crash marker this is a process of the user's own, which no timer may kill.
@@ -77,7 +77,7 @@ class Worker:
             PageProcessor(spiders, self._contexts, marker, frontier.worker), self.report,
             settings.frontier.batch_seconds, self._may_stay,
         )  # fmt: skip
-        self._renewer = LeaseRenewer(settings, frontier.worker, self._trouble)
+        self._renewer = LeaseRenewer(settings, frontier, self._trouble, parsing=lambda: marker.token)
         self._sessions: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -259,6 +259,7 @@ class Worker:
         last, cpu_last, turn = mono(), time.process_time(), 0
         while True:
             await asyncio.sleep(_SAMPLE_SECONDS)
+            self._renewer.tick()
             now, cpu = mono(), time.process_time()
             passed, busy = now - last, cpu - cpu_last
             last, cpu_last = now, cpu
@@ -294,11 +295,14 @@ class Worker:
         report.alive_seconds = mono() - self._started_mono
         report.cpu_seconds = time.process_time()
         self._resources.eta.fill(report, mono())
-        self._on_report(report)
+        if self._on_report is not None:
+            self._on_report(report)
 
     def _trouble(self, message: str) -> None:
         self.report.trouble = message
 
-
-def _warn(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    def _warn(self, text: str) -> None:
+        """A supervisor prints a warning once for all of its workers."""
+        self.report.warning = text
+        if self._on_report is None:
+            print(text, file=sys.stderr, flush=True)

@@ -39,6 +39,7 @@ MAX_FAILED = 10_000
 _MAX_SCANNED = 2000
 _POLL_SECONDS, _KEEPALIVE_SECONDS = 1.0, 15.0
 _MAX_STREAMS = 200
+_MAX_STREAMS_PER_CALLER = 50
 
 
 class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,14 +125,16 @@ async def submit_for(context: RequestContext, request: CrawlRequest) -> Submitte
     machine = ""
     for output in request.outputs:
         if not is_name(output):
-            # Only an administrator decides which files and servers the workers write to.
-            context.require_role(Role.ADMIN, "An output that is not a name in [outputs]")
+            # Only an administrator of the fleet decides which files and servers the workers write to.
+            context.require_fleet_admin("An output that is not a name in [outputs]")
             machine = machine or (platform.node() if is_local(output) else "")
     if request.files:
-        context.require_role(Role.ADMIN, "files")
+        context.require_fleet_admin("files")
         machine = machine or (platform.node() if are_local(request.files) else "")
     request = with_output(request, context.server.settings.outputs, as_in='"outputs": ["NAME"] in the request')
-    return await submit(context.frontier, to_submission(request, machine=machine))
+    settings = context.server.settings
+    submission = to_submission(request, machine=machine, networks=settings.fetch.allow_networks)
+    return await submit(context.frontier, submission, outputs=settings.outputs)
 
 
 async def listing(context: RequestContext) -> Response:
@@ -171,7 +174,8 @@ async def pause(context: RequestContext) -> Response:
 
 
 async def resume(context: RequestContext) -> Response:
-    return await _set_state(context, "resume")
+    crawl = await crawl_operations.resume(context.frontier, (await context.crawl()).id)
+    return Json(Change(id=crawl.id, state=crawl.state.value))
 
 
 async def stop(context: RequestContext) -> Response:
@@ -222,14 +226,21 @@ async def retry(context: RequestContext) -> Response:
 async def events(context: RequestContext) -> Response:
     """Server-sent events: `counts` when the counts change, `end` when the crawl has ended, `trouble` on an error."""
     crawl = await context.crawl()
-    if context.server.streams >= _MAX_STREAMS:
+    streams = context.server.streams
+    if streams.total() >= _MAX_STREAMS:
         raise RequestRefused(503, "Too many open event streams.")
+    if streams[context.caller.name] >= _MAX_STREAMS_PER_CALLER:
+        raise RequestRefused(
+            429,
+            f"This token has {_MAX_STREAMS_PER_CALLER} open event streams; close one.",
+            headers={"Retry-After": "5"},
+        )
     return StreamingResponse(_stream(context, crawl.id), media_type="text/event-stream")
 
 
 async def _stream(context: RequestContext, crawl_id: str) -> AsyncIterator[bytes]:
     server = context.server
-    server.streams += 1
+    server.streams[context.caller.name] += 1
     last, idle_seconds = b"", 0.0
     try:
         while not server.stopping.is_set():
@@ -250,7 +261,7 @@ async def _stream(context: RequestContext, crawl_id: str) -> AsyncIterator[bytes
             except TimeoutError:
                 idle_seconds += _POLL_SECONDS
     finally:
-        server.streams -= 1
+        server.streams[context.caller.name] -= 1
 
 
 def _event(name: str, data: bytes) -> bytes:

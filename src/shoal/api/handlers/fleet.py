@@ -63,7 +63,7 @@ async def metrics(context: RequestContext) -> Response:
     stats = await _stats(context)
     infos = await context.frontier.workers.alive()
     return Response(
-        render(stats, infos, context.server.streams, context.server.totals.with_deleted), media_type=MEDIA_TYPE
+        render(stats, infos, context.server.streams.total(), context.server.totals.with_deleted), media_type=MEDIA_TYPE
     )
 
 

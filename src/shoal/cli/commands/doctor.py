@@ -17,17 +17,15 @@ def command(as_json: bool, store: str | None, folder: str | None) -> int:
 
     Changes nothing and creates no store. Exits with 1 if a check fails.
     """
-    import msgspec
-
     from shoal.cli.main import FAILED, FINISHED
-    from shoal.cli.ui.console import visible
+    from shoal.cli.ui.console import printable_json, visible
     from shoal.operations.doctor import FAIL, examine_machine, examine_store
 
     settings = settings_of(store_flags(store, folder))
     findings = [*asyncio.run(examine_store(settings)), *examine_machine(settings)]
     failed = any(finding.state == FAIL for finding in findings)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"ok": not failed, "checks": findings})).decode())
+        click.echo(printable_json({"ok": not failed, "checks": findings}))
     else:
         for finding in findings:
             click.echo(f"{finding.state:<6}{finding.check:<14}{visible(finding.text)}")

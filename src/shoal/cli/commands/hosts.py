@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import click
 
-from shoal.cli.options import Number, on_store
+from shoal.cli.options import Number, WholeNumber, on_store
 
 _TIMES = ("gate_at", "backoff_until", "last_finished_at", "last_successful_at")
 _KNOWN = ("crawls_waiting", "leases", "places", "robots_known", "failures", "blocked", *_TIMES)
@@ -15,14 +16,17 @@ _KNOWN = ("crawls_waiting", "leases", "places", "robots_known", "failures", "blo
 
 @click.command("hosts", short_help="List hosts; show one, set its delay, block it.")
 @click.argument("host", required=False)
+@click.option(
+    "--limit", metavar="N", type=WholeNumber(1), default=1000, show_default=True, help="Hosts that are listed at most."
+)
 @click.option("--delay", metavar="S", type=Number(0, 86400), help="Set the delay for all crawls.")
 @click.option("--forget-delay", is_flag=True, help="Remove the delay that was set.")
 @click.option("--block", is_flag=True, help="Send no more requests to it.")
 @click.option("--unblock", is_flag=True, help="Send requests again, and reset its failures.")
 @on_store
 def command(
-    host: str | None, delay: float | None, forget_delay: bool, block: bool, unblock: bool, store: str | None,
-    folder: str | None,
+    host: str | None, limit: int, delay: float | None, forget_delay: bool, block: bool, unblock: bool,
+    store: str | None, folder: str | None,
 ) -> None:  # fmt: skip
     """Show the state of HOST, or change its settings. Without HOST, list the hosts with waiting URLs."""
     if block and unblock:
@@ -35,13 +39,17 @@ def command(
     if changes and host is None:
         raise click.UsageError("Name the HOST to change.")
     from shoal.cli.control import open_control
+    from shoal.cli.ui.console import report
 
     with open_control(store, folder) as control:
         if host is not None:
             render(control.change_host(host, changes) if changes else control.host(host))
             return
-        for waiting_host in control.hosts():
+        hosts = control.hosts()
+        for waiting_host in itertools.islice(hosts, limit):
             _line(waiting_host)
+        if next(hosts, None) is not None:
+            report(f"More hosts have waiting URLs; pass e.g. --limit {10 * limit}.")
 
 
 def _line(host: dict[str, Any]) -> None:

@@ -26,13 +26,14 @@ def command(source: str, store: str | None, folder: str | None) -> int:
     """Read crawl requests from SOURCE and submit them to the workers of a store.
 
     SOURCE is redis://HOST:6379/0/NAME (a list; with ?group=GROUP a stream), kafka://BROKER:9092/TOPIC?group=GROUP or
-    amqp://HOST/QUEUE. A request is JSON: {"seeds": ["https://example.org/"], "name": "mine"}, or a Scrapy
-    Cluster request. A request without an output uses the output `default` of [outputs] in shoal.toml. Invalid requests
-    go to NAME-dead with the reason (?dead=), replies to NAME-replies (?reply=).
+    amqp://HOST/QUEUE, or a name in [sources] of shoal.toml. A request is JSON: {"seeds": ["https://example.org/"],
+    "name": "mine"}, or a Scrapy Cluster request. A request without an output uses the output `default` of [outputs] in
+    shoal.toml. Invalid requests go to NAME-dead with the reason (?dead=), replies to NAME-replies (?reply=).
     Ctrl-C or SIGTERM stops it after the current requests; nothing is lost either way.
     """
 
-    return _run_until_signal(settings_of(store_flags(store, folder)), source)
+    settings = settings_of(store_flags(store, folder))
+    return _run_until_signal(settings, settings.sources.get(source, source))
 
 
 def _run_until_signal(settings: Settings, source: str) -> int:
@@ -41,7 +42,7 @@ def _run_until_signal(settings: Settings, source: str) -> int:
 
 async def _run(settings: Settings, source: Source) -> int:
     async with await Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble")) as frontier:
-        bridge = Bridge(frontier, source, emit, settings.outputs)
+        bridge = Bridge(frontier, source, emit, settings.outputs, settings.fetch.allow_networks)
         stopping = False
 
         def stop() -> None:

@@ -74,9 +74,7 @@ def command(
     No requests are sent and nothing is modified. The figures were measured on one small machine: treat them as
     order-of-magnitude estimates.
     """
-    import msgspec
-
-    from shoal.cli.ui.console import warn
+    from shoal.cli.ui.console import printable_json, warn
     from shoal.operations.plan import plan
 
     for flag, seconds in (("--delay", delay), ("--response", response)):
@@ -88,7 +86,7 @@ def command(
         pages=pages, hosts=hosts, delay=delay, response=response, page_bytes=page_size, workers=workers, nodes=nodes
     )
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(made)).decode())
+        click.echo(printable_json(made))
     else:
         for word, text in _rows(made):
             click.echo(f"{word:<12}{text}")

@@ -35,12 +35,10 @@ def _pending(host: PendingHost) -> str:
 
 
 def render(description: Description, as_json: bool) -> None:
-    import msgspec
-
-    from shoal.cli.ui.console import format_timestamp, pluralize, size, visible
+    from shoal.cli.ui.console import format_timestamp, pluralize, printable_json, size, visible
 
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(description)).decode())
+        click.echo(printable_json(description))
         return
     counts, state = description.counts, description.state
     if description.why not in ("", state):

@@ -32,6 +32,7 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
     Without --out, pages go to the output that [outputs] in shoal.toml calls `default`.
     """
     from shoal.cli.remote import client_of
+    from shoal.cli.ui.console import visible
 
     fields = _read_request(request) if request else {}
     fields |= _fields(typed)
@@ -39,7 +40,8 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
         raise click.UsageError("Give a URL, --seeds with a file of them, or a --request.")
     if client := client_of(store):
         done = client.submit(**fields)
-        click.echo(done["id"])
+        # The server may be anybody's.
+        click.echo(visible(str(done["id"])))
         return _code(client.wait(done["id"])["state"]) if wait else 0
     return asyncio.run(_submit(settings_of(store_flags(store, folder)), fields, wait))
 
@@ -47,11 +49,13 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
 async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     import msgspec
 
+    from shoal.cli.main import FAILED
     from shoal.cli.ui.console import report, warn
+    from shoal.cli.ui.json_log import emit
     from shoal.frontier import Frontier
     from shoal.model.crawl_spec import CrawlRequest
     from shoal.operations import check_places
-    from shoal.operations.run import finish_if_over
+    from shoal.operations.run import CrawlRun, finish_if_over
     from shoal.operations.submit import parse, submit, to_submission, with_output
 
     # A request of Scrapy Cluster has no field for outputs.
@@ -63,7 +67,7 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
         request = msgspec.structs.replace(request, outputs=tuple(outputs))
     request = with_output(request, settings.outputs, as_in="--out pages.db")
     machine = platform.node() if settings.store.url else ""
-    submission = to_submission(request, machine=machine)
+    submission = to_submission(request, machine=machine, networks=settings.fetch.allow_networks)
     async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
         await check_places(frontier, submission.spec)
         done = await submit(frontier, submission)
@@ -74,7 +78,13 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
             report("No worker is connected to the store; start workers with `shoal worker`.")
         while wait:
             if await finish_if_over(frontier, done.id):
-                return _code((await frontier.crawls.get(done.id)).state.value)
+                crawl = await frontier.crawls.get(done.id)
+                # Files of another machine are merged there.
+                if crawl.spec.get("machine", "") == machine:
+                    run = CrawlRun(frontier, done.id, outputs=settings.outputs, emit=emit)
+                    if not await run.merge_rest():
+                        return FAILED
+                return _code(crawl.state.value)
             await asyncio.sleep(0.5)
     return 0
 

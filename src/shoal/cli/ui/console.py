@@ -7,10 +7,13 @@ Secrets are masked before a renderer gets the text.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+
+from shoal.stdio import DroppingWriter
 
 # Gets the text, its level (info, warning, error), the event's name and the event's fields.
 Renderer = Callable[[str, str, str, Mapping[str, object]], None]
@@ -25,12 +28,48 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
+def printable_json(value: object) -> str:
+    """A value as JSON for a terminal: characters that could control it are escaped, and nothing is changed by that."""
+    # Most commands print no JSON.
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
 def write(text: str) -> None:
-    """Write to stderr unchanged. A closed terminal is ignored."""
+    """Write to stderr unchanged. A closed terminal is ignored, and one that takes no output is not waited for."""
     with contextlib.suppress(OSError, ValueError):
-        encoding = sys.stderr.encoding or "utf-8"
-        sys.stderr.write(text.encode(encoding, "replace").decode(encoding, "replace"))
+        data = text.encode(sys.stderr.encoding or "utf-8", "replace")
         sys.stderr.flush()
+        if (writer := _stderr_writer()) is not None:
+            writer.write(data)
+        else:
+            sys.stderr.write(data.decode(sys.stderr.encoding or "utf-8"))
+
+
+def takes_output() -> bool:
+    """Whether stderr can be written to without waiting: not after Ctrl-S on its terminal."""
+    writer = _stderr_writer()
+    return writer is None or writer.takes_output()
+
+
+@functools.cache
+def _writer_of(fd: int) -> DroppingWriter:
+    return DroppingWriter(fd)
+
+
+def _stderr_writer() -> DroppingWriter | None:
+    """None if a program has replaced stderr by something that is not a file."""
+    try:
+        return _writer_of(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def format_lines(text: str, level: str) -> str:

@@ -19,7 +19,9 @@ from shoal.model.crawl import Counts
 # Pieces of a line: a text and its style.
 Line = list[tuple[str, str]]
 _LOOKS = {"strong": "1", "faint": "2", "good": "32", "care": "33", "bad": "31", "graph": "36"}
-_STATES = {"running": "good", "paused": "care", "pausing": "care", "stopping": "care"}
+_STATES = {
+    "running": "good", "paused": "care", "pausing": "care", "stopping": "care", "store unavailable": "bad",
+}  # fmt: skip
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 _LABEL = 12
 _MESSAGE_ROWS = 5
@@ -42,6 +44,9 @@ class Snapshot(msgspec.Struct, kw_only=True):
     prefix: str = ""
     # Earlier runs worked on the crawl, so figures of this run are marked.
     resumed: bool = False
+    # Why the store is unavailable, '' if it is not, and for how long it has been.
+    store_trouble: str = ""
+    unavailable_seconds: float = 0.0
 
 
 def frame(view: Snapshot, columns: int, rows: int, *, bars: str = BARS) -> list[Line]:
@@ -95,12 +100,13 @@ def _clipped(line: Line, width: int) -> Line:
 
 
 def _head(view: Snapshot) -> Line:
+    state = "store unavailable" if view.store_trouble else view.state
     line: Line = [
-        (visible(view.title), "strong"), ("  ", ""), (view.state, _STATES.get(view.state, "")),
+        (visible(view.title), "strong"), ("  ", ""), (state, _STATES.get(state, "")),
         (f"  {duration(view.elapsed_seconds) if view.elapsed_seconds >= 100 else f'{view.elapsed_seconds:.0f} s'}", ""),
         (" in this run" if view.resumed else "", ""),
     ]  # fmt: skip
-    if view.left_seconds is not None and view.state == "running":
+    if view.left_seconds is not None and state == "running":
         how = "at least" if view.pace.is_lower_bound else "about"
         line.append((f"  {how} {approx_duration(view.left_seconds)} left", "strong"))
     if view.where:
@@ -112,6 +118,8 @@ def _numbers(view: Snapshot, width: int, bars: str, *, tall: bool) -> list[Line]
     pace, counts, total = view.pace, view.pace.counts, view.pace.total
     run = " in this run" if view.resumed else ""
     rates = f"{_rate(pace.rate)} pages/s now, {_rate(pace.mean)} mean{run}"
+    if view.store_trouble:
+        rates = f"when the store last responded, {duration(view.unavailable_seconds)} ago"
     pages = _labelled("pages", f"{pace.stored:,}", rates)
     lines = [] if counts is None else [_bar(counts, width, bars)]
     if not tall and (space := width - sum(cells(text) for text, _ in pages) - 2) >= 10:
@@ -134,8 +142,8 @@ def _numbers(view: Snapshot, width: int, bars: str, *, tall: bool) -> list[Line]
     lines.append(_labelled("bottleneck", "", shares or "not known yet"))
     if pace.pending:
         lines.append(_labelled("waiting for", "", visible(pending_text(pace.pending))))
-    if total.trouble:
-        lines.append([(f"{'trouble':<{_LABEL}}", "faint"), (visible(total.trouble), "bad")])
+    if trouble := view.store_trouble or total.trouble:
+        lines.append([(f"{'trouble':<{_LABEL}}", "faint"), (visible(trouble), "bad")])
     if tall:
         lines += _tall_graph(pace, width, bars)
     return lines

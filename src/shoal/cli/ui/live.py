@@ -20,7 +20,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from shoal.cli.ui.console import format_lines, set_renderer, write
+from shoal.cli.ui.console import format_lines, set_renderer, takes_output, write
 from shoal.cli.ui.frame import BARS, PLAIN_BARS, Line, cells, paint
 
 _FRAME_SECONDS = 0.25
@@ -68,7 +68,7 @@ class LiveArea:
             await asyncio.sleep(_FRAME_SECONDS)
 
     def draw(self) -> None:
-        if not _in_foreground():
+        if not _in_foreground() or not takes_output():
             return
         was, self._size = self._size, _size()
         if was != self._size:

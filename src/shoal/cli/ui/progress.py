@@ -1,10 +1,12 @@
 """Progress while workers run: a live display on a terminal, otherwise a line or a JSON event every few seconds.
 
-Counts are read from the store once per second.
+Counts are read from the store once per second. A store that does not respond is shown at once, with the reason and
+since when: its calls are retried for a minute, in which the figures stand still.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Self
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _COUNT_SECONDS = 1.0
 _REPORT_SECONDS = 5.0
 _PENDING = 5
+# Figures that are older than this, while a server does not respond, are those of an unavailable store.
+_STALE_SECONDS, _WATCH_SECONDS = 2.0, 0.25
 
 
 class Progress:
@@ -43,6 +47,9 @@ class Progress:
         self._stored: int | None = None
         self._pace = Rates(crawl.id if crawl else "", crawl.limits.max_pages if crawl else 0)
         self._troubles: dict[str, str] = {}
+        self._store_watch: asyncio.Task[None] | None = None
+        # Why the store is unavailable ('' if it is not), and since when.
+        self._store_trouble, self._unavailable_mono = "", 0.0
         self._region = None
         if json_log.is_interactive():
             # Loaded only on a terminal.
@@ -61,6 +68,8 @@ class Progress:
 
     def close(self) -> None:
         """Remove the display."""
+        if self._store_watch is not None:
+            self._store_watch.cancel()
         if self._region is not None:
             self._region.stop()
 
@@ -69,12 +78,15 @@ class Progress:
         now = time.monotonic()
         if now - self._counted_mono < _COUNT_SECONDS and self._pace.counts is not None:
             return
-        self._counted_mono = now
+        if self._store_watch is None:
+            self._store_watch = asyncio.create_task(self._watch_store(frontier))
         counts = None if self._crawl is None else await frontier.crawls.count(self._crawl.id)
         hosts = await frontier.hosts.waiting(self._crawl.limits.spider if self._crawl else "")
         pending: list[PendingHost] = []
         if self._crawl is not None and counts is not None and (counts.later or hosts[1]):
             pending = await pending_hosts(frontier, self._crawl)
+        self._counted_mono = time.monotonic()
+        self._store_responds()
         self._pace.note(
             time.monotonic(), self._supervisor.total(), self._supervisor.reports, counts, hosts, pending
         )  # fmt: skip
@@ -86,6 +98,23 @@ class Progress:
             elif counts is not None:
                 report(self._line(counts, now))
             self._reported_mono = now
+
+    async def _watch_store(self, frontier: Frontier) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            now, reason = time.monotonic(), frontier.store_trouble
+            if reason and now - self._counted_mono > _STALE_SECONDS and not self._store_trouble:
+                self._store_trouble, self._unavailable_mono = reason, self._counted_mono
+                json_log.emit(
+                    f"The store at {frontier.store_name} is unavailable ({reason}); Shoal retries.",
+                    event="store.trouble",
+                )
+
+    def _store_responds(self) -> None:
+        if self._store_trouble:
+            seconds = time.monotonic() - self._unavailable_mono
+            self._store_trouble = ""
+            report(f"The store responds again, after {duration(seconds)}.", event="store.recovered")
 
     def _frame(self, columns: int, rows: int, bars: str) -> list[Line]:
         from shoal.cli.ui.frame import Snapshot, frame
@@ -100,6 +129,8 @@ class Progress:
             where=self._where,
             prefix=self._supervisor.name,
             resumed=self._resumed,
+            store_trouble=self._store_trouble,
+            unavailable_seconds=now - self._unavailable_mono,
         )
         return frame(view, columns, rows, bars=bars)
 
@@ -107,7 +138,8 @@ class Progress:
         total = self._pace.total
         parts = [pluralize(counts.stored, "page")]
         if self._stored is not None:
-            parts.append(f"{rate((counts.stored - self._stored) / (now - self._reported_mono))}")
+            # A store that came back with older data has fewer pages than before.
+            parts.append(rate(max(0, counts.stored - self._stored) / (now - self._reported_mono)))
         received = size(total.bytes) + (" in this run" if self._resumed else "")
         held, cooling = self._pace.open_hosts, self._pace.hosts[1]
         hosts = (

@@ -185,7 +185,7 @@ class Rates:
             waits = last.trouble or ("work" if last.idle else waits)
             # A process reports twice per second, by its own clock.
             alive = max(0.001, last.alive_seconds - first.alive_seconds)
-            rate = (last.pages - first.pages) / alive if passed else 0.0
+            rate = max(0, last.pages - first.pages) / alive if passed else 0.0
             cpu = (last.cpu_seconds - first.cpu_seconds) / alive if passed else 0.0
             rows.append(Row(name, last.pid, last.pages, rate, last.open_hosts, min(cpu, 9.99), waits))
         return rows

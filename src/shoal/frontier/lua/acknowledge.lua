@@ -1,5 +1,5 @@
 -- acknowledge: say how visits ended; with its last visit a lease ends and its place is free.
--- ARGV    1 now | 2 worker | 3 request | then per lease: token, host, ms since its last request finished ('' = none was
+-- ARGV    1 now | 2 worker | 3 request | 4 entries for the journal, and for each: name, links | then per lease: token, host, ms since its last request finished ('' = none was
 --         made), success of that request (1, 0, ''), its response ms or '', the host's delay ms by response time or '',
 --         visits, and for each: number, outcome (s stored, f failed, x excluded, r retry), reason, ms (r: until the
 --         retry; s: until a revisit, 0 = never)
@@ -12,6 +12,8 @@
 
 local worker = text(64, '^[%w_.@-]+$')
 local request = text(32, '^%w+$')
+local links = {}
+for i = 1, number(0, 10000) do links[i] = {text(40, '^%d+:%x+$'), text(8388608)} end
 local blocks = {}
 while not wrong and at < #ARGV do
   local b = {token = text(128, '^%x+%.%d+%-%d+%.[%w_.@-]+$'), host = text(260, HOST), ago = numberOr(nil, 0, BIG), success = text(1, '^[01]?$'),
@@ -23,7 +25,7 @@ while not wrong and at < #ARGV do
 end
 if wrong then return {S.INVALID, wrong} end
 
---include server run
+--include server run journal
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
 local last = call('HGET', P .. 'acks', worker)
@@ -31,6 +33,7 @@ if last and string.match(last, '^%w+') == request then
   for token in string.gmatch(string.sub(last, #request + 1), '%S+') do reply[#reply + 1] = token end
   return reply
 end
+for _, entry in ipairs(links) do journal(entry[1], entry[2]) end
 
 local due, armed = false, false
 -- False when the very same visit is due later already: a URL that was forced in twice is tried again once.

@@ -21,9 +21,13 @@ def check_files(uri: str) -> str:
     if isinstance(location, str):
         s3.check_driver()
         return location
-    if location.exists() and not location.is_dir():
+    try:
+        exists = location.exists()
+    except OSError as error:
+        raise SinkRefused(f"Files cannot be stored in {str(location)[:80]!r}: {error.strerror}.") from None
+    if exists and not location.is_dir():
         raise SinkRefused(f"Files cannot be stored in {location}: it is a file, not a folder.")
-    folder = location if location.exists() else location.parent
+    folder = location if exists else location.parent
     if not folder.is_dir():
         raise SinkRefused(f"The folder {folder} for the files in {location.name} does not exist; create it first.")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -19,6 +19,7 @@ from shoal.sinks.files.technology import LinesTechnology
 from shoal.sinks.reader import Cursor, ReadRequest
 
 _ENCODER = msgspec.json.Encoder()
+_SEPARATORS = tuple((sign.encode(), f"\\u{ord(sign):04x}".encode()) for sign in "\u2028\u2029\x85")
 
 
 class JsonLinesSink(PartsSink):
@@ -48,9 +49,17 @@ def json_line(record: Row) -> bytes:
     """The line of a record. UnicodeEncodeError for text that needs `encodable` first."""
     if isinstance(record, Item):
         raw = msgspec.Raw(data_text(record.data).encode())
-        return _ENCODER.encode(msgspec.structs.replace(record, fetched_at=moment(record), data=raw)) + b"\n"
+        return _on_one_line(_ENCODER.encode(msgspec.structs.replace(record, fetched_at=moment(record), data=raw)))
     shown = msgspec.structs.replace(record, error=record.error or None, fetched_at=moment(record))
-    return _ENCODER.encode(shown) + b"\n"
+    return _on_one_line(_ENCODER.encode(shown))
+
+
+def _on_one_line(encoded: bytes) -> bytes:
+    """Escape what JSON allows and some readers, e.g. Python's `splitlines`, take for the end of a line."""
+    for separator, escaped in _SEPARATORS:
+        if separator in encoded:
+            encoded = encoded.replace(separator, escaped)
+    return encoded + b"\n"
 
 
 TECHNOLOGY = JsonLinesTechnology()

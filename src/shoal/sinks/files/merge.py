@@ -30,7 +30,17 @@ from shoal.errors import SinkUnavailable
 from shoal.sinks.contract import Replay
 from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.compression import compressor_of
-from shoal.sinks.files.part import chunks, commit_entry, flush, locked, parts_folder, scan, sync_folder, visible
+from shoal.sinks.files.part import (
+    CLOSE_REQUEST,
+    chunks,
+    commit_entry,
+    flush,
+    locked,
+    parts_folder,
+    scan,
+    sync_folder,
+    visible,
+)
 
 LOCK_PAUSE_SECONDS = 0.05
 
@@ -56,8 +66,9 @@ async def merge_parts(
 ) -> None:
     """Append finished parts to the output. SinkUnavailable on a disk error, which loses nothing.
 
-    A worker's name must leave `live`, and this must be called, before another process gets the name: the store
-    remembers only the last receipt of a name.
+    `live` are workers on machines whose locks may be invisible here. A part of any other worker is in use as long as
+    its lock is held. This must be called before another process gets the name of a dead worker: the store remembers
+    only the last receipt of a name.
     """
     folder = parts_folder(output)
     thread = SinkThread("merge")
@@ -193,6 +204,7 @@ class Merger:
         if any(self._folder.glob("*.open")) or any(self._folder.glob("*.done")):
             return
         (self._folder / "state.new").unlink(missing_ok=True)
+        (self._folder / CLOSE_REQUEST).unlink(missing_ok=True)
         (self._folder / "lock").unlink()
         # A worker may have started a part in it just now.
         with contextlib.suppress(OSError):

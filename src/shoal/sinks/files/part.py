@@ -6,6 +6,7 @@ appends to a part file, and only records that the store has acknowledged move fr
     pages.jsonl                                  the output
     pages.jsonl.parts/worker-1-1700000000.open   a part that its worker still writes; the worker holds a lock on it
     pages.jsonl.parts/worker-2-1700000050.done   a part that is closed and waits for the merge
+    pages.jsonl.parts/close                      newer than an open part: a request to close it
 
 A part is a journal. Two kinds of entries alternate, each a line of `checksum JSON`; the records of a batch follow its
 entry:
@@ -40,6 +41,7 @@ import xxhash
 from shoal.sinks.contract import Key
 
 CHUNK = 1 << 20
+CLOSE_REQUEST = "close"
 # macOS has no fdatasync.
 flush = getattr(os, "fdatasync", os.fsync)
 
@@ -75,6 +77,24 @@ class PartBatch(NamedTuple):
 
 def parts_folder(output: Path) -> Path:
     return output.with_name(output.name + ".parts")
+
+
+def part_names(output: Path) -> set[str]:
+    """The names, without suffix, of the parts that are not in the output yet."""
+    return {path.stem for path in parts_folder(output).glob("*") if path.suffix in (".open", ".done")}
+
+
+def has_part(output: Path, name: str) -> bool:
+    """Whether the part is not in the output yet."""
+    # In this order: a worker may close the part in between.
+    folder = parts_folder(output)
+    return (folder / f"{name}.open").exists() or (folder / f"{name}.done").exists()
+
+
+def request_close(output: Path) -> None:
+    """Ask live workers to close the parts that are open now."""
+    with contextlib.suppress(OSError):
+        (parts_folder(output) / CLOSE_REQUEST).touch()
 
 
 def batch_entry(lines: dict[Key, bytes], receipt: bytes) -> bytes:
@@ -165,7 +185,8 @@ class OpenPart:
         self._batch_at = 0
         while True:
             # A name is never used twice: the merge remembers names across a crash. Names sort by age.
-            self._path = folder / f"{quote(worker, safe='')}-{time.time_ns()}.open"
+            self._opened_ns = time.time_ns()
+            self._path = folder / f"{quote(worker, safe='')}-{self._opened_ns}.open"
             folder.mkdir(exist_ok=True)
             try:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -207,6 +228,13 @@ class OpenPart:
     @property
     def path(self) -> Path:
         return self._path
+
+    @property
+    def close_requested(self) -> bool:
+        try:
+            return (self._path.parent / CLOSE_REQUEST).stat().st_mtime_ns > self._opened_ns
+        except OSError:
+            return False
 
     def remove(self) -> None:
         """Delete the part, whose records are all in the output."""

@@ -25,6 +25,8 @@ from shoal.sinks.retry import disk_error, may_pass, retry
 # A part is closed at this age or size. So the age is how long a page takes to become visible.
 PART_SECONDS = 5.0
 PART_BYTES = 64 << 20
+# How often a worker looks for a request to close its part.
+_REQUEST_SECONDS = 1.0
 
 
 class PartsSink(ABC):
@@ -70,27 +72,23 @@ class PartsSink(ABC):
         await self._retry(lambda: self._commit(rejected))
         self._committed_mono = time.monotonic()
         # After the last page before a pause, no other call would close the part.
-        if self._part is not None and self._timer is None:
-            self._set_timer(self.idle_seconds)
+        self._set_timer()
 
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         await self._thread.end(self._close_part)
 
-    def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
+    def _set_timer(self) -> None:
+        if self._part is not None and self._timer is None:
+            seconds = min(_REQUEST_SECONDS, self.idle_seconds)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        part, now = self._part, time.monotonic()
-        if part is None:
-            return
-        left = min(self._committed_mono + self.idle_seconds, part.opened_mono + self.part_seconds) - now
-        if left > 0:
-            self._set_timer(left)
-        else:
-            self._closing = asyncio.ensure_future(self._thread.run(self._close_if_committed))
+        if self._part is not None:
+            self._closing = asyncio.ensure_future(self._thread.run(self._close_if_due))
+            self._closing.add_done_callback(lambda _: self._set_timer())
 
     async def _retry(self, function: Callable[[], None]) -> None:
         def attempt() -> None:
@@ -146,8 +144,12 @@ class PartsSink(ABC):
             if time.monotonic() - self._part.opened_mono >= self.part_seconds or self._part.length >= self.part_bytes:
                 self._close_part()
 
-    def _close_if_committed(self) -> None:
-        if self._part is not None and self._part.committed:
+    def _close_if_due(self) -> None:
+        part = self._part
+        if part is None or not part.committed:
+            return
+        due_mono = min(self._committed_mono + self.idle_seconds, part.opened_mono + self.part_seconds)
+        if time.monotonic() >= due_mono or part.close_requested:
             self._close_part()
 
     def _close_part(self) -> None:

@@ -14,7 +14,7 @@ from shoal.errors import InvalidInput, SinkRefused
 from shoal.sinks.columns import Row
 from shoal.sinks.contract import Location, OnTrouble, Replay, Technology
 from shoal.sinks.files.compression import ZSTD_MODULE
-from shoal.sinks.files.part import parts_folder
+from shoal.sinks.files.part import has_part, part_names, parts_folder, request_close
 from shoal.sinks.files.part_writer import PartsSink
 from shoal.sinks.reader import Cursor, ReadRequest, in_batches
 from shoal.sinks.uri import local_path, names_server, shown_uri, split_scheme
@@ -84,6 +84,13 @@ class PartsTechnology(LocalTechnology):
 
     def has_parts(self, address: Path) -> bool:
         return parts_folder(address).exists()
+
+    def part_names(self, address: Path) -> set[str]:
+        return part_names(address)
+
+    def unmerged(self, address: Path, names: Collection[str]) -> set[str]:
+        request_close(address)
+        return {name for name in names if has_part(address, name)}
 
     @abstractmethod
     async def merge(self, address: Path, *, live: Collection[str], replay: Replay, spider: bool) -> None: ...

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import shlex
 import shutil
 import sqlite3
@@ -30,6 +31,7 @@ from shoal.sinks.files.technology import LocalTechnology
 from shoal.sinks.reader import Cursor, ReadRequest
 from shoal.sinks.retry import TransientError, retry
 
+_log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 # How long one attempt waits for the transactions of other workers. A cancelled write waits at most this long, too.
 BUSY_MS = 1000
@@ -118,7 +120,7 @@ class SqliteSink:
         """Do nothing: the worker that repeats a rejected visit writes the same row."""
 
     async def close(self) -> None:
-        await self._thread.end(self._disconnect)
+        await self._thread.end(self._end)
 
     # The methods below run in the thread.
 
@@ -134,6 +136,7 @@ class SqliteSink:
             connection = self._connection
             # If the file was moved away, records must go to a new file under the output's name.
             if connection is None or self._identity() != self._file:
+                self._warn_if_replaced()
                 connection = self._connect()
             try:
                 self._upsert(connection, records)
@@ -176,6 +179,18 @@ class SqliteSink:
             raise
         self._connection, self._file, self._has_items = connection, self._identity(), self._spider
         return connection
+
+    def _end(self) -> None:
+        self._warn_if_replaced()
+        self._disconnect()
+
+    def _warn_if_replaced(self) -> None:
+        if self._connection is not None and self._identity() != self._file:
+            _log.warning(
+                "The output %s was deleted, moved or replaced while the crawl ran. Pages that were stored before are "
+                "not in the file that has its name now.",
+                self._path,
+            )
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -8,6 +8,13 @@
 
 local call = redis.call
 local P = string.sub(KEYS[1], 1, -5)
+-- A slot that is moved key by key (SETSLOT, MIGRATE) is on two nodes until that is done. The node it leaves refuses
+-- access to a key that is not there, which may be one that was moved: nothing is read or written until the slot is whole.
+local whole = redis.pcall('EXISTS', P .. '-')
+if type(whole) == 'table' then
+  if string.find(whole.err, 'non local key', 1, true) then return {S.HELD, 250} end
+  return whole
+end
 local META = call('HMGET', KEYS[1], 'schema', 'shard', 'epoch', 'run', 'hold', 'unsafe', 'frozen', 'offset', 'blocked',
   'seed', 'shards', 'since', 'doubt', 'last')
 if not META[1] then return {S.ABSENT} end
