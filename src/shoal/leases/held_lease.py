@@ -106,6 +106,10 @@ class HeldLease:
         self._succeeded = self._succeeded or success is True
         self.response_seconds = response_seconds
 
+    def succeed(self) -> None:
+        """Record that the last request was a success, whatever was reported when it finished."""
+        self.success = self._succeeded = True
+
     def take_success(self) -> bool:
         """Whether a request has succeeded since the last call. An acknowledgement reports only the last request."""
         succeeded, self._succeeded = self._succeeded, False

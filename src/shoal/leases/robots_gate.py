@@ -221,7 +221,7 @@ class RobotsGate:
         assert copy is not None  # noqa: S101 - every other meaning gives one
         await self._write(host, name, known._replace(entry=RobotsEntry(copy)))
         if lease is not None and host == lease.lease.host:
-            lease.success = True
+            lease.succeed()
             lease.require_delay(copy.rules.crawl_delay_seconds)
         return copy.rules
 
