@@ -38,7 +38,7 @@ def ask(api: Served, route: Route, token: str) -> Got:
 
 
 def test_only_what_tells_nothing_is_open_to_everybody() -> None:
-    assert {route.path for route in ROUTES if route.role is None} == {"/healthz", "/readyz", "/openapi.json"}
+    assert {route.path for route in ROUTES if route.role is None} == {"/", "/healthz", "/readyz", "/openapi.json"}
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)

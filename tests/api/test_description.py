@@ -57,7 +57,7 @@ def test_every_route_answers_as_described_and_has_no_defect(description: Any) ->
             case.call_and_validate(checks=CHECKS)
 
         answers()
-    assert len(set(asked)) == 18
+    assert len(set(asked)) == 19
     assert len(asked) > 100
 
 

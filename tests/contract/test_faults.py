@@ -83,7 +83,7 @@ async def test_other_calls_can_be_repeated_without_losing_count(fleet: Fleet, re
     args = {
         "release": (3, token, "", 0, 0),
         "reap": ("ann", 0, "", 0, 3, 10),
-        "postpone": (host, 500, "0", 10, "down"),
+        "postpone": (host, 500, "0", 10, "down", "0"),
         "renew": (60000, 2000, token, 3, 4),
     }[repeated]
     for _ in range(3):

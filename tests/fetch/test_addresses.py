@@ -207,10 +207,11 @@ async def test_a_name_without_an_address_is_unresolved():
     async def not_now(host: str) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
-    for resolver, reason in ((none, "unresolved"), (Answers([]), "unresolved"), (not_now, "lookup failed")):
+    for resolver, reason in ((none, "unknown host"), (Answers([]), "unknown host"), (not_now, "lookup failed")):
         fetcher = Fetcher(FetchSettings(), resolver=resolver)
         error = await failure(fetcher, "http://nowhere.test/")
-        assert (error.fault, error.reason) == (Fault.UNRESOLVED, reason)
+        fault = Fault.UNRESOLVED if reason == "lookup failed" else Fault.UNKNOWN_HOST
+        assert (error.fault, error.reason) == (fault, reason)
         await fetcher.close()
 
 
@@ -228,5 +229,5 @@ async def test_a_name_server_that_is_silent_ends_at_the_deadline():
 async def test_the_systems_resolver_finds_localhost_and_refuses_bad_names(fetcher):
     async with Hostile(HERE) as site:
         assert (await fetcher.fetch(Request(url=site.url(host="localhost")))).body == b"inside"
-    assert (await failure(fetcher, f"http://{'a' * 64}.test/")).fault == Fault.UNRESOLVED
-    assert (await failure(fetcher, "http://a..test/")).fault == Fault.UNRESOLVED
+    assert (await failure(fetcher, f"http://{'a' * 64}.test/")).fault == Fault.UNKNOWN_HOST
+    assert (await failure(fetcher, "http://a..test/")).fault == Fault.UNKNOWN_HOST

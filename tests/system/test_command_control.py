@@ -99,7 +99,7 @@ def test_hosts_with_urls_that_wait_are_listed_and_a_delay_is_taken_back(site: Si
 
 def test_a_crawl_is_submitted_to_the_output_that_is_called_default(shell: Shell) -> None:
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "pages.jsonl"\n')
-    ran = shell.run("submit", "http://127.0.0.1:9/", "--name", "job", "--no-traps")
+    ran = shell.run("submit", "http://127.0.0.1:9/", "--name", "job", "--follow-traps")
     assert (ran.code, ran.out) == (0, "job\n"), ran.err
     policy = shell.counts("job")["policy"]
     assert policy["outputs"] == ["default"]

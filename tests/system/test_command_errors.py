@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
+import click
 import pytest
 
 import shoal
 from shoal import Frontier
+from shoal.cli import synonyms
+from shoal.cli.main import COMMANDS, program
 from shoal.errors import InvalidInput
 from tests.servers import free_port
 from tests.system.commanding import LOCAL, Shell
@@ -28,6 +33,7 @@ URL = "http://127.0.0.1:9/"
         (["crawl", "mailto:ann@example.org"], "is not visited"),
         (["crawl", "file:///etc/passwd"], "is not visited: only http, https, ftp URLs are"),
         (["crawl", "http://"], "is not a URL"),
+        (["crawl", "http://localhost:99999/"], "has the port 99999: a port is a number up to 65535."),
         (["crawl", "http//example.org"], "'http//example.org' is not a URL; did you mean http://?"),
         (["crawl", "https//ann:s3cret@example.org"], "'https//' is not a URL; did you mean https://?"),
         (["submit", URL], "No output: pass e.g. --out pages.db, or name an output `default` in [outputs]"),
@@ -182,14 +188,17 @@ def test_a_coordinator_does_not_take_a_crawl_whose_pages_go_nowhere(shell: Shell
 def test_what_listens_says_what_is_wrong_as_json_too(shell: Shell) -> None:
     ran = shell.run("listen", "carrier-pigeon://loft", "--log", "json")
     assert ran.code == 2, ran.err
-    assert json.loads(ran.err)["event"] == "warning"
+    said = json.loads(ran.err)
+    assert (said["event"], said["level"]) == ("error", "error")
 
 
 @pytest.mark.full
 def test_a_host_that_does_not_exist_ends_the_crawl(shell: Shell) -> None:
     ran = shell.run("crawl", "http://nowhere.invalid/", *LOCAL, "--delay", "0")
     assert ran.code == 1, ran.err
-    assert "unresolved" in ran.err
+    # At once, and without a word about robots.txt.
+    assert "1 unknown host" in ran.err
+    assert "robots.txt" not in ran.err
 
 
 def test_looking_at_crawls_makes_no_store(shell: Shell) -> None:
@@ -213,3 +222,54 @@ def test_an_unknown_variable_only_warns(shell: Shell) -> None:
     shell.environ["SHOAL_STORE_FOLDRE"] = "x"
     ran = shell.run("show", "x")
     assert "SHOAL_STORE_FOLDRE is not a setting and is ignored" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--limit", "--max-pages"), ("--exclude", "--deny"), ("--include", "--allow"), ("--concurrency", "--per-host"),
+        ("--depth", "--max-depth"), ("--threads", "--workers"), ("--wait", "--delay"), ("--no-traps", "--follow-traps"),
+        ("--tries", "--retries"), ("--output", "--out"), ("--input-file", "--seeds"), ("--time-limit", "--max-time"),
+    ],
+)  # fmt: skip
+def test_a_flag_of_another_program_names_the_one_that_is_meant(shell: Shell, typed: str, meant: str) -> None:
+    ran = shell.call("crawl", "http://localhost/", typed, "3")
+    assert ran.code == 2
+    assert f"No such option {typed}; did you mean {meant}?" in ran.err
+
+
+def test_every_flag_that_is_suggested_exists() -> None:
+    known = {flag for name in COMMANDS for param in command_of(name).params for flag in param.opts}
+    assert set(synonyms._MEANT) <= known
+
+
+def command_of(name: str) -> click.Command:
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    return command
+
+
+def test_a_file_without_a_url_is_named(shell: Shell) -> None:
+    (shell.folder / "seeds.txt").write_text("# none yet\n\n")
+    ran = shell.call("crawl", "--seeds", "seeds.txt")
+    assert ran.code == 2
+    assert "seeds.txt has no URL; write one per line." in ran.err
+
+
+def test_too_few_open_files_are_not_blamed_on_the_server(shell: Shell) -> None:
+    command = f"ulimit -n 20; exec {sys.executable} -m shoal crawl {URL} --workers 1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=shell.folder, capture_output=True, text=True, env=shell._environ(), check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "reinstall" not in done.stderr
+    assert "ulimit -n" in done.stderr
+
+
+def test_a_command_does_not_wait_long_for_a_store_that_refuses(shell: Shell) -> None:
+    from shoal.cli.control import StoreControl, open_control
+
+    with mock.patch.dict(os.environ, {"SHOAL_STORE_TIMEOUT_SECONDS": "60"}):
+        control = open_control(f"redis://127.0.0.1:{free_port()}/0", None)
+    assert isinstance(control, StoreControl)
+    assert control._settings.store.timeout_seconds <= 5

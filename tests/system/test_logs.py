@@ -152,7 +152,7 @@ def test_commands_for_people_write_plain_lines_into_a_pipe(shell: Shell) -> None
 def test_why_a_service_does_not_start_is_one_line_of_json(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     (said,) = events(shell.run("serve", "--host", "0.0.0.0", "--port", "0").err)
-    assert (said["event"], said["level"]) == ("warning", "warning")
+    assert (said["event"], said["level"]) == ("error", "error")
     (said,) = events(shell.run("worker", "--workers", "none").err)
     assert "none" in said["message"]
 

@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidLimit
-from shoal.politeness.backoff import PACES, Failure, Fault, failure_of, failures_after, is_success, pause_seconds
+from shoal.politeness.backoff import (
+    LONGEST_RETRY_SECONDS,
+    PACES,
+    BackOff,
+    Failure,
+    Fault,
+    counts_against_host,
+    failure_of,
+    failures_after,
+    is_success,
+    pardoned,
+    pause_seconds,
+    retry_seconds,
+)
 
 OURS = (Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED)
 
@@ -29,7 +42,7 @@ def test_a_status_is_a_failure_of_the_host_or_of_nobody(status: int, failure: Fa
 
 @pytest.mark.parametrize("fault", list(Fault))
 def test_only_the_faults_of_the_host_are_counted_to_it(fault: Fault) -> None:
-    assert failure_of(fault) is (None if fault in OURS else Failure.SILENT)
+    assert (failure_of(fault) is None) == (fault in OURS)
     assert not is_success(fault)
 
 
@@ -44,16 +57,41 @@ def test_a_success_forgets_all_failures_and_our_own_faults_change_nothing() -> N
 
 @pytest.mark.parametrize("failure", list(Failure))
 def test_the_pause_doubles_up_to_its_most(failure: Failure) -> None:
-    pace = PACES[failure]
-    pauses = [pause_seconds(failure, pace.pardoned + count, jitter=1.0) for count in range(1, 20)]
-    assert pauses[:3] == [pace.first_seconds, 2 * pace.first_seconds, 4 * pace.first_seconds]
+    back_off = BackOff(first_seconds=2.0, longest_seconds=100.0)
+    first, longest = 2.0 * PACES[failure].times_first, 100.0 * PACES[failure].times_longest
+    pauses = [pause_seconds(failure, count, jitter=1.0, back_off=back_off) for count in range(1, 20)]
+    assert pauses[:3] == [first, 2 * first, 4 * first]
     assert pauses == sorted(pauses)
-    assert pauses[-1] == pace.most_seconds
-    assert pause_seconds(failure, 10**9, jitter=1.0) == pace.most_seconds
+    assert pauses[-1] == longest
+    assert pause_seconds(failure, 10**9, jitter=1.0, back_off=back_off) == longest
 
 
-def test_two_forbidden_pages_bring_no_pause_and_a_third_does() -> None:
-    assert [pause_seconds(Failure.REFUSED, count, jitter=1.0) for count in (1, 2, 3)] == [0.0, 0.0, 15.0]
+@pytest.mark.parametrize(
+    ("cause", "free", "first_seconds"),
+    [(500, 4, 5.0), (503, 4, 5.0), (Fault.RESET, 4, 5.0), (Fault.TIMED_OUT, 2, 5.0), (403, 20, 15.0), (429, 0, 30.0),
+     (Fault.REFUSED, 0, 5.0), (Fault.UNRESOLVED, 0, 5.0)],
+)  # fmt: skip
+def test_some_failures_of_pages_bring_no_pause_of_their_host(
+    cause: int | Fault, free: int, first_seconds: float
+) -> None:
+    failure = failure_of(cause)
+    assert failure is not None
+    assert pardoned(failure) == free
+    pauses = [pause_seconds(failure, count, jitter=1.0, pardoned=free) for count in range(1, free + 2)]
+    assert pauses == [0.0] * free + [first_seconds]
+
+
+def test_another_failure_of_one_url_is_not_another_failure_of_its_host() -> None:
+    for failure in Failure:
+        assert counts_against_host(failure, 0)
+        assert counts_against_host(failure, 1) == (failure in (Failure.THROTTLED, Failure.UNREACHABLE))
+
+
+def test_all_retries_of_a_url_take_less_than_a_minute_by_default() -> None:
+    waits = [retry_seconds(retries, jitter=1.0) for retries in range(3)]
+    assert waits == [5.0, 10.0, 20.0]
+    assert retry_seconds(99, jitter=1.0) == LONGEST_RETRY_SECONDS
+    assert retry_seconds(1, jitter=0.0, back_off=BackOff(first_seconds=0.5)) == 0.5
 
 
 def test_a_throttled_host_is_left_alone_for_longer_than_a_broken_one() -> None:

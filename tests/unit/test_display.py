@@ -16,6 +16,7 @@ from shoal.cli.ui import console, json_log
 from shoal.cli.ui.frame import PLAIN_BARS, Snapshot, cells, frame, graph, paint
 from shoal.cli.ui.rates import Rates
 from shoal.fleet.totals import Totals, causes, seconds_left
+from shoal.frontier.inspect import PendingHost
 from shoal.model import Lease, Visit
 from shoal.model.crawl import Counts
 from shoal.model.worker_report import WorkerReport
@@ -76,6 +77,11 @@ def test_without_any_pace_nobody_can_say_and_with_nothing_open_it_is_over() -> N
     assert seconds_left(open=5, ended_per_second=0, ahead_seconds=0) is None
     assert seconds_left(open=5, ended_per_second=0, ahead_seconds=7) == 7
     assert seconds_left(open=0, ended_per_second=0, ahead_seconds=7) == 0
+
+
+def test_the_time_left_is_at_least_the_wait_for_a_failing_host() -> None:
+    assert seconds_left(open=3, ended_per_second=0, ahead_seconds=0, pending_seconds=90) == 90
+    assert seconds_left(open=500, ended_per_second=10, ahead_seconds=0, pending_seconds=20) == 50
 
 
 def test_a_pace_reckons_by_its_counts_its_limit_and_its_slowest_host() -> None:
@@ -229,6 +235,17 @@ def test_whatever_there_is_to_show_fits_and_steers_nothing(
     for line in lines:
         assert cells(line) <= max(10, columns - 1)
         assert line.isprintable()
+
+
+def test_the_display_says_for_which_host_a_crawl_waits_and_why() -> None:
+    made = pace(40)
+    busy = PendingHost(host="busy.example", paused=True, reason="status 503", until=0.0, seconds=600.0, retries=1)
+    other = PendingHost(host="other.example", paused=False, reason="", until=0.0, seconds=4.0, retries=2)
+    counts = Counts(admitted=5, stored=2, waiting=2, later=1)
+    made.note(59.0, WorkerReport(), [], counts, (0, 1), [busy, other])
+    lines = shown(made, 100, 24)
+    assert "at least 10 min left" in lines[0]
+    assert "waiting for busy.example for 10 min (status 503), and 1 other host" in lines
 
 
 def test_nothing_is_known_yet_at_the_start() -> None:

@@ -82,7 +82,11 @@ class CrawlTotals:
 
     async def _counts(self, crawl: Crawl) -> Counts:
         """The counts of a crawl. Deletion removes them step by step, so the copy that was saved before it is used."""
-        counts = Counts() if crawl.state is State.DELETED else await self._frontier.crawls.count(crawl.id)
+        counts = (
+            Counts()
+            if crawl.state is State.DELETED
+            else await self._frontier.crawls.count(crawl.id, all_admissions=True)
+        )
         return counts if crawl.state.open else await counts_before_deletion(self._frontier.shards, crawl.id) or counts
 
 

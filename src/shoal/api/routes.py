@@ -40,6 +40,7 @@ class Route(NamedTuple):
     @property
     def name(self) -> str:
         words = [word.strip("{}") for word in self.path.split("/") if word and word != "v1"]
+        words = words or ["index"]
         return "_".join([self.method.lower(), *(word.replace(".", "_") for word in words)])
 
 
@@ -78,6 +79,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/feed", Role.SUBMIT, crawls.feed, "Accept Scrapy Cluster's crawl and action requests.",
           dict[str, Any], dict[str, Any]),
     Route("GET", "/metrics", Role.READ, fleet.metrics, "Prometheus metrics.", fleet_wide=True, media="text/plain"),
+    Route("GET", "/", None, fleet.index, "What this server is, and where its description is.", fleet.Index),
     Route("GET", "/healthz", None, fleet.health, "Liveness check.", dict[str, bool]),
     Route("GET", "/readyz", None, fleet.ready, "Readiness check: the store responds.", dict[str, bool]),
     Route("GET", "/openapi.json", None, fleet.description, "This OpenAPI document.", dict[str, Any]),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.operations import Description
 
 _PAGE = 1000
+_PATIENCE_SECONDS = 5.0
 _HOSTS_AT_ONCE = 200
 
 
@@ -58,6 +59,8 @@ class Control(AbstractContextManager["Control"], Protocol):
 
 def open_control(store: str | None, folder: str | None) -> Control:
     """Open the store or the API that the flags and settings name. A store is not created."""
+    import msgspec
+
     from shoal.cli.options import existing
     from shoal.cli.remote import ApiControl, client_of
     from shoal.settings import masked
@@ -65,7 +68,12 @@ def open_control(store: str | None, folder: str | None) -> Control:
     if client := client_of(store):
         return ApiControl(client)
     flags = {"store.url": masked(store or ""), "store.folder": folder or ""}
-    return StoreControl(existing(store, folder), {key: value for key, value in flags.items() if value})
+    settings = existing(store, folder)
+    # A person waits for the answer, and nothing is lost without one.
+    patience_seconds = min(settings.store.timeout_seconds, _PATIENCE_SECONDS)
+    where = msgspec.structs.replace(settings.store, timeout_seconds=patience_seconds)
+    settings = msgspec.structs.replace(settings, store=where)
+    return StoreControl(settings, {key: value for key, value in flags.items() if value})
 
 
 class StoreControl:
@@ -153,12 +161,14 @@ class StoreControl:
         from shoal.cli.ui.summary import resume_command
         from shoal.model.crawl import CrawlKind
 
-        found = await self._frontier.crawls.get(crawl)
-        if found.kind is CrawlKind.SCRAPY:
-            arguments = "".join(f" -a {name}=..." for name in found.spec.get("scrapy_arguments", ()))
-            return f"scrapy crawl {found.spec.get('scrapy_spider', found.spec['scrapy'])}{arguments}"
-        spider = found.limits.spider
-        return resume_command(crawl, "crawl", self._flags, spider_flag(spider, self._settings))
+        known = await self._frontier.crawls.get(crawl)
+        if known.kind is CrawlKind.SCRAPY:
+            arguments = "".join(f" -a {name}=..." for name in known.spec.get("scrapy_arguments", ()))
+            return f"scrapy crawl {known.spec.get('scrapy_spider', known.spec['scrapy'])}{arguments}"
+        flags = dict(self._flags)
+        if networks := known.spec.get("networks"):
+            flags["fetch.allow_networks"] = ",".join(networks)
+        return resume_command(crawl, "crawl", flags, spider_flag(known.limits.spider, self._settings))
 
     def hosts(self) -> Iterator[dict[str, Any]]:
         from shoal.frontier.inspect import waiting_hosts

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from shoal.cli.options import parse_duration
 from shoal.errors import InvalidInput
 
 
@@ -88,4 +89,6 @@ def _expected(param: click.Parameter) -> str:
     if isinstance(kind, click.IntRange | click.FloatRange):
         what = "a whole number" if isinstance(kind, click.IntRange) else "a number"
         return f"{what} from {kind.min:g}" + (f" to {kind.max:g}" if kind.max is not None else "")
-    return "a size, such as 500000 or 1.5mb" if isinstance(kind, click.types.FuncParamType) else "a string"
+    if isinstance(kind, click.types.FuncParamType):
+        return "a time, such as 90s or 2h" if kind.func is parse_duration else "a size, such as 500000 or 1.5mb"
+    return "a string"

@@ -71,6 +71,7 @@ class CrawlRunner:
         self.name = job.name
         self.started_mono = time.monotonic()
         self.crawl_run: CrawlRun | None = None
+        self.progress: Progress | None = None
 
     async def run(self) -> int:
         job = self.job
@@ -80,7 +81,7 @@ class CrawlRunner:
             name=os.environ.get("WORKER_ID", ""), on_event=self.on_worker_event, spiders=job.spiders.references,
             plain=job.spiders.plain,
         )  # fmt: skip
-        self.signals = Signals(self.supervisor)
+        self.signals = Signals(self.supervisor, on_kill=self.on_kill)
         frontier: Frontier | None = None
         try:
             opening = asyncio.create_task(
@@ -99,6 +100,13 @@ class CrawlRunner:
             if frontier is not None:
                 await frontier.close()
             self.workplace.close()
+
+    def on_kill(self) -> None:
+        """A second signal ends the process at once; the terminal is left in order."""
+        if self.progress is not None:
+            self.progress.close()
+            resume = self.command(self.name, spider=self.job.spider)
+            report(f"Crawl {self.name} was interrupted. Resume with: {resume}", event="crawl.paused", crawl=self.name)
 
     def on_worker_event(self, event: Event) -> None:
         if event.kind == "idle":
@@ -125,20 +133,24 @@ class CrawlRunner:
         started = await self.start(frontier, run)
         resumed = started.how is not operations.StartMode.NEW
         if started.how is operations.StartMode.FINISHED:
-            report(
-                f"Crawl {self.name} is already finished ({started.crawl.why or 'finished'}). Choose another --name, "
-                "or pass --again to revisit its pages.",
-                crawl=self.name,
-            )
+            report(self.finished_text(started.crawl), crawl=self.name)
             complete = await run.merge_rest(self.signals.received)
             await summary.show(frontier, started.crawl, started.spec)
             return FINISHED if complete else FAILED
         with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
+            self.progress = progress
             self.announce(started)
             end = await self.drive(frontier, run, started.spec, progress)
             complete = await run.merge_rest(self.signals.received) if end is RunEnd.FINISHED else await run.merge()
         code = await self.report_end(frontier, run, started.spec, end, resumed=resumed)
         return FAILED if end is RunEnd.FINISHED and not complete else code
+
+    def finished_text(self, crawl: Crawl) -> str:
+        """Only what the next command accepts is suggested."""
+        flags = {"max pages": "--max-pages", "bytes": "--max-bytes", "max time": "--max-time"}
+        if flag := flags.get(crawl.why):
+            return f"Crawl {self.name} has reached its {flag}. Pass a higher {flag} to continue it."
+        return f"Crawl {self.name} is already finished. Choose another --name, or pass --again to revisit its pages."
 
     async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:
@@ -239,6 +251,8 @@ class CrawlRunner:
         else:
             text = f"Resuming crawl {self.name} with {workers}."
         report(text, event="crawl.started", crawl=self.name)
+        for limit in started.raised:
+            report(f"{flag_of(limit)} was raised.", crawl=self.name)
         if started.differs:
             flags = ", ".join(flag_of(field) for field in started.differs)
             are = "is" if len(started.differs) == 1 else "are"

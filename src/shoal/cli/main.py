@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from shoal.cli.ui.console import warn
+from shoal.cli.ui.console import fail, warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
 from shoal.version import __version__
 
@@ -106,13 +106,16 @@ def _run(args: list[str] | None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return USAGE
+    except click.NoSuchOption as error:
+        fail(_unknown_option(error))
+        return USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "shoal"
         text = error.format_message().rstrip(".")
-        warn(f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`.")
+        fail(f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`.")
         return USAGE
     except click.ClickException as error:
-        warn(error.format_message())
+        fail(error.format_message())
         return FAILED
     except (KeyboardInterrupt, click.Abort):
         warn("Interrupted.")
@@ -125,20 +128,32 @@ def _run(args: list[str] | None) -> int:
         _trace()
         if error.errno not in _DISK:
             return _defect(error)
-        warn(f"Cannot write to stdout: {error.strerror}.")
+        fail(f"Cannot write to stdout: {error.strerror}.")
         return FAILED
     except ShoalError as error:
         _trace()
-        warn(str(error))
+        fail(str(error))
         return USAGE if isinstance(error, (InvalidInput, SettingsError)) else FAILED
     except Exception as error:
         _trace()
         return _defect(error)
 
 
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """One sentence, with the flag that was probably meant: other programs have other names for it."""
+    from shoal.cli.synonyms import flag_for
+
+    path = error.ctx.command_path if error.ctx is not None else "shoal"
+    flags = {flag for param in error.ctx.command.params for flag in param.opts} if error.ctx is not None else set()
+    if meant := flag_for(error.option_name, flags):
+        return f"No such option {error.option_name}; did you mean {meant}? See `{path} --help`."
+    text = error.format_message().rstrip(".")
+    return f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`."
+
+
 def _defect(error: Exception) -> int:
     text = f"Internal error (a bug in Shoal): {type(error).__name__}: {error}."
-    warn(f"{text} Please report it with the traceback that SHOAL_DEBUG=1 prints.")
+    fail(f"{text} Please report it with the traceback that SHOAL_DEBUG=1 prints.")
     return FAILED
 
 

@@ -21,6 +21,8 @@ from shoal.settings import Settings, load
 Command = TypeVar("Command", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _ON_AN_API = "submit, crawls, show, pause, resume, stop, delete, failed and hosts"
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)\Z", re.IGNORECASE)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 
 
@@ -43,6 +45,17 @@ def parse_size(text: str) -> int:
     if not size_bytes:
         raise click.BadParameter("must be greater than 0; leave the flag out for no limit.")
     return size_bytes
+
+
+def parse_duration(text: str) -> float:
+    """The seconds of a time such as 30m."""
+    duration = _DURATION.match(text.strip())
+    if duration is None:
+        raise click.BadParameter(f"{text!r} is not a time: write 90s, 30m, 2h or 1d.")
+    seconds = float(duration[1]) * _SECONDS[duration[2].lower()]
+    if not 0 < seconds <= 10**9:
+        raise click.BadParameter("must be greater than 0 and at most 10000d; leave the flag out for no limit.")
+    return seconds
 
 
 def on_spec(command_name: str) -> Callable[[Command], Command]:
@@ -86,6 +99,8 @@ def _click_arguments(option: Option, flag: Flag) -> dict[str, Any]:
         arguments["shell_complete"] = files
     if flag.size:
         return arguments | {"type": parse_size}
+    if flag.duration:
+        return arguments | {"type": parse_duration}
     if option.name == "scope":
         return arguments | {"type": click.Choice(SCOPES)}
     if option.kind in (int, float):

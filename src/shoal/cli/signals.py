@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from shoal.cli.main import INTERRUPTED
@@ -21,7 +21,9 @@ class Interrupted(Exception):
 class Signals:
     """The first signal asks the program to stop; the second kills it and its workers."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, on_kill: Callable[[], None] | None = None) -> None:
+        """`on_kill` is called before the second signal ends the process."""
+        self._on_kill = on_kill
         self.received = asyncio.Event()
         self._supervisor = supervisor
         loop = asyncio.get_running_loop()
@@ -33,6 +35,8 @@ class Signals:
     def _handle(self) -> None:
         if self.received.is_set():
             self._supervisor.kill()
+            if self._on_kill is not None:
+                self._on_kill()
             os._exit(INTERRUPTED)
         self.received.set()
 

@@ -113,8 +113,9 @@ class OriginCache:
             raise NoSocket
         if trouble:
             raise FetchError(
-                f"{masked(origin.prefix)} was not requested: {trouble}.", fault=Fault.UNRESOLVED, reason=reason
-            )
+                f"{masked(origin.prefix)} was not requested: {trouble}.", reason=reason,
+                fault=Fault.UNKNOWN_HOST if reason == Fault.UNKNOWN_HOST else Fault.UNRESOLVED,
+            )  # fmt: skip
 
     def check(self, origin: Origin) -> None:
         """Raise FetchError if any address of the origin is refused: one that may be dialled does not excuse another."""
@@ -138,14 +139,14 @@ class OriginCache:
             if error.errno in EXHAUSTED:
                 return _NO_ROOM
             # Our own name server failed, which says nothing about the host.
-            reason = "lookup failed" if error.errno == socket.EAI_AGAIN else "unresolved"
+            reason = "lookup failed" if error.errno == socket.EAI_AGAIN else Fault.UNKNOWN_HOST.value
             return reason, f"its name does not resolve ({error.strerror or error})"
         except UnicodeError:
-            return "unresolved", "its name cannot be looked up (a part of it is empty or too long)"
+            return Fault.UNKNOWN_HOST.value, "its name cannot be looked up (a part of it is empty or too long)"
         finally:
             origin.lookup = None
         if not found:
-            return "unresolved", "its name has no address"
+            return Fault.UNKNOWN_HOST.value, "its name has no address"
         origin.addresses = tuple(dict.fromkeys(found))
         origin.expires_mono = time.monotonic() + KEEP_SECONDS
         dialled = ",".join(f"[{one}]" if ":" in one else one for one in origin.addresses)

@@ -69,21 +69,25 @@ def seconds_left(
     ahead_seconds: float,
     pages_left: int | None = None,
     pages_per_second: float = 0.0,
+    pending_seconds: float = 0.0,
 ) -> float | None:
     """Estimate the remaining time of a crawl: until its slowest host is done, or until all is done at this pace.
 
     A host is requested as fast as its delay allows, so the longest queue decides however many workers there are
     (`ahead_seconds`, from `WorkerReport.ahead`). If the workers are the limit, it is the open visits divided by those
-    that finish per second. `pages_left` is what a page limit still allows. None: nothing is known yet.
+    that finish per second. `pages_left` is what a page limit still allows. `pending_seconds` is the longest wait for a
+    host or URL that failed. None: nothing is known yet.
 
-    The estimate does not know links that are still to be found, hosts that were not leased since their queue grew, the
-    length of pauses after failures, and queues of hosts that only workers of other machines have leased.
+    The estimate does not know links that are still to be found, hosts that were not leased since their queue grew,
+    failures to come, and queues of hosts that only workers of other machines have leased.
     """
     if not open:
         return 0.0
     known = [open / ended_per_second] if ended_per_second > 0 else []
     if ahead_seconds > 0:
         known.append(ahead_seconds)
+    if pending_seconds > 0:
+        known.append(pending_seconds)
     if not known:
         return None
     left = max(known)

@@ -50,6 +50,8 @@ class Confirmed(NamedTuple):
 
 # host, priority, depth -> positions, fingerprints and entries in turn
 _Groups = dict[tuple[str, int, int], tuple[list[int], list[Argument]]]
+# How visits of a pass are found: pages, start URLs that lead elsewhere, and URLs of pages that are gone.
+_OF_A_PASS = ("revisit", "seed", "other")
 
 
 class Admission:
@@ -135,7 +137,7 @@ class Admission:
                 if visit.host:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
                 packed = visit_codec.pack(target, visit, max_bytes)
-                if visit.found == "revisit" and (number := visit.notes.pass_number):
+                if visit.found in _OF_A_PASS and (number := visit.notes.pass_number):
                     # Deduplicated by its URL for the crawl, and by this fingerprint once in each pass.
                     body = pass_mark(number)
             known = hosts.get(target.host)

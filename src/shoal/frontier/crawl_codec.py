@@ -11,6 +11,8 @@ from shoal.model.crawl import STATES, Crawl, State
 from shoal.model.crawl_spec import Limits
 
 MAX_SPEC_BYTES = 1_000_000
+# Under which name a reason is counted again when its visits are admitted again.
+_AGAIN = {"failed": "retried", "excluded": "readmitted"}
 
 
 class _Spec(msgspec.Struct):
@@ -50,6 +52,25 @@ def copy_fields(crawl: Crawl) -> list[str | int]:
     if limits.max_pages:
         fields += ["mp", 1]
     return fields
+
+
+def removed_fields(crawl: Crawl) -> list[str]:
+    """Limits that a crawl does not have, in the form that removes them from its copies."""
+    absent = {"md": crawl.limits.max_depth is None, "mp": not crawl.limits.max_pages}
+    return [part for field, is_absent in absent.items() if is_absent for part in (field, "")]
+
+
+def reasons_now(reasons: dict[str, int], *, all_admissions: bool = False) -> dict[str, int]:
+    """Counts by reason, without visits that were admitted again, unless all admissions are counted."""
+    now = {}
+    for name, count in reasons.items():
+        kind, _, why = name.partition(":")
+        if kind in _AGAIN.values():
+            continue
+        again = 0 if all_admissions else reasons.get(f"{_AGAIN.get(kind)}:{why}", 0)
+        if count > again:
+            now[name] = count - again
+    return now
 
 
 def crawl_of(fields: dict[str, bytes], now_ms: int) -> Crawl:

@@ -19,7 +19,7 @@ import msgspec
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, StoreCorrupt, UnknownCrawl
 from shoal.frontier import deletion, keys, visit_codec
-from shoal.frontier.crawl_codec import copy_fields, crawl_of, limits_of, packed
+from shoal.frontier.crawl_codec import copy_fields, crawl_of, limits_of, packed, reasons_now, removed_fields
 from shoal.frontier.crawl_facts import CrawlFacts
 from shoal.frontier.failures import FailureCursor, failures
 from shoal.frontier.scripts import Status
@@ -173,7 +173,7 @@ class Crawls:
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
         if crawl.kind is not CrawlKind.BRANCH:
-            await deletion.note(self._shards, crawl_id, await self.count(crawl_id))
+            await deletion.note(self._shards, crawl_id, await self.count(crawl_id, all_admissions=True))
         for branch in await self.branches(crawl_id):
             # The process that ended the crawl may have died before it ended the branches.
             with contextlib.suppress(CrawlEnded):
@@ -183,21 +183,32 @@ class Crawls:
             crawl = await self._at_home(crawl_id, State.EXPIRED, "expired", b"")
         await self._bring(crawl, crawl.why)
         await deletion.purge(self._shards, crawl.key)
-        await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", ""))
+        await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", "", ""))
         self._forget(crawl)
 
-    async def count(self, crawl_id: str, *, within_seconds: float | None = None) -> Counts:
-        """The counts of the crawl, summed over all shards; with `within_seconds`, over those that reply in time."""
-        totals = [0] * 7
+    async def count(
+        self, crawl_id: str, *, all_admissions: bool = False, within_seconds: float | None = None
+    ) -> Counts:
+        """The counts of the crawl, summed over all shards: what its URLs are now.
+
+        With `all_admissions`, a URL that failed and was retried is counted as failed, and again as what it is now: then
+        no count of ended visits ever falls. With `within_seconds`, only shards that reply in time are counted.
+        """
+        totals = [0] * 10
         reasons: dict[str, int] = {}
         for reply in await self._count_all(crawl_id, within_seconds):
-            for i in range(7):
-                totals[i] += reply[3 + i]
-            for name, number in zip(reply[11::2], reply[12::2], strict=True):
+            for i, number in enumerate((*reply[3:10], *reply[11:14])):
+                totals[i] += number
+            for name, number in zip(reply[14::2], reply[15::2], strict=True):
                 reason = name.decode(errors="replace")
                 reasons[reason] = reasons.get(reason, 0) + (int(number) if number.isdigit() else 0)
-        a, w, le, t, s, f, x = totals
-        return Counts(admitted=a, waiting=w, leased=le, later=t, stored=s, failed=f, excluded=x, reasons=reasons)
+        a, w, le, t, s, f, x, retried, readmitted, revisited = totals
+        if all_admissions:
+            retried = readmitted = revisited = 0
+        return Counts(
+            admitted=a - retried - readmitted - revisited, waiting=w, leased=le, later=t, stored=s - revisited,
+            failed=f - retried, excluded=x - readmitted, reasons=reasons_now(reasons, all_admissions=all_admissions),
+        )  # fmt: skip
 
     async def finished(self, crawl_id: str) -> bool:
         """True exactly when nothing is waiting, leased or due later in any shard.
@@ -242,6 +253,22 @@ class Crawls:
         """Finish a crawl that has reached a limit: waiting visits are excluded with this reason."""
         await self._change_all(crawl.id, State.FINISHED, why=why)
 
+    async def extend(self, crawl_id: str, limits: Limits, spec: dict[str, Any]) -> Crawl:
+        """Raise limits of a crawl. One that had reached a limit continues, with the URLs that were kept for that.
+
+        URLs that were set aside one by one, by limits of depth or of a host, are added by `set_aside.readmit`.
+        """
+        limits.check()
+        for name in await self._family(crawl_id):
+            crawl = await self.get(name)
+            own = msgspec.structs.replace(limits, spider=crawl.limits.spider)
+            own_spec = {**spec, "parent": crawl.parent} if crawl.parent else spec
+            state = State.PAUSED if crawl.state is State.PAUSED else State.RUNNING
+            pages = limits.max_pages if limits.max_pages != crawl.limits.max_pages else None
+            changed = await self._at_home(name, state, "", packed(own, own_spec), pages)
+            await self._bring(changed, "")
+        return await self.get(crawl_id)
+
     async def retry(self, crawl_id: str) -> int:
         """Add every failed visit again; a finished crawl runs again. Returns how many."""
         crawl = await self.get(crawl_id)
@@ -253,7 +280,7 @@ class Crawls:
         for shard in range(self._shards.count):
             more, until = 1, ""
             while more:
-                reply = await self._shards.call("retry", shard, (crawl.key, until), replicated=True)
+                reply = await self._shards.call("retry", shard, (crawl.key, until, "f"), replicated=True)
                 if reply[0] != Status.OK:
                     break
                 total += reply[1]
@@ -366,9 +393,9 @@ class Crawls:
         await self._bring(crawl, why)
         return crawl
 
-    async def _at_home(self, crawl_id: str, state: State, why: str, spec: bytes) -> Crawl:
+    async def _at_home(self, crawl_id: str, state: State, why: str, spec: bytes, pages: int | None = None) -> Crawl:
         home = self._shards.home(validation.crawl_id(crawl_id))
-        args = (crawl_id, state.code, visit_codec.brief(why, "") if why else "", spec)
+        args = (crawl_id, state.code, visit_codec.brief(why, "") if why else "", spec, "" if pages is None else pages)
         reply = await self._shards.call("change", home, args, replicated=True)
         if reply[0] == Status.UNKNOWN:
             raise _unknown(crawl_id)
@@ -421,7 +448,7 @@ class Crawls:
 
 
 def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:
-    return (crawl.key, crawl.version, crawl.state.code, why, mode, *copy_fields(crawl))
+    return (crawl.key, crawl.version, crawl.state.code, why, mode, *copy_fields(crawl), *removed_fields(crawl))
 
 
 def _unknown(crawl_id: str) -> UnknownCrawl:

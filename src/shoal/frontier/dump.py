@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from shoal.frontier import keys
+from shoal.frontier.crawl_codec import reasons_now
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 
@@ -56,6 +57,8 @@ class _Dump:
         self._command = shards.store.command
         # Keys of crawls that have ended.
         self._ended: set[str] = set()
+        # Crawls that reached a limit. The URLs that are kept for a higher one are not dumped.
+        self._limited: set[str] = set()
         self._leases: list[str] = []
         # By the family of a key: the part of its name before the first colon. Other families are not dumped.
         self._by_family: dict[str, Callable[[str, str], AsyncIterator[_Line]]] = {
@@ -95,6 +98,8 @@ class _Dump:
             key = fields["key"].decode()
             if fields["st"] not in (b"r", b"p", b"f"):
                 self._ended.add(key)
+            elif fields["st"] == b"f" and fields.get("why") != b"finished":
+                self._limited.add(key)
             counts, reasons = await self._counts(key)
             yield {
                 "crawl": crawl_id, "key": key, "state": fields["st"].decode(), "created_ms": int(fields["created"]),
@@ -112,11 +117,13 @@ class _Dump:
         replies = await self._shards.call_all("count", dict.fromkeys(range(self._shards.count), (key,)))
         for reply in replies.values():
             if reply[0] == Status.OK:
-                for name, number in zip(("stored", "failed", "excluded"), reply[7:10], strict=True):
-                    counts[name] += number
-                for name, number in zip(reply[11::2], reply[12::2], strict=True):
+                # Without those that were admitted again.
+                again = (reply[13], *reply[11:13])
+                for name, number, gone in zip(("stored", "failed", "excluded"), reply[7:10], again, strict=True):
+                    counts[name] += number - gone
+                for name, number in zip(reply[14::2], reply[15::2], strict=True):
                     reasons[name.decode()] += int(number)
-        return counts, reasons
+        return counts, reasons_now(reasons)
 
     async def _scan(self, at: str) -> AsyncIterator[_Line]:
         cursor = b"0"
@@ -138,7 +145,7 @@ class _Dump:
 
     async def _queue(self, name: str, rest: str) -> AsyncIterator[_Line]:
         crawl, priority, host = rest.split(":", 2)
-        if crawl not in self._ended:
+        if crawl not in self._ended | self._limited:
             async for entries in self._entries(name):
                 yield {"waiting": entries, "crawl": crawl, "host": host, "priority": int(priority)}
 
@@ -147,7 +154,7 @@ class _Dump:
         for member, due in zip(flat[::2], flat[1::2], strict=True):
             head, _, entry = member.partition(b" ")
             crawl, priority, host = head.decode().split(":", 2)
-            if crawl not in self._ended:
+            if crawl not in self._ended | self._limited:
                 where = {"crawl": crawl, "host": host, "priority": int(priority)}
                 yield {"later": _b64(entry), **where, "due_ms": _ms(due)}
 

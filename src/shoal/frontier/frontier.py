@@ -37,6 +37,7 @@ from shoal.frontier.workers import Workers
 from shoal.model import validation
 from shoal.model.lease import Lease
 from shoal.model.visit import Added, Outcome, Visit
+from shoal.politeness.backoff import DEFAULT_BACK_OFF, BackOff
 from shoal.settings import Settings
 from shoal.store import Argument, Store
 
@@ -46,7 +47,7 @@ class Frontier:
 
     def __init__(
         self, shards: Shards, *, worker: str = "", lease_seconds: float = 60.0, batch_seconds: float = 2.0,
-        expiries: int = 10, blames: int = 3, host_failures: int = 10,
+        expiries: int = 10, blames: int = 3, host_failures: int = 10, back_off: BackOff = DEFAULT_BACK_OFF,
     ) -> None:  # fmt: skip
         if worker == "":
             worker = f"{socket.gethostname().split('.')[0][:32]}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -55,7 +56,7 @@ class Frontier:
         self.worker = worker
         self.shards = shards
         self.crawls = Crawls(shards)
-        self.hosts = Hosts(shards, host_failures)
+        self.hosts = Hosts(shards, host_failures, back_off)
         self.robots = RobotsCache(shards, self.hosts)
         self.validators = Validators(shards, self.crawls)
         self.workers = Workers(shards, worker)
@@ -143,6 +144,7 @@ class Frontier:
             frontier = cls(
                 joined, worker=worker, lease_seconds=how.lease_seconds, batch_seconds=how.batch_seconds,
                 expiries=how.expiries, blames=how.blames, host_failures=how.host_failures,
+                back_off=BackOff(how.backoff_seconds, how.longest_backoff_seconds),
             )  # fmt: skip
             frontier._owned_store = store
             return frontier

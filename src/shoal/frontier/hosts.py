@@ -11,6 +11,7 @@ from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import brief
 from shoal.model.validation import WIDEST, milliseconds, whole
+from shoal.politeness.backoff import DEFAULT_BACK_OFF, BackOff
 from shoal.urls.canonical import canonical
 
 # What would end the host in a URL and begin something else.
@@ -30,6 +31,7 @@ class Host(msgspec.Struct, frozen=True):
     robots_known: bool
     gate_at: float
     backoff_until: float
+    backoff_reason: str
     failures: int
     blocked: str
     last_finished_at: float
@@ -40,8 +42,10 @@ class Host(msgspec.Struct, frozen=True):
 class Hosts:
     """Reached as `frontier.hosts`. A host is a name, with its port unless that is 80 or 443."""
 
-    def __init__(self, shards: Shards, host_failures: int = 10) -> None:
+    def __init__(self, shards: Shards, host_failures: int = 10, back_off: BackOff = DEFAULT_BACK_OFF) -> None:
+        """`back_off`: the pauses of failing hosts, for `leases.host_pause`."""
         self._shards = shards
+        self.back_off = back_off
         self.host_failures = whole("host_failures", host_failures, 0, WIDEST)
 
     async def get(self, host: str) -> Host:
@@ -67,21 +71,23 @@ class Hosts:
         failed: bool = False,
         host_failures: int | None = None,
         reason: str = "unreachable",
+        pardoned: int = 0,
+        after_success: bool = False,
+        requested: bool = False,
     ) -> bool:
         """Send no request to the host for this time, from any worker.
 
         With `failed`, a failure is counted; after `host_failures` in a row (0: never) its visits are set
-        aside as failed with this reason, so that every crawl ends. True when that happened.
+        aside as failed with this reason, so that every crawl ends. True when that happened. `pardoned` failures are
+        not among those. `after_success`: it is the first in a row. `requested`: the server requested the pause.
         """
         name = self.name(host)
         most = self.host_failures if host_failures is None else whole("host_failures", host_failures, 0, WIDEST)
+        counted = 2 if failed and after_success else int(failed)
         args = (
-            name,
-            milliseconds("back-off", seconds, 31536000),
-            int(failed),
-            most,
-            brief(reason, "unreachable"),
-        )
+            name, milliseconds("back-off", seconds, 31536000), counted, most + pardoned if most else 0,
+            brief(reason, "unreachable"), int(requested),
+        )  # fmt: skip
         reply = await self._shards.call("postpone", self._shards.of(name), args, replicated=True)
         return bool(reply[3])
 
@@ -143,7 +149,8 @@ def _host(name: str, reply: list[Any]) -> Host:
         name=name, crawls_waiting=reply[2], leases=len(of_places("k")),
         delay_seconds=seconds("d") if "d" in fields else None, places=int(fields["n"]) if "n" in fields else None,
         crawl_delay_seconds=seconds("cd"), adaptive_delay_seconds=seconds("ad"), robots_known="rk" in fields,
-        gate_at=latest("g"), backoff_until=seconds("b"), failures=int(fields.get("f", 0)),
+        gate_at=latest("g"), backoff_until=seconds("b"),
+        backoff_reason=fields.get("br", b"").decode(errors="replace"), failures=int(fields.get("f", 0)),
         blocked=fields.get("x", b"").decode(errors="replace"), last_finished_at=latest("t"),
         last_successful_at=seconds("ts"), mean_response_seconds=seconds("m"),
     )  # fmt: skip

@@ -10,6 +10,8 @@ import heapq
 from collections.abc import AsyncIterator, Collection
 from typing import Any, NamedTuple
 
+import msgspec
+
 from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
 from shoal.frontier import keys
 from shoal.frontier.frontier import Frontier
@@ -114,6 +116,46 @@ async def hosts_of(frontier: Frontier, key: str, spider: str, most: int) -> Asyn
                 left -= 1
                 if left == 0:
                     return
+
+
+class PendingHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that a crawl waits for: it is paused, or some of its URLs are tried again later.
+
+    host      its name
+    paused    whether the whole host is paused
+    reason    the last failure
+    until     when it is requested again, in seconds since 1970 on the store's clock
+    seconds   the same, from now
+    retries   how many URLs are tried again
+    """
+
+    host: str
+    paused: bool
+    reason: str
+    until: float
+    seconds: float
+    retries: int
+
+
+async def pending_hosts(frontier: Frontier, crawl: Crawl) -> list[PendingHost]:
+    """Hosts that a crawl waits for, the longest wait first. In a crowded shard some may be missing."""
+    args = (crawl.key, crawl.limits.spider)
+    replies = await frontier.shards.call_all("pauses", dict.fromkeys(range(frontier.shards.count), args))
+    found = []
+    for reply in replies.values():
+        for at in range(2, len(reply), 5):
+            host, paused, reason, until_ms, retries = reply[at : at + 5]
+            found.append(
+                PendingHost(
+                    host=host.decode(errors="replace"),
+                    paused=bool(paused),
+                    reason=reason.decode(errors="replace"),
+                    until=until_ms / 1000,
+                    seconds=max(0.0, (until_ms - reply[1]) / 1000),
+                    retries=retries,
+                )
+            )
+    return sorted(found, key=lambda pending: (-pending.seconds, pending.host))
 
 
 class NamespaceMeta(NamedTuple):

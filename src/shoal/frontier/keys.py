@@ -74,6 +74,14 @@ def parked(shard: str, key: str) -> str:
     return f"{shard}parked:{key}"
 
 
+def over(shard: str, key: str) -> str:
+    return f"{shard}over:{key}"
+
+
+def dropped(shard: str, key: str) -> str:
+    return f"{shard}dropped:{key}"
+
+
 def turns(shard: str, host: str) -> str:
     return f"{shard}w:{host}"
 

@@ -35,6 +35,7 @@ class HeldLease:
 
     __slots__ = (
         "_floor_seconds",
+        "_succeeded",
         "adaptive_seconds",
         "closed",
         "finished_mono",
@@ -61,6 +62,7 @@ class HeldLease:
         self._floor_seconds = lease.delay_seconds
         self.adaptive_seconds: float | None = None
         self.finished_mono: float | None = None
+        self._succeeded = False
         self.success: bool | None = None
         self.response_seconds: float | None = None
 
@@ -101,7 +103,17 @@ class HeldLease:
         """Record that a request has finished now."""
         self.finished_mono = mono()
         self.success = success
+        self._succeeded = self._succeeded or success is True
         self.response_seconds = response_seconds
+
+    def succeed(self) -> None:
+        """Record that the last request was a success, whatever was reported when it finished."""
+        self.success = self._succeeded = True
+
+    def take_success(self) -> bool:
+        """Whether a request has succeeded since the last call. An acknowledgement reports only the last request."""
+        succeeded, self._succeeded = self._succeeded, False
+        return succeeded
 
     @property
     def finished_ago_seconds(self) -> float | None:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from shoal.frontier import Frontier
 from shoal.model.response import Response
-from shoal.politeness.backoff import Fault, failure_of, pause_seconds
+from shoal.model.visit import Visit
+from shoal.politeness import backoff
+from shoal.politeness.backoff import Fault, counts_against_host, failure_of, pardoned, pause_seconds
 from shoal.politeness.delay import asked_pause_seconds, http_date
 
 # A host that has never responded is given up after this many faults: its name or port is probably wrong.
@@ -28,12 +30,14 @@ class HostPause(NamedTuple):
 
 async def pause_host(
     frontier: Frontier, host: str, cause: int | Fault, response: Response | None, reason: str,
-    *, host_failures: int | None = None, robots: bool = False, drains: bool = False,
+    *, host_failures: int | None = None, visit: Visit | None = None, after_success: bool = False, drains: bool = False,
 ) -> HostPause:  # fmt: skip
     """Leave a host alone after a failure: as long as its Retry-After says, or longer with each failure in a row.
 
     host_failures   how many failures in a row give the host up, where that is not the setting's value
-    robots          the failed request was for robots.txt, without which no page may be requested
+    visit           the page that failed. Single pages fail on healthy hosts, so that some failures bring no pause.
+                    None is robots.txt, without which no page may be requested: every failure of it counts
+    after_success   the host has answered well since the caller's last call, so that this failure is the first in a row
     drains          when the host is given up, the caller leases the visits that wait for it and fails each of them.
                     So they stay where they are, and the host is not paused
     """
@@ -42,21 +46,42 @@ async def pause_host(
         # A date is on the server's own clock, which its response tells.
         now = http_date(response.header("date")) or time.time()
         retry_after = asked_pause_seconds(response.status, response.header("retry-after") or None, now=now)
-    seconds, failure = 0.0, failure_of(cause)
+    seconds, counts, free = 0.0, True, 0
+    failure = failure_of(cause)
     if failure is not None:
         known = await frontier.hosts.get(host)
-        seconds = pause_seconds(failure, known.failures + 1, jitter=random.random(), asked_seconds=retry_after)
-        if not known.last_successful_at and (robots or isinstance(cause, Fault)):
+        reached = bool(known.last_successful_at) or after_success
+        failures = 0 if after_success else known.failures
+        if visit is not None and reached:
+            free = pardoned(failure)
+            # A Retry-After says something about the host, whichever URL was requested.
+            counts = bool(retry_after) or counts_against_host(failure, visit.retries)
+            if not counts and failures <= free:
+                return HostPause(0.0, False)
+        seconds = pause_seconds(
+            failure, failures + counts, jitter=random.random(), asked_seconds=retry_after, pardoned=free,
+            back_off=frontier.hosts.back_off,
+        )  # fmt: skip
+        if not reached and (visit is None or isinstance(cause, Fault)):
             most = _NEVER_REACHED if isinstance(cause, Fault) else _NEVER_SERVED
+            # There is probably a typing error in a name that nobody knows.
+            most = 1 if cause is Fault.UNKNOWN_HOST else most
             host_failures = min(host_failures or frontier.hosts.host_failures or most, most)
-            if cause in (Fault.UNRESOLVED, Fault.REFUSED) and known.failures + 1 < host_failures:
+            if cause in (Fault.UNRESOLVED, Fault.REFUSED) and failures + 1 < host_failures:
                 seconds = min(seconds, _NEVER_REACHED_SECONDS)
         if drains:
             most = host_failures or frontier.hosts.host_failures
-            given_up = 0 < most <= known.failures + 1
+            given_up = 0 < most <= failures + 1
             await frontier.hosts.postpone(host, 0.0 if given_up else seconds, failed=True, host_failures=0)
             return HostPause(seconds, given_up)
     set_aside = await frontier.hosts.postpone(
-        host, seconds, failed=True, host_failures=host_failures, reason=reason or "unreachable"
-    )
+        host, seconds, failed=counts, host_failures=host_failures, reason=reason or "unreachable", pardoned=free,
+        after_success=after_success, requested=bool(retry_after),
+    )  # fmt: skip
     return HostPause(seconds, set_aside)
+
+
+def retry_seconds(frontier: Frontier, visit: Visit, pause: HostPause) -> float:
+    """How long a failed visit waits for its next try: by its own schedule, and for as long as its host is paused."""
+    own_seconds = backoff.retry_seconds(visit.retries, jitter=random.random(), back_off=frontier.hosts.back_off)
+    return max(pause.seconds, own_seconds)

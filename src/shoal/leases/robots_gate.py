@@ -211,7 +211,9 @@ class RobotsGate:
                 return rules
             if isinstance(result, Response):
                 return Wait(result.status, reason=f"robots.txt: status {result.status}", response=result)
-            return Wait(result, reason=f"robots.txt: {result.value}")
+            # Not even a page could be requested from a host that nobody knows.
+            prefix = "" if result is Fault.UNKNOWN_HOST else "robots.txt: "
+            return Wait(result, reason=f"{prefix}{result.value}")
         copy = settle(
             meaning, now=now, copy=entry.copy, body=response.body if response else b"", token=token,
             etag=response.header("etag") if response else "",
@@ -220,7 +222,7 @@ class RobotsGate:
         assert copy is not None  # noqa: S101 - every other meaning gives one
         await self._write(host, name, known._replace(entry=RobotsEntry(copy)))
         if lease is not None and host == lease.lease.host:
-            lease.success = True
+            lease.succeed()
             lease.require_delay(copy.rules.crawl_delay_seconds)
         return copy.rules
 

@@ -70,6 +70,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_depth: Annotated[
         Count | None, Meta(description="Maximum link depth from the start URLs."), Flag(group="limits", metavar="N")
     ] = None  # fmt: skip
+    max_seconds: Annotated[
+        float,
+        Meta(ge=0, le=10**9, description="Stop after this time, in seconds since the crawl was created."),
+        Flag(
+            group="limits", name="max-time", metavar="TIME", duration=True,
+            help="Stop this long after the crawl was created, e.g. 90s, 30m or 2h.",
+        ),
+    ] = 0.0  # fmt: skip
     order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), MARKED_INTERNAL] = "fifo"
     expires_at: Annotated[
         float, Meta(ge=0, le=WIDEST / 1000, description="When the crawl expires, in seconds since 1970; 0 is never.")
@@ -130,7 +138,11 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Maximum number of bytes from one host; its remaining URLs are excluded."),
         Flag(group="limits", metavar="N", size=True, help="Maximum number of bytes from one host, e.g. 50mb."),
     ] = 0
-    retries: Annotated[int, Meta(ge=0, le=100, description="How often a failed request is retried.")] = 3
+    retries: Annotated[
+        int,
+        Meta(ge=0, le=100, description="How often a failed request is retried."),
+        Flag(group="requests", metavar="N"),
+    ] = 3
     delay_factor: Annotated[
         float, Meta(ge=0, le=100, description="Response times to wait between requests, at least."), MARKED_INTERNAL
     ] = 1.0
@@ -172,6 +184,11 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             group="requests", metavar="USER:PASSWORD", help="Credentials, sent only to the hosts of the start URLs."
         ),
     ] = ""  # fmt: skip
+    logins: Annotated[
+        dict[str, str],
+        Meta(description="Credentials (USER:PASSWORD) of single origins, from start URLs."),
+        MARKED_INTERNAL,
+    ] = {}
     ignore_robots: Annotated[
         bool, Meta(description="Ignore robots.txt. Only for your own sites."), Flag(group="politeness")
     ] = False
@@ -186,7 +203,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     traps: Annotated[
         bool,
         Meta(description="Skip links that look like a crawler trap."),
-        Flag(group="scope", help="Disable crawler-trap detection."),
+        Flag(group="scope", off="follow-traps", help="Also follow links that look like a crawler trap."),
     ] = True
     drop_parameters: Annotated[
         Texts, Meta(description="Query parameters that are removed from links."), MARKED_INTERNAL
@@ -212,6 +229,11 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="With --files: store only bodies of this content type, e.g. image/.",
         ),
     ] = ()  # fmt: skip
+    networks: Annotated[
+        Texts,
+        Meta(description="Networks that the command of the crawl allowed; only for the command that resumes it."),
+        MARKED_INTERNAL,
+    ] = ()
     machine: Annotated[str, Meta(description="Machine that output files belong to."), MARKED_INTERNAL] = ""
     parent: Annotated[
         str, Meta(description="Crawl that this crawl is a branch of; records carry that crawl's name."), MARKED_INTERNAL

@@ -20,11 +20,15 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     # The flag without its dashes; '' when it is the field's name.
     name: str = ""
+    # The flag that turns off an option that is on by default; '' when it is the name with `no-` in front.
+    off: str = ""
     metavar: str = ""
     # '' when it is the field's description.
     help: str = ""
     # Takes 500k or 1.5mb.
     size: bool = False
+    # Takes 90s, 30m, 2h or 1d.
+    duration: bool = False
     # Splits NAME and VALUE of an option that is a mapping.
     separator: str = ""
     # One argument may have several values, with commas between them.
@@ -83,7 +87,9 @@ def declared(struct: type[msgspec.Struct], *, by_frontier: Collection[str]) -> t
 def flag_name(option: Option) -> str:
     """A flag without its dashes. An option that is on by default has a flag that turns it off."""
     name = (option.flag.name if option.flag else "") or option.attribute.replace("_", "-")
-    return f"no-{name}" if option.default is True else name
+    if option.default is not True:
+        return name
+    return (option.flag.off if option.flag else "") or f"no-{name}"
 
 
 def _option(attribute: str, name: str, hint: Any, default: Any, enforced_by: str) -> Option:

@@ -15,8 +15,9 @@ class WorkerReport(msgspec.Struct, kw_only=True):
     store that took longer than a second.
     `network_seconds`: hosts were leased and all of them were waiting for servers. `cpu_seconds`: the process's own.
     `ahead`: by crawl, how long what waits for one host takes, of the host that takes longest. `backing_off`: hosts that
-    are paused after errors. `trapped`: links that were not followed, by the kind of trap. `trouble`: what the worker
-    waits for now. `warning`: the last sentence that the user should read once.
+    are paused after errors. `revisited`: pages of a pass, by `unchanged`, `changed` and `gone`. `trapped`: links
+    that were not followed, by the kind of trap. `trouble`: what the worker waits for now. `warning`: the last sentence
+    that the user should read once.
     """
 
     worker: str = ""
@@ -28,6 +29,8 @@ class WorkerReport(msgspec.Struct, kw_only=True):
     excluded: dict[str, int] = {}
     trapped: dict[str, int] = {}
     retries: int = 0
+    revisited: dict[str, int] = {}
+    items: int = 0
     leases: int = 0
     leases_lost: int = 0
     open_hosts: int = 0

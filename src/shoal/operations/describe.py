@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.errors import StoreUnavailable
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import PendingHost, pending_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind
 from shoal.model.crawl_spec import CrawlSpec, Limits
 from shoal.settings import masked
@@ -16,12 +17,14 @@ from shoal.settings import masked
 _HIDDEN = "***"
 # Shards that do not reply within this time are left out.
 _REPLY_SECONDS = 5.0
+_MOST_PENDING = 20
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """Times are seconds since 1970, 0 = not yet. `failed` and `excluded` count by reason, the most frequent first.
 
-    `waiting` says what the crawl waits for: a spider that no worker has, or a part of the store.
+    `waiting` says what the crawl waits for: a spider that no worker has, or a part of the store. `pending` are hosts
+    that it waits for after failures, the longest wait first.
     """
 
     id: str
@@ -33,9 +36,11 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[str, int]
     excluded: dict[str, int]
     bytes: int
+    items: int
     limits: Limits
     policy: dict[str, Any]
     waiting: tuple[str, ...] = ()
+    pending: tuple[PendingHost, ...] = ()
 
 
 async def find(frontier: Frontier, crawl_id: str) -> Crawl:
@@ -67,6 +72,7 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         failed=_by_reason(counts, "failed:"),
         excluded=_by_reason(counts, "excluded:"),
         bytes=facts.bytes_received,
+        items=await _items(frontier, crawl),
         limits=crawl.limits,
         # A crawl of Scrapy's has its rules in the settings of its project.
         policy={**crawl.spec, "outputs": []}
@@ -76,6 +82,7 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
             *await waiting_for(frontier, crawl),
             *((f"{missing} of {frontier.shards.count} shards do not respond and are not counted",) if missing else ()),
         ),
+        pending=tuple((await pending_hosts(frontier, crawl))[:_MOST_PENDING]) if crawl.state.open else (),
     )
 
 
@@ -96,6 +103,14 @@ async def waiting_for(frontier: Frontier, crawl: Crawl) -> tuple[str, ...]:
     return tuple(missing)
 
 
+async def _items(frontier: Frontier, crawl: Crawl) -> int:
+    """How many items its spiders have yielded, in all passes."""
+    if not crawl.limits.spider or crawl.kind is CrawlKind.SCRAPY:
+        return 0
+    names = [crawl.id, *await frontier.crawls.branches(crawl.id)]
+    return sum([(await frontier.crawls.tally(name)).get("items", 0) for name in names])
+
+
 def _by_reason(counts: Counts, prefix: str) -> dict[str, int]:
     found = {name[len(prefix) :]: number for name, number in counts.reasons.items() if name.startswith(prefix)}
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
@@ -105,6 +120,7 @@ def _without_secrets(spec: CrawlSpec) -> dict[str, Any]:
     shown = spec.stored()
     for name in ("cookie", "auth", "notify"):
         shown[name] = _HIDDEN if shown[name] else ""
+    shown["logins"] = dict.fromkeys(shown["logins"], _HIDDEN)
     # Any header may be a key to something.
     shown["headers"] = dict.fromkeys(shown["headers"], _HIDDEN)
     shown["outputs"] = [masked(output) for output in shown["outputs"]]

@@ -53,7 +53,8 @@ EVENTS = {
     "listen.recovered": "the source is connected again",
     "listen.stopped": "it has stopped",
     "note": "any other message",
-    "warning": "any other warning, and the error that a command failed with",
+    "warning": "any other warning",
+    "error": "the error that a command failed with",
 }
 # Events that need attention.
 WARNINGS = {

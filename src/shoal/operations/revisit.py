@@ -7,7 +7,7 @@ the crawl knows are known still; only links to others lead to new visits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Set
 from contextlib import aclosing
 
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRefused, UnknownCrawl
@@ -20,18 +20,22 @@ from shoal.model.visit import Visit, VisitMeta
 from shoal.settings import masked
 from shoal.sinks.reader import read
 
-_COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at")
+_COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at", "error")
+# URLs that failed and are retried in a pass: so many are remembered, so that none of them is revisited as well.
+_MOST_RETRIED = 1_000_000
 
 
-async def reopen(frontier: Frontier, crawl: Crawl, policy: CrawlSpec, *, named: Mapping[str, str]) -> Crawl:
+async def reopen(
+    frontier: Frontier, crawl: Crawl, policy: CrawlSpec, *, named: Mapping[str, str]
+) -> tuple[Crawl, frozenset[str]]:
     """Begin a pass over a crawl that is finished; `named` are outputs by their names.
 
+    Returns the crawl, and the URLs that had failed: they are retried, and need no revisit.
     Nothing is changed when its pages cannot be read.
     """
     if crawl.why != "finished":
         raise CrawlEnded(
-            f"Crawl {crawl.id!r} ended by its limit of {crawl.why}, which holds for all of its visits together; "
-            "choose another --name."
+            f"Crawl {crawl.id!r} ended by its limit of {crawl.why}; pass a higher limit instead of --again."
         )
     if crawl.limits.spider:
         raise InvalidInput(
@@ -40,29 +44,44 @@ async def reopen(frontier: Frontier, crawl: Crawl, policy: CrawlSpec, *, named: 
         )
     await _readable(crawl.id, policy, named)
     await frontier.crawls.facts.start_feed(crawl.id, Feed.PASS)
-    return await frontier.crawls.resume(crawl.id)
+    retried = frozenset(visit.url for visit, _ in await frontier.crawls.failed(crawl.id, _MOST_RETRIED))
+    reopened = await frontier.crawls.resume(crawl.id)
+    await frontier.crawls.retry(crawl.id)
+    return reopened, retried
 
 
 async def revisits(
-    frontier: Frontier, crawl: str, policy: CrawlSpec, now: FeedState, *, named: Mapping[str, str]
+    frontier: Frontier,
+    crawl: str,
+    policy: CrawlSpec,
+    now: FeedState,
+    *,
+    named: Mapping[str, str],
+    retried: Set[str] = frozenset(),
 ) -> AsyncGenerator[list[Visit], None]:
-    """The visits of a pass: where the crawl began, since that may lead elsewhere now, and what its output has."""
-    yield [
-        Visit(url=url, found="revisit", meta=VisitMeta(pass_number=now.started, seed=True).pack())
-        for url in policy.seeds
-    ]
+    """The visits of a pass: the pages in the crawl's output, and start URLs that lead elsewhere."""
+    seeds = frozenset(policy.seeds)
     async with aclosing(read(await _readable(crawl, policy, named), crawl=crawl, columns=_COLUMNS)) as batches:
         async for records in batches:
             # A row of this pass itself may be that of a page which only a link led to: it has been visited.
-            pages = {row.url: row for row in records if isinstance(row, Record) and row.fetched_at < now.started_at}
+            pages = {
+                row.url: row
+                for row in records
+                if isinstance(row, Record) and row.fetched_at < now.started_at and row.url not in retried
+            }
             if now.started > 1:
                 await frontier.crawls.forget(crawl, pages, passed=now.started - 1)
-            yield [_visit(page, now.started) for page in pages.values()]
+            yield [_visit(page, now.started, is_seed=page.url in seeds) for page in pages.values()]
+    yield [
+        Visit(url=url, found="seed", meta=VisitMeta(pass_number=now.started, seed=True).pack())
+        for url in policy.seeds
+    ]  # fmt: skip
 
 
-def _visit(page: Record, number: int) -> Visit:
-    notes = VisitMeta(pass_number=number, chain=tuple(page.redirects))
-    return Visit(url=page.url, depth=page.depth, found="revisit", meta=notes.pack())
+def _visit(page: Record, number: int, *, is_seed: bool) -> Visit:
+    notes = VisitMeta(pass_number=number, seed=is_seed, chain=tuple(page.redirects))
+    # A row with an error is not that of a stored page.
+    return Visit(url=page.url, depth=page.depth, found="other" if page.error else "revisit", meta=notes.pack())
 
 
 async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> str:

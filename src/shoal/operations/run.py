@@ -6,6 +6,8 @@ A crawl is over when all of this is true:
 - nobody feeds it any more: all of its seeds have been read, and a revisit pass has added all of its pages;
 - it has had a URL, or its creator has had a minute to add one.
 
+It is over, too, when it has reached its time limit.
+
 `finish_if_over` checks this and finishes the crawl. `shoal crawl`, `shoal.crawl`, `shoal.Coordinator`,
 `shoal submit --wait` and the background maintenance all call it. Must not print: what happens is emitted as events.
 """
@@ -65,6 +67,9 @@ async def finish_if_over(frontier: Frontier, crawl_id: str, *, seeded: bool = Fa
     crawl = await frontier.crawls.get(crawl_id)
     if not crawl.state.open:
         return True
+    if crawl.limits.max_seconds and await store_seconds(frontier) - crawl.created_at >= crawl.limits.max_seconds:
+        await frontier.crawls.end(crawl, "max time")
+        return True
     # Of a crawl at work, most calls return here.
     if not await frontier.crawls.finished(crawl_id) or (await frontier.crawls.facts.read(crawl_id)).feeding:
         return False
@@ -118,6 +123,7 @@ class CrawlRun:
         self._wake = asyncio.Event()
         self._seeds: Seeds | None = None
         self._feeder: asyncio.Task[None] | None = None
+        self._retried: Set[str] = frozenset()
 
     async def start(
         self,
@@ -129,10 +135,12 @@ class CrawlRun:
         visits: Sequence[Visit] = (),
     ) -> StartedCrawl:
         """Create the crawl, resume it, or start another pass over its pages (shoal.operations.start)."""
-        return await begin(
+        started = await begin(
             self._frontier, name=self.crawl_id, seeds=seeds, spec=spec, given=given, again=again,
             visits=visits, named=self._outputs,
         )  # fmt: skip
+        self._retried = started.retried
+        return started
 
     async def feed(self, spec: CrawlSpec, seeds: Seeds | None = None) -> None:
         """Mark in the store that `seeds` are still to be added, and add them, or a revisit pass, in a task."""
@@ -314,7 +322,7 @@ class CrawlRun:
                 self._warn(f"{seeds.skipped:,} {lines} of {seeds.shown} {are} skipped.")
         revisit = (await self._facts()).revisit
         if revisit.under_way:
-            visits = revisits(frontier, crawl_id, spec, revisit, named=self._outputs)
+            visits = revisits(frontier, crawl_id, spec, revisit, named=self._outputs, retried=self._retried)
             count = await feed(frontier, crawl_id, visits, self._warn)
             if count is not None:
                 await frontier.crawls.facts.finish_feed(crawl_id, Feed.PASS)

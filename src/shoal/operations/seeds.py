@@ -22,6 +22,7 @@ from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl, StoreFull, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier
@@ -61,6 +62,44 @@ def seed_target(text: str) -> Target:
     return canonical(text)
 
 
+def without_logins(urls: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return canonical URLs without user and password, and these by origin, for `CrawlSpec.logins`.
+
+    A URL is in every row, list and log of its crawl. Credentials must not be.
+    """
+    plain: list[str] = []
+    logins: dict[str, str] = {}
+    for url in urls:
+        without, login = _split_login(url)
+        plain.append(without)
+        if not login:
+            continue
+        origin = canonical(without).origin
+        if logins.setdefault(origin, login) != login:
+            raise InvalidInput(f"Two start URLs of {origin} have different credentials; crawl them separately.")
+    return plain, logins
+
+
+def seed_url_without_login(text: str) -> str:
+    """Return the canonical URL of a seed that is added to a crawl that runs: its credentials could not be stored."""
+    url, login = _split_login(seed_url(text))
+    if login:
+        raise InvalidUrl(f"{url[:200]!r} has credentials, which only the first start URLs of a crawl may have.")
+    return url
+
+
+def _split_login(url: str) -> tuple[str, str]:
+    """A canonical URL without user and password, and both."""
+    if "@" not in url:
+        return url, ""
+    parts = urlsplit(url)
+    user_info, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, ""
+    user, _, password = user_info.partition(":")
+    return urlunsplit(parts._replace(netloc=host)), f"{unquote(user)}:{unquote(password)}"
+
+
 class Seeds:
     """One file of seeds; `-` is standard input. `first` raises for an invalid line, `rest` counts and skips it."""
 
@@ -71,6 +110,7 @@ class Seeds:
         # How many lines of the rest were skipped, and what was wrong with the first few.
         self.skipped = 0
         self.faults: list[str] = []
+        self._is_first = True
         self._file = self._open()
 
     def first(self) -> list[str]:
@@ -80,6 +120,7 @@ class Seeds:
             if isinstance(line, InvalidUrl):
                 raise line
             urls.append(line)
+        self._is_first = False
         return urls
 
     async def rest(self) -> AsyncIterator[list[str]]:
@@ -106,7 +147,8 @@ class Seeds:
             try:
                 text = line.decode().removeprefix("\ufeff").strip()
                 if text and not text.startswith("#"):
-                    yield seed_url(text)
+                    # The first are stored with the crawl, and their credentials too.
+                    yield seed_url(text) if self._is_first else seed_url_without_login(text)
             except UnicodeDecodeError:
                 yield InvalidUrl(f"Line {self.line_number} of {self.shown} is not UTF-8 text.")
             except InvalidUrl as error:

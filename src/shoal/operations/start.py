@@ -1,7 +1,8 @@
 """Start a crawl, or resume the crawl that has the same name.
 
 Everything is checked before the first write. A crawl keeps the options of its first start, because its frontier was
-filled under them. Options that differ at a later start are reported and ignored.
+filled under them. Only its limits can be raised: a crawl that had reached one continues. Other options that differ at a
+later start are reported and ignored.
 """
 
 from __future__ import annotations
@@ -13,14 +14,22 @@ import msgspec
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, SettingsError, UnknownCrawl
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import store_seconds
+from shoal.frontier.set_aside import readmit
 from shoal.model import validation
 from shoal.model.crawl import Crawl, CrawlKind, State
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.locality import check_machine
 from shoal.operations.revisit import reopen
+from shoal.operations.seeds import without_logins
 from shoal.politeness.robots_parser import check_token, product_token
 from shoal.urls.scope import Scope
+
+# The limits that a later start can raise. None and 0 mean no limit.
+RAISABLE = (
+    "max_pages", "max_pages_per_host", "max_depth", "max_seconds", "max_bytes", "max_bytes_per_host",
+)  # fmt: skip
 
 
 class StartMode(StrEnum):
@@ -39,6 +48,10 @@ class StartedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     how: StartMode
     # Options that the caller has set and that differ from those of the crawl.
     differs: tuple[str, ...] = ()
+    # URLs that had failed, and are retried in a new pass.
+    retried: frozenset[str] = frozenset()
+    # Limits that the caller has raised.
+    raised: tuple[str, ...] = ()
 
 
 async def begin(
@@ -60,8 +73,12 @@ async def begin(
     `named` are outputs by their names; they are read to find the pages of the crawl.
     """
     validation.crawl_id(name)
-    urls = list(dict.fromkeys([*(visit.url for visit in visits), *seeds]))
-    spec = msgspec.structs.replace(spec, seeds=tuple(urls[:STORED_SEEDS]))
+    without, logins = without_logins([*(visit.url for visit in visits), *seeds])
+    visits = [
+        msgspec.structs.replace(visit, url=url) for visit, url in zip(visits, without[: len(visits)], strict=True)
+    ]  # fmt: skip
+    urls = list(dict.fromkeys(without))
+    spec = msgspec.structs.replace(spec, seeds=tuple(urls[:STORED_SEEDS]), logins={**spec.logins, **logins})
     check_spec(spec)
     how = StartMode.NEW
     try:
@@ -79,20 +96,54 @@ async def begin(
     check_takes_seeds(crawl)
     stored = CrawlSpec.of(crawl)
     differs = _differing(given, stored, spec) if how is StartMode.RESUMED else ()
-    if crawl.state is State.FINISHED and not again:
+    raised = tuple(limit for limit in differs if limit in RAISABLE and _is_higher(limit, spec, stored))
+    differs = tuple(option for option in differs if option not in raised)
+    if raised and (crawl.state.open or crawl.state is State.FINISHED):
+        check_machine(name, stored, spec.machine)
+        stored = msgspec.structs.replace(stored, **{limit: getattr(spec, limit) for limit in raised})
+        if await _is_over(frontier, crawl, stored):
+            raise InvalidInput(
+                f"Crawl {name!r} has reached the new limit already; raise it further, or choose another --name."
+            )
+        crawl = await frontier.crawls.extend(name, stored.limits(), stored.stored())
+        await readmit(frontier, name)
+    elif crawl.state is State.FINISHED and not again:
+        new = [url for url in urls if url not in stored.seeds]
+        if new:
+            raise InvalidInput(
+                f"Crawl {name!r} is finished, and {new[0][:200]!r} is not one of its start URLs; choose another --name."
+            )
         return StartedCrawl(crawl=crawl, spec=stored, how=StartMode.FINISHED, differs=differs)
     if not crawl.state.open and crawl.state is not State.FINISHED:
         raise CrawlEnded(f"Crawl {name!r} is {crawl.state.value} and cannot be resumed; choose another name.")
     check_machine(name, stored, spec.machine)
+    retried: frozenset[str] = frozenset()
     if crawl.state is State.FINISHED:
-        crawl, how = await reopen(frontier, crawl, stored, named=named or {}), StartMode.AGAIN
+        (crawl, retried), how = await reopen(frontier, crawl, stored, named=named or {}), StartMode.AGAIN
     # The stored seeds too: the process that created the crawl may have been killed before it added them.
     visited = {visit.url for visit in visits}
     plain = [Visit(url=url, found="seed") for url in dict.fromkeys([*stored.seeds, *urls]) if url not in visited]
     await frontier.add(name, [*visits, *plain])
     if crawl.state is State.PAUSED:
         crawl = await frontier.crawls.resume(name)
-    return StartedCrawl(crawl=crawl, spec=stored, how=how, differs=differs)
+    return StartedCrawl(crawl=crawl, spec=stored, how=how, differs=differs, raised=raised, retried=retried)
+
+
+def _is_higher(limit: str, spec: CrawlSpec, stored: CrawlSpec) -> bool:
+    """Whether a limit was raised. A limit that was added is none that was raised."""
+    new, old = getattr(spec, limit), getattr(stored, limit)
+    if limit == "max_depth":
+        return old is not None and (new is None or new > old)
+    return bool(old) and (not new or new > old)
+
+
+async def _is_over(frontier: Frontier, crawl: Crawl, spec: CrawlSpec) -> bool:
+    """Whether a crawl would end at once under these limits."""
+    if spec.max_seconds and await store_seconds(frontier) - crawl.created_at >= spec.max_seconds:
+        return True
+    if spec.max_bytes and (await frontier.crawls.facts.read(crawl.id)).bytes_received >= spec.max_bytes:
+        return True
+    return bool(spec.max_pages) and (await frontier.crawls.count(crawl.id)).stored >= spec.max_pages
 
 
 def check_takes_seeds(crawl: Crawl) -> None:

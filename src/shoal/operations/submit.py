@@ -35,7 +35,7 @@ from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
 from shoal.operations.scrapy_cluster_fleet import DOMAIN_ACTIONS, DomainUpdate, StatsRequest
-from shoal.operations.seeds import seed_target
+from shoal.operations.seeds import seed_target, without_logins
 from shoal.operations.start import check_spec
 from shoal.settings import masked
 from shoal.sinks import check_output, is_name
@@ -100,8 +100,9 @@ def to_submission(request: CrawlRequest, *, machine: str = "", networks: str = "
     stored: the process that sends the notification may be allowed more than the one that took the request.
     """
     targets = [seed_target(seed) for seed in request.seeds]
-    urls = list(dict.fromkeys(target.url for target in targets))
+    urls, logins = without_logins(list(dict.fromkeys(target.url for target in targets)))
     spec = to_spec(request, urls, machine=machine, networks=networks)
+    spec = msgspec.structs.replace(spec, logins=logins)
     name = request.name or _generated_name(targets[0].host, 40 if request.app else 90)
     name = validation.crawl_id(crawl_id_of(request.app, name))
     return Submission(name=name, spec=spec, urls=urls, joins=request.joins, named=bool(request.name))

@@ -1,7 +1,8 @@
-"""How long a host is paused after a failure, and what counts as a failure.
+"""When a failed URL is tried again, and when and for how long its host is paused.
 
-Owns the kinds of failure and their times. The count of failures in a row lives in the store, for the whole fleet; the
-random number that spreads workers and hosts is an argument.
+A failure is first the URL's: it is retried on a schedule of its own. The host is paused when the server says so, when
+it cannot be reached, or when several different URLs failed with no success between. Owns the kinds of failure and
+their times. The count of failures in a row lives in the store, for the whole fleet; random numbers are arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from shoal.model.validation import WIDEST, number, whole
 class Fault(StrEnum):
     """Why no whole answer came."""
 
+    UNKNOWN_HOST = "unknown host"
+    """The name server says that there is no such name, or no address for it."""
     UNRESOLVED = "unresolved"
+    """The name server did not answer, or not now."""
     REFUSED = "refused"
     RESET = "reset"
     TLS = "tls"
@@ -31,6 +35,8 @@ class Fault(StrEnum):
 
 
 _OURS = frozenset((Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED))
+# The connection was made, and then this URL got no whole answer.
+_OF_A_PAGE = frozenset((Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED))
 
 
 class Failure(StrEnum):
@@ -41,31 +47,47 @@ class Failure(StrEnum):
     REFUSED = "refused"
     """403, or a status HTTP does not know, such as 999: it may have shut us out, or only this page."""
     BROKEN = "broken"
-    """5xx."""
-    SILENT = "silent"
-    """No whole answer."""
+    """5xx, or an answer that broke off: the program behind this URL may have a fault."""
+    SLOW = "slow"
+    """No answer in time."""
+    UNREACHABLE = "unreachable"
+    """No connection: this says nothing about the URL."""
+
+
+class BackOff(msgspec.Struct, frozen=True):
+    """The pause after the first failure that counts, doubled by each further one up to the longest."""
+
+    first_seconds: float = 5.0
+    longest_seconds: float = 900.0
+
+
+DEFAULT_BACK_OFF = BackOff()
 
 
 class HostPace(msgspec.Struct, frozen=True):
-    """The pause after the first failure that counts, doubled by each further one up to `most_seconds`.
+    """How a kind of failure differs: multiples of the pauses of `BackOff`, and which failures bring none.
 
-    `pardoned` failures in a row bring no pause, since they may be about pages and not about the host.
+    `pardoned` failures of different URLs in a row bring no pause, since they may be about pages and not about the host.
     """
 
-    first_seconds: float
-    most_seconds: float
+    times_first: float = 1.0
+    times_longest: float = 1.0
     pardoned: int = 0
 
 
 PACES = {
     # A server that counts requests does so by the minute or the hour.
-    Failure.THROTTLED: HostPace(first_seconds=30.0, most_seconds=3600.0),
-    # One forbidden page is ordinary. Three in a row look like a closed door.
-    Failure.REFUSED: HostPace(first_seconds=15.0, most_seconds=3600.0, pardoned=2),
-    # A restart takes seconds.
-    Failure.BROKEN: HostPace(first_seconds=5.0, most_seconds=900.0),
-    Failure.SILENT: HostPace(first_seconds=5.0, most_seconds=900.0),
+    Failure.THROTTLED: HostPace(times_first=6.0, times_longest=4.0),
+    # Forbidden pages are ordinary, e.g. a members' area that every page links to. So many in a row look like a closed
+    # door.
+    Failure.REFUSED: HostPace(times_first=3.0, times_longest=4.0, pardoned=20),
+    Failure.BROKEN: HostPace(pardoned=4),
+    # Each has kept a slot of the host busy for the whole timeout.
+    Failure.SLOW: HostPace(pardoned=2),
+    Failure.UNREACHABLE: HostPace(),
 }
+# The longest wait for one URL: a crawl does not wait for much longer than this for its last URLs.
+LONGEST_RETRY_SECONDS = 60.0
 
 
 def failure_of(answer: int | Fault) -> Failure | None:
@@ -74,7 +96,11 @@ def failure_of(answer: int | Fault) -> Failure | None:
     404, 410 and 401 are whole answers of a healthy host. Blocked means slower, never another address.
     """
     if isinstance(answer, Fault):
-        return None if answer in _OURS else Failure.SILENT
+        if answer in _OURS:
+            return None
+        if answer is Fault.TIMED_OUT:
+            return Failure.SLOW
+        return Failure.BROKEN if answer in _OF_A_PAGE else Failure.UNREACHABLE
     if answer == 429:
         return Failure.THROTTLED
     if 500 <= answer <= 599:
@@ -96,20 +122,47 @@ def failures_after(failures: int, answer: int | Fault) -> int:
     return 0 if is_success(answer) else failures
 
 
-def pause_seconds(failure: Failure, failures: int, *, jitter: float, asked_seconds: float | None = None) -> float:
+def counts_against_host(failure: Failure, retries: int) -> bool:
+    """Whether a page's failure is one more of its host, after so many retries of the page.
+
+    Another failure of the same URL says nothing new about the host, unless the server throttles us or is unreachable.
+    """
+    return retries == 0 or failure in (Failure.THROTTLED, Failure.UNREACHABLE)
+
+
+def pardoned(failure: Failure) -> int:
+    """How many different URLs may fail like this, with no success between, before their host is paused."""
+    return PACES[failure].pardoned
+
+
+def pause_seconds(
+    failure: Failure, failures: int, *, jitter: float, asked_seconds: float | None = None,
+    pardoned: int = 0, back_off: BackOff = DEFAULT_BACK_OFF,
+) -> float:  # fmt: skip
     """How long nobody asks the host, after `failures` in a row of which the last was this one.
 
-    `jitter`, from 0 to 1, chooses between half of the pause and all of it, so that hosts that failed together do not
-    come back together. A Retry-After time is used as it is; 0, or a date in the past, has no effect.
+    The first `pardoned` of them bring no pause. `jitter`, from 0 to 1, chooses between half of the pause and all of it,
+    so that hosts that failed together do not come back together. A Retry-After time is used as it is; 0, or a date in
+    the past, has no effect.
     """
     whole("failures", failures, 1, WIDEST)
     number("jitter", jitter, 0, 1)
     if asked_seconds is not None and asked_seconds > 0:
         return asked_seconds
     pace = PACES[failure]
-    counted = failures - pace.pardoned
-    if counted < 1:
+    first, longest = back_off.first_seconds * pace.times_first, back_off.longest_seconds * pace.times_longest
+    return _doubled(first, longest, failures - pardoned, jitter)
+
+
+def retry_seconds(retries: int, *, jitter: float, back_off: BackOff = DEFAULT_BACK_OFF) -> float:
+    """How long a URL waits before it is tried again, after `retries` of it."""
+    whole("retries", retries, 0, WIDEST)
+    number("jitter", jitter, 0, 1)
+    return _doubled(back_off.first_seconds, LONGEST_RETRY_SECONDS, retries + 1, jitter)
+
+
+def _doubled(first: float, longest: float, count: int, jitter: float) -> float:
+    if count < 1:
         return 0.0
-    # Beyond 2**30 every pause is at its most; larger powers would overflow.
-    full = min(pace.most_seconds, pace.first_seconds * 2.0 ** min(counted - 1, 30))
-    return full * (0.5 + jitter / 2)
+    # Beyond 2**30 every pause is the longest; larger powers would overflow.
+    return min(longest, first * 2.0 ** min(count - 1, 30)) * (0.5 + jitter / 2)

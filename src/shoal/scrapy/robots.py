@@ -136,7 +136,7 @@ class ScrapyRobots:
                 await self._frontier.hosts.postpone(host, wait.seconds)
             return wait.seconds
         pause = await pause_host(
-            self._frontier, host, wait.cause, wait.response, wait.reason, robots=True, drains=True,
+            self._frontier, host, wait.cause, wait.response, wait.reason, drains=True,
             host_failures=host_failures_without_robots(wait.cause),
         )  # fmt: skip
         if pause.set_aside:

@@ -96,6 +96,18 @@ class FrontierSettings(Section, frozen=True, kw_only=True):
     host_failures: Annotated[
         int, Meta(description="How many failures in a row set a host aside, with all its visits.", ge=1, le=100_000)
     ] = 10
+    backoff_seconds: Annotated[
+        float,
+        Meta(
+            description="Wait before the first retry of a URL, and the first pause of a failing host; both double.",
+            ge=0.01,
+            le=3600,
+        ),
+    ] = 5.0
+    longest_backoff_seconds: Annotated[
+        float,
+        Meta(description="Longest pause of a failing host; four times that after 403 and 429.", ge=1, le=86400),
+    ] = 900.0
     keep_days: Annotated[
         float,
         Meta(

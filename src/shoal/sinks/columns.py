@@ -69,6 +69,14 @@ def last_of_each(records: Sequence[One]) -> Sequence[One]:
     return list(kept.values())
 
 
+def is_confirmation(record: Stored) -> bool:
+    """Whether a record only says that its page has not changed (304).
+
+    Where records are appended, it is left out: it has no text, and the last record of a page is the one that counts.
+    """
+    return isinstance(record, Record) and record.status == 304
+
+
 def confirmed(page: Record, response: Record) -> Record:
     """A page after a 304 response."""
     changes = {name: getattr(response, name) for name in NOT_MODIFIED_REPLACES}

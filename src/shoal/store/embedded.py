@@ -291,6 +291,10 @@ def check_server(server: str) -> None:
             [server, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
         ).stdout.decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise StoreRefused(
+                f"The server {server!r} cannot be started ({reason_of(error)}); allow more open files with `ulimit -n`."
+            ) from error
         raise StoreRefused(f"The server {server!r} does not run ({reason_of(error)}); reinstall it.") from error
     product, _, rest = said.partition(" server v=")
     version = tuple(int(part) for part in rest.split(" ")[0].split(".") if part.isdecimal())

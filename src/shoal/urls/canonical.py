@@ -5,6 +5,7 @@ Owns the only URL parser of Shoal (ada, the WHATWG standard). Must not know craw
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import ada_url
@@ -115,4 +116,7 @@ def _why(url: str) -> str:
         return f"{_shown(url)} has {len(url)} characters: a URL may have {MAX_URL_BYTES}."
     if "\0" in url:
         return f"{_shown(url)} holds a NUL character: no URL does."
+    port = re.match(r"\w+://[^/?#]*:([0-9]{1,20})(?:[/?#]|\Z)", url)
+    if port and int(port[1]) > 65535:
+        return f"{_shown(url)} has the port {port[1]}: a port is a number up to 65535."
     return f"{_shown(url)} is not a URL: write it with its scheme, as in https://example.org/."

@@ -10,9 +10,10 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from shoal.errors import InvalidUrl, SinkRefused
-from shoal.frontier import Frontier
+from shoal.frontier import Frontier, mono
 from shoal.leases.recent_urls import RecentUrls
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
@@ -24,7 +25,7 @@ from shoal.urls.scope import Scope
 from shoal.urls.traps import DomainHosts, Traps
 
 if TYPE_CHECKING:
-    from shoal.worker.sitemaps import Sitemaps
+    pass
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # Credentials given by `--header` are sent to the seeds' origins only, as those of `--cookie` and `--auth` are.
@@ -35,6 +36,7 @@ CALLER = "caller:"
 _LANE = re.compile(r"caller:[0-9a-f]{8}:")
 # Contexts kept in memory; the oldest is dropped.
 _MOST_CONTEXTS = 500
+_CHECK_SECONDS = 10.0
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -74,15 +76,16 @@ class CrawlContext:
         self.token = check_token(product_token(policy.user_agent)).lower()
         self.follow = frozenset(policy.links) if policy.follow else frozenset()
         self.recent = RecentUrls()
+        self.checked_mono = mono()
         # FTP only if a seed uses it: web pages link to anything.
         self.ftp = any(seed.scheme == "ftp" for seed in seeds)
-        self.sitemaps: Sitemaps | None = None
-        # A branch for another spider requests no sitemaps of its own.
-        if policy.sitemaps and not policy.parent:
-            # Commands import this module for its constants only.
-            from shoal.worker.sitemaps import Sitemaps
+        # Commands import this module for its constants only.
+        from shoal.worker.sitemaps import Sitemaps
 
-            self.sitemaps = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
+        # A start URL may be a sitemap, also in a crawl that looks for no others.
+        self.sitemap_reader = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
+        # A branch for another spider requests no sitemaps of its own.
+        self.sitemaps = self.sitemap_reader if policy.sitemaps and not policy.parent else None
         self._traps = Traps(drop_parameters=policy.drop_parameters)
         self.cleaned = self._traps.cleaned
         self._hosts = DomainHosts() if policy.scope in ("domain", "any") else None
@@ -96,9 +99,15 @@ class CrawlContext:
         if policy.cookie:
             secret.append(("Cookie", policy.cookie))
         if policy.auth:
-            secret.append(("Authorization", "Basic " + base64.b64encode(policy.auth.encode()).decode()))
+            secret.append(("Authorization", _basic(policy.auth)))
         self._plain: Headers = _with_accept(plain)
         self._for_seeds: Headers = _with_accept(plain + own + secret)
+        # Credentials of a start URL itself replace those of all start URLs.
+        others = [header for header in secret if header[0].lower() != "authorization"]
+        self._by_login: dict[str, Headers] = {
+            origin: _with_accept([*plain, *own, *others, ("Authorization", _basic(login))])
+            for origin, login in policy.logins.items()
+        }
 
     def trap(self, target: Target, now: float) -> str:
         """The kind of crawler trap a URL looks like; '' if none."""
@@ -117,7 +126,21 @@ class CrawlContext:
 
     def headers(self, target: Target) -> Headers:
         """Credentials and custom headers are sent to the origins of the seeds only, whatever redirects where."""
+        if self._by_login and (headers := self._by_login.get(target.origin)):
+            return headers
         return self._for_seeds if target.origin in self._origins else self._plain
+
+    def address(self, url: str, target: Target) -> str:
+        """The URL to request. FTP has no headers, so that credentials are part of it."""
+        login = self.policy.logins.get(target.origin) if target.scheme == "ftp" else None
+        if login is None:
+            return url
+        user, _, password = login.partition(":")
+        return f"ftp://{quote(user, safe='')}:{quote(password, safe='')}@{target.url.removeprefix('ftp://')}"
+
+
+def _basic(login: str) -> str:
+    return "Basic " + base64.b64encode(login.encode()).decode()
 
 
 class CrawlContexts:
@@ -135,6 +158,11 @@ class CrawlContexts:
 
     async def of(self, crawl_id: str) -> CrawlContext:
         context = self._contexts.get(crawl_id)
+        if context is not None and mono() - context.checked_mono > _CHECK_SECONDS:
+            # Its limits may have been raised.
+            context.checked_mono = mono()
+            if (await self._frontier.crawls.get(crawl_id)).version != context.crawl.version:
+                context = None
         if context is None:
             crawl = await self._frontier.crawls.known(crawl_id)
             if len(self._contexts) >= _MOST_CONTEXTS:

@@ -19,13 +19,14 @@ from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnav
 from shoal.frontier import Done, Frontier, mono
 from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
+from shoal.model.crawl import State
 from shoal.model.lease import Lease
-from shoal.model.visit import OutcomeCode, Visit
+from shoal.model.visit import Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
-from shoal.worker.outcome import VisitResult
+from shoal.worker.outcome import LinksRefused, VisitResult, count_result
 from shoal.worker.outputs import Output, OutputHealth, OutputRefused, Outputs, OutputUnavailable
 from shoal.worker.received_bytes import ReceivedBytes
 from shoal.worker.shard_backlog import ShardBacklog
@@ -155,12 +156,16 @@ class Delivery:
             batch, kept = self._shards.take_out(batch)
             await self._free_hosts({result.lease for result in kept})
             # Without a reply of some shards, the pages that do not need them are delivered without the others.
-            if (full := await self._shards.unless_stuck(self._add(batch))) is not None:
+            if (refusals := await self._shards.unless_stuck(self._add(batch))) is not None:
                 break
-        for index, result in enumerate(batch):
-            if full and result.visits and result.context is not None and result.context.name in full:
+        for index, result in enumerate(batch if refusals else ()):
+            why = refusals.get(result.context.name) if result.visits and result.context is not None else None
+            if why is LinksRefused.FULL:
                 # The store has no room for its links. The page is stored, and can be retried when there is room.
                 batch[index] = result._replace(outcome=result.visit.failed("store full"))
+            elif why is LinksRefused.LIMIT:
+                # Its links are needed if the limit is raised: the page is kept as one that was not fetched.
+                batch[index] = VisitResult(result.lease, result.visit, result.visit.retry(0.0))
         if self.health:
             batch = await self._keep_back(batch)
         while batch:
@@ -246,18 +251,12 @@ class Delivery:
                 self._on_released(lease)
 
     def _count(self, result: VisitResult) -> None:
-        report, outcome = self._report, result.outcome
+        count_result(self._report, result)
         if result.record is not None:
-            self._received.add(result.visit.crawl, result.record.bytes_received)
-        if outcome.code is OutcomeCode.STORED:
-            report.pages += 1
-        elif outcome.code is OutcomeCode.FAILED:
-            report.failed[outcome.reason] = report.failed.get(outcome.reason, 0) + 1
-        elif outcome.code is OutcomeCode.EXCLUDED:
-            report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
+            self._received.add(result.visit.crawl, result.record.bytes_received, len(result.items))
 
-    async def _add(self, batch: list[VisitResult]) -> set[str]:
-        """Add the links of the pages. Returns the crawls for which the store has no room."""
+    async def _add(self, batch: list[VisitResult]) -> dict[str, LinksRefused]:
+        """Add the links of the pages. Returns the crawls whose links were refused."""
         by_crawl: dict[str, dict[tuple[str, str], tuple[Visit, VisitResult]]] = {}
         for result in batch:
             if result.visits and result.context is not None:
@@ -268,15 +267,15 @@ class Delivery:
                     known = visits.get((visit.url, visit.host))
                     if known is None or visit.depth < known[0].depth:
                         visits[visit.url, visit.host] = (visit, result)
-        full: set[str] = set()
+        refused: dict[str, LinksRefused] = {}
         for crawl, visits in by_crawl.items():
             context = await self._persist(partial(self._contexts.of, crawl))
-            if not await self._add_visits(context, list(visits.values())):
-                full.add(context.name)
-        return full
+            if why := await self._add_visits(context, list(visits.values())):
+                refused[context.name] = why
+        return refused
 
-    async def _add_visits(self, context: CrawlContext, links: list[tuple[Visit, VisitResult]]) -> bool:
-        """Add visits, each with the result of the page that links to it. False if the store stays full."""
+    async def _add_visits(self, context: CrawlContext, links: list[tuple[Visit, VisitResult]]) -> LinksRefused | None:
+        """Add visits, each with the result of the page that links to it."""
         crawl = context.crawl.id
         visits = [visit for visit, _ in links]
         found_on = [(page.lease.lease, page.visit) for _, page in links]
@@ -286,21 +285,24 @@ class Delivery:
                 added = await self._persist(
                     lambda: self._frontier.add(crawl, visits, skip_invalid=True, found_on=found_on)
                 )
-            except (CrawlEnded, UnknownCrawl):
-                # Stopped or at its limit: it needs no more links.
-                return True
+            except UnknownCrawl:
+                return None
+            except CrawlEnded:
+                # A crawl that was stopped needs no more links.
+                state = (await self._persist(partial(self._frontier.crawls.get, crawl))).state
+                return LinksRefused.LIMIT if state is State.FINISHED else None
             except StoreFull as error:
                 self._report.trouble = str(error)
                 await asyncio.sleep(0.5 * 2**attempt)
                 continue
             if epochs != self._frontier.epochs:
                 # The links were confirmed before a change of epoch, and may be lost: they do not count as known.
-                return True
+                return None
             for visit, result in zip(visits, added.results, strict=True):
                 if result.in_crawl:
                     context.recent.add(visit.url)
-            return True
-        return False
+            return None
+        return LinksRefused.FULL
 
     async def _store_bodies(self, by_lease: ByLease) -> ByLease:
         """Store the bodies that crawls keep, before any record names their files."""

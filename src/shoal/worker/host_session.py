@@ -20,7 +20,7 @@ from shoal.errors import FetchError, ShoalError, StoreError, StoreHeld, StoreUna
 from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier, mono
 from shoal.leases.held_lease import HeldLease
-from shoal.leases.host_pause import HostPause, pause_host
+from shoal.leases.host_pause import HostPause, pause_host, retry_seconds
 from shoal.leases.robots_gate import REDIRECTED, RobotsGate, RobotsRequest, Wait
 from shoal.model.lease import Lease
 from shoal.model.record import Capture
@@ -288,7 +288,7 @@ class HostSession:
             name = "If-None-Match" if validator.endswith('"') else "If-Modified-Since"
             headers = (*headers, (name, validator))
         request = Request(
-            url=visit.url, method=visit.method, headers=headers, body=visit.body,
+            url=context.address(visit.url, target), method=visit.method, headers=headers, body=visit.body,
             timeout_seconds=policy.timeout_seconds, body_bytes=body_bytes(visit, policy.body_bytes),
             ftp=context.ftp,
         )  # fmt: skip
@@ -296,6 +296,8 @@ class HostSession:
         resources.fetching += 1
         try:
             response = await fetch_under_lease(lease, resources.fetcher, request)
+            if request.url != visit.url:
+                response = msgspec.structs.replace(response, url=visit.url)
         except FetchError as error:
             fault = Fault(error.fault)
             lease.finish(success=None if failure_of(fault) is None else False, response_seconds=None)
@@ -347,7 +349,7 @@ class HostSession:
                 )
                 if hop.visit is not None:
                     gone = None
-                    if visit.found == "revisit" and not visit.notes.seed:
+                    if visit.found == "revisit":
                         # The row in the output describes a page that is gone.
                         gone = page_processor.failed(
                             visit, context, self._frontier.worker, "redirect", response, fetched.started_at
@@ -358,28 +360,30 @@ class HostSession:
                 action, reason = Action.FAIL, hop.reason
         pause = HostPause(0.0, False)
         if failure_of(fetched.cause) is not None and fetched.decision.blames_host:
-            pause = await self._pause(self._host, fetched.cause, response, reason, fetched.decision.host_failures)
+            most = fetched.decision.host_failures
+            pause = await self._pause(self._host, fetched.cause, response, reason, most, visit)
             self._paused = pause.seconds > 0
         if pause.set_aside:
             raise _GiveUp(reason)
         if action is Action.RETRY and visit.retries < context.policy.retries:
             self._resources.report.retries += 1
-            return VisitResult(lease, visit, visit.retry(pause.seconds))
+            # A lost connection is replaced at once.
+            wait = retry_seconds(self._frontier, visit, pause) if fetched.decision.blames_host else 0.0
+            return VisitResult(lease, visit, visit.retry(wait))
         return await self._processor.give_up(lease, visit, context, reason, response, fetched.started_at)
 
     async def _pause_for_robots(self, host: str, cause: int | Fault, wait: Wait) -> HostPause:
         """The rules of a host cannot be fetched: leave the host alone for a while."""
-        return await self._pause(
-            host, cause, wait.response, wait.reason, host_failures_without_robots(cause), robots=True
-        )
+        return await self._pause(host, cause, wait.response, wait.reason, host_failures_without_robots(cause))
 
     async def _pause(
         self, host: str, cause: int | Fault, response: Response | None, reason: str, host_failures: int | None,
-        *, robots: bool = False,
+        visit: Visit | None = None,
     ) -> HostPause:  # fmt: skip
         pause = await pause_host(
-            self._frontier, host, cause, response, reason, host_failures=host_failures, robots=robots
-        )
+            self._frontier, host, cause, response, reason, host_failures=host_failures, visit=visit,
+            after_success=visit is not None and self._lease.take_success(),
+        )  # fmt: skip
         if pause.set_aside:
             self._resources.eta.gone(host)
         else:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from shoal.leases.held_lease import HeldLease
 from shoal.model.record import Capture, Item, Record
 from shoal.model.response import Response
-from shoal.model.visit import Outcome, Visit
+from shoal.model.visit import Outcome, OutcomeCode, Visit
+from shoal.model.worker_report import WorkerReport
 from shoal.politeness.backoff import Fault
 from shoal.politeness.robots_policy import REDIRECTS
 from shoal.sinks.contract import Stored
@@ -43,6 +44,13 @@ class Decision(NamedTuple):
     reason: str = ""
     host_failures: int | None = None
     blames_host: bool = True
+
+
+class LinksRefused(Enum):
+    """Why the links of a page could not be added."""
+
+    FULL = "the store is full"
+    LIMIT = "the crawl has reached a limit"
 
 
 class FetchResult(NamedTuple):
@@ -94,9 +102,25 @@ class VisitResult(NamedTuple):
         return weight + 500 * len(self.items) + self.size + (0 if self.capture is None else len(self.capture.page.body))
 
 
+def count_result(report: WorkerReport, result: VisitResult) -> None:
+    """Count an acknowledged visit in its worker's report."""
+    outcome, record = result.outcome, result.record
+    report.items += len(result.items)
+    if result.visit.found == "revisit" and record is not None:
+        found = "gone" if record.error else "unchanged" if record.status == 304 else "changed"
+        report.revisited[found] = report.revisited.get(found, 0) + 1
+    if outcome.code is OutcomeCode.STORED:
+        report.pages += 1
+    elif outcome.code is OutcomeCode.FAILED:
+        report.failed[outcome.reason] = report.failed.get(outcome.reason, 0) + 1
+    elif outcome.code is OutcomeCode.EXCLUDED:
+        report.excluded[outcome.reason] = report.excluded.get(outcome.reason, 0) + 1
+
+
 # A name that does not resolve and an invalid certificate rarely recover within an hour.
 _FEW_FAILURES = 3
 _FAULTS = {
+    Fault.UNKNOWN_HOST: Decision(Action.RETRY, host_failures=_FEW_FAILURES),
     Fault.UNRESOLVED: Decision(Action.RETRY, host_failures=_FEW_FAILURES),
     Fault.REFUSED: Decision(Action.RETRY),
     Fault.RESET: Decision(Action.RETRY),

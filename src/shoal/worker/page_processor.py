@@ -158,11 +158,11 @@ def read_page(
     response: Response, visit: Visit, target: Target, context: CrawlContext, worker: str
 ) -> tuple[Record, list[Visit]]:
     """The record of a response with status 2xx, and the visits that its links lead to."""
-    sitemaps = context.sitemaps
-    if sitemaps is not None and (
-        visit.notes.sitemap is not None or (not _is_html(response) and sitemap.is_sitemap(response.body))
+    may_be_sitemap = context.sitemaps is not None or (context.policy.follow and visit.found == "seed")
+    if visit.notes.sitemap is not None or (
+        may_be_sitemap and not _is_html(response) and sitemap.is_sitemap(response.body)
     ):
-        return _sitemap(response, visit, target, context, sitemaps, worker)
+        return _sitemap(response, visit, target, context, context.sitemap_reader, worker)
     parsed, directives = _parsed(response, target, context)
     visits: list[Visit] = []
     if context.follow and parsed is not None:
@@ -207,8 +207,8 @@ def follow(visit: Visit, target: Target, location: str, status: int, context: Cr
     # The target of a seed's redirect is in scope: users write example.org and mean www.example.org.
     notes = visit.notes
     seed = visit.found == "seed" or notes.seed
-    if context.sitemaps is not None and notes.sitemap is not None:
-        reason = context.sitemaps.refuses(there, target.host)
+    if notes.sitemap is not None:
+        reason = context.sitemap_reader.refuses(there, target.host)
     else:
         reason = "" if seed else context.scope.verdict(there, page_host=target.host) or context.trap(there, now)
     if reason:
@@ -253,9 +253,8 @@ def _follows(
     """The pages a spider follows that are in scope: visits of its own, and those of other spiders by their names."""
     own: list[Visit] = []
     for_others: dict[str, list[Visit]] = {}
-    depth, most = visit.depth + 1, context.crawl.limits.max_depth
-    if most is not None and depth > most:
-        return own, for_others
+    # Beyond the limit of depth, too: the frontier keeps such URLs for a higher limit.
+    depth = visit.depth + 1
     for follow_up in follows:
         try:
             there = canonical(context.cleaned(follow_up.url))
@@ -291,9 +290,6 @@ def _pages(
     recent: RecentUrls | tuple[()] = () if visit.abandoned else context.recent
     verdict, cleaned, trap = context.scope.verdict, context.cleaned, context.trap
     depth, priority, host = visit.depth + 1, visit.priority, target.host
-    most = context.crawl.limits.max_depth
-    if most is not None and depth > most:
-        return []
     visits = []
     for link in urls:
         # Most links are recent ones: skip them first.

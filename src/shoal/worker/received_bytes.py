@@ -1,4 +1,4 @@
-"""Counts the bytes that a worker has received for each crawl, and reports them to the store."""
+"""Counts the bytes and items that a worker has received for each crawl, and reports them to the store."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ class ReceivedBytes:
         self._contexts = contexts
         self._shards = shards
         self._counts: dict[str, int] = {}
+        self._items: dict[str, int] = {}
         self._reported_mono = mono()
 
-    def add(self, crawl: str, count: int) -> None:
+    def add(self, crawl: str, count: int, items: int = 0) -> None:
         self._counts[crawl] = self._counts.get(crawl, 0) + count
+        if items:
+            self._items[crawl] = self._items.get(crawl, 0) + items
 
     async def report(self, *, now: bool = False) -> None:
         """Report the bytes, and finish a crawl that has reached its byte limit."""
@@ -40,6 +43,8 @@ class ReceivedBytes:
                 continue
             with contextlib.suppress(StoreError, UnknownCrawl, CrawlEnded):
                 received = await self._shards.unless_stuck(self._frontier.crawls.facts.add_bytes(crawl, count))
+                if items := self._items.pop(crawl, 0):
+                    await self._shards.unless_stuck(self._frontier.crawls.tally(crawl, items=items))
                 context = await self._contexts.of(crawl)
                 max_bytes = context.policy.max_bytes
                 if max_bytes and received is not None and received >= max_bytes:

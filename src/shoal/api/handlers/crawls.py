@@ -29,7 +29,7 @@ from shoal.operations import crawls as crawl_operations
 from shoal.operations.describe import describe
 from shoal.operations.scrapy_cluster import Action, act, app_of
 from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats, update_domain
-from shoal.operations.seeds import seed_url
+from shoal.operations.seeds import seed_url_without_login
 from shoal.operations.start import check_takes_seeds
 from shoal.operations.submit import MAX_REQUEST_BYTES, Submitted, parse, submit, to_submission, with_output
 from shoal.sinks import is_local, is_name
@@ -199,7 +199,7 @@ async def add_seeds(context: RequestContext) -> Response:
     crawl = await context.crawl()
     check_takes_seeds(crawl)
     body: NewSeeds = await context.json(NewSeeds, MAX_REQUEST_BYTES)
-    urls = dict.fromkeys(seed_url(seed) for seed in body.seeds)
+    urls = dict.fromkeys(seed_url_without_login(seed) for seed in body.seeds)
     added = await context.frontier.add(crawl.id, [Visit(url=url, found="seed") for url in urls])
     return Json(AddedSeeds(new=added.new, known=added.seen, refused=len(urls) - added.new - added.seen))
 

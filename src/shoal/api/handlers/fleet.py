@@ -16,6 +16,7 @@ from shoal.api.problem_details import Json
 from shoal.api.request import RequestContext
 from shoal.errors import ShoalError
 from shoal.frontier.inspect import store_seconds
+from shoal.version import __version__
 
 _READY_SECONDS = 2.0
 
@@ -25,6 +26,21 @@ class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
 
     workers: list[WorkerView]
     next: Annotated[str | None, Meta(description="Cursor of the next page; null on the last page.")] = None
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """The server, and paths to start from."""
+
+    name: str = "Shoal HTTP API"
+    version: str = __version__
+    description: str = "/openapi.json"
+    crawls: str = "/v1/crawls"
+    health: str = "/healthz"
+    metrics: str = "/metrics"
+
+
+async def index(context: RequestContext) -> Response:
+    return Json(Index())
 
 
 async def health(context: RequestContext) -> Response:

@@ -61,6 +61,8 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     if typed["seeds"]:
         rest = Seeds(typed["seeds"])
         seeds += (first := rest.first())
+        if not seeds:
+            raise InvalidInput(f"{rest.shown} has no URL; write one per line.")
         if len(first) < STORED_SEEDS:
             rest = None
     name = typed["name"]
@@ -98,7 +100,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     fields = {"outputs": ("pages.db",), **spec_fields("crawl", typed), "spider": spider}
     try:
         request = _with_uris(CrawlRequest(seeds=(), **fields), settings.outputs)
-        spec = to_spec(request, seeds)
+        spec = msgspec.structs.replace(to_spec(request, seeds), networks=typed["allow_network"])
     except SinkRefused as error:
         # Nothing was opened yet: this is an error of the command line.
         raise InvalidInput(str(error)) from None

@@ -9,6 +9,7 @@ import click
 from shoal.cli.options import on_store
 
 if TYPE_CHECKING:
+    from shoal.frontier.inspect import PendingHost
     from shoal.operations import Description
 
 
@@ -25,6 +26,14 @@ def command(crawl: str, as_json: bool, store: str | None, folder: str | None) ->
     render(description, as_json)
 
 
+def _pending(host: PendingHost) -> str:
+    from shoal.cli.ui.console import format_timestamp, pluralize
+
+    retries = f", {pluralize(host.retries, 'URL')} to retry" if host.retries else ""
+    reason = f" after {host.reason}" if host.reason else ""
+    return f"{host.host} until {format_timestamp(host.until)}{reason}{retries}"
+
+
 def render(description: Description, as_json: bool) -> None:
     from shoal.cli.ui.console import format_timestamp, pluralize, printable_json, size, visible
 
@@ -38,8 +47,10 @@ def render(description: Description, as_json: bool) -> None:
         ("crawl", description.id), ("state", state),
         *(("state", text) for text in description.waiting),
         ("started", format_timestamp(description.created_at)), ("ended", format_timestamp(description.ended_at)),
-        ("stored", pluralize(counts.stored, "page")), ("received", size(description.bytes)),
+        ("stored", pluralize(counts.stored, "page")),
+        *([("items", f"{description.items:,}")] if description.items else []), ("received", size(description.bytes)),
         ("remaining", f"{counts.waiting:,} waiting, {counts.leased:,} in progress, {counts.later:,} to retry later"),
+        *(("waiting for", _pending(host)) for host in description.pending),
         *((f"failed {number:,}", reason) for reason, number in description.failed.items()),
         *((f"excluded {number:,}", reason) for reason, number in description.excluded.items()),
         *(("output", output) for output in description.policy["outputs"]),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from shoal.stdio import DroppingWriter
 
-# Gets the text, its level (info, warning), the event's name and the event's fields.
+# Gets the text, its level (info, warning, error), the event's name and the event's fields.
 Renderer = Callable[[str, str, str, Mapping[str, object]], None]
 # The user part of a URL before its @, or a parameter whose name says that it is secret.
 _SECRET = re.compile(r"\S*(?:://[^\s/?#]*@|(?i:password|passwd|secret|token)=)\S*")
@@ -74,7 +74,7 @@ def _stderr_writer() -> DroppingWriter | None:
 
 def format_lines(text: str, level: str) -> str:
     """Return the message as plain lines."""
-    text = f"shoal: {text}" if level == "warning" else text
+    text = f"shoal: {text}" if level in ("warning", "error") else text
     return "".join(f"{visible(line)}\n" for line in text.split("\n"))
 
 
@@ -102,6 +102,11 @@ def report(text: str = "", *, event: str = "note", **fields: object) -> None:
 
 def warn(text: str, *, event: str = "warning", **fields: object) -> None:
     _renderer(mask_secrets(text), "warning", event, fields)
+
+
+def fail(text: str, *, event: str = "error") -> None:
+    """Write why the program ends without having done what it was started for."""
+    _renderer(mask_secrets(text), "error", event, {})
 
 
 def mask_secrets(text: str) -> str:

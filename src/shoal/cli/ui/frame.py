@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.cli.ui.console import approx_duration, duration, size, visible
 from shoal.cli.ui.rates import Rates, Row
+from shoal.frontier.inspect import PendingHost
 from shoal.model.crawl import Counts
 
 # Pieces of a line: a text and its style.
@@ -106,7 +107,7 @@ def _head(view: Snapshot) -> Line:
         (" in this run" if view.resumed else "", ""),
     ]  # fmt: skip
     if view.left_seconds is not None and state == "running":
-        how = "at least" if view.pace.growing else "about"
+        how = "at least" if view.pace.is_lower_bound else "about"
         line.append((f"  {how} {approx_duration(view.left_seconds)} left", "strong"))
     if view.where:
         line.append((f"  {visible(view.where)}", "faint"))
@@ -139,11 +140,21 @@ def _numbers(view: Snapshot, width: int, bars: str, *, tall: bool) -> list[Line]
     lines.append(_labelled("hosts", f"{pace.open_hosts:,} open", hosts))
     shares = ", ".join(f"{name} {share:.0%}" for name, share in pace.limits() if share >= 0.01)
     lines.append(_labelled("bottleneck", "", shares or "not known yet"))
+    if pace.pending:
+        lines.append(_labelled("waiting for", "", visible(pending_text(pace.pending))))
     if trouble := view.store_trouble or total.trouble:
         lines.append([(f"{'trouble':<{_LABEL}}", "faint"), (visible(trouble), "bad")])
     if tall:
         lines += _tall_graph(pace, width, bars)
     return lines
+
+
+def pending_text(pending: Sequence[PendingHost]) -> str:
+    """The host with the longest wait, why, and for how long."""
+    first, rest = pending[0], len(pending) - 1
+    reason = f" ({first.reason})" if first.reason else ""
+    others = f", and {rest:,} other host{'' if rest == 1 else 's'}" if rest else ""
+    return f"{first.host} for {approx_duration(first.seconds)}{reason}{others}"
 
 
 def _labelled(label: str, value: str, rest: str, look: str = "strong") -> Line:

@@ -16,6 +16,7 @@ from shoal.cli.ui.rates import Rates
 from shoal.cli.ui.summary import rate
 from shoal.fleet import Supervisor
 from shoal.frontier import Frontier
+from shoal.frontier.inspect import PendingHost, pending_hosts
 from shoal.model.crawl import Counts, Crawl
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _COUNT_SECONDS = 1.0
 _REPORT_SECONDS = 5.0
+_PENDING = 5
 # Figures that are older than this, while a server does not respond, are those of an unavailable store.
 _STALE_SECONDS, _WATCH_SECONDS = 2.0, 0.25
 
@@ -62,6 +64,10 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the display."""
         if self._store_watch is not None:
             self._store_watch.cancel()
         if self._region is not None:
@@ -76,10 +82,13 @@ class Progress:
             self._store_watch = asyncio.create_task(self._watch_store(frontier))
         counts = None if self._crawl is None else await frontier.crawls.count(self._crawl.id)
         hosts = await frontier.hosts.waiting(self._crawl.limits.spider if self._crawl else "")
+        pending: list[PendingHost] = []
+        if self._crawl is not None and counts is not None and (counts.later or hosts[1]):
+            pending = await pending_hosts(frontier, self._crawl)
         self._counted_mono = time.monotonic()
         self._store_responds()
         self._pace.note(
-            time.monotonic(), self._supervisor.total(), self._supervisor.reports, counts, hosts
+            time.monotonic(), self._supervisor.total(), self._supervisor.reports, counts, hosts, pending
         )  # fmt: skip
         if self._region is not None or json_log.is_json():
             self._report_troubles()
@@ -141,6 +150,10 @@ class Progress:
             parts.append(f"{counts.failed:,} failed")
         if total.retries:
             parts.append("1 retry" if total.retries == 1 else f"{total.retries:,} retries")
+        if self._pace.pending:
+            from shoal.cli.ui.frame import pending_text
+
+            parts.append(f"waiting for {pending_text(self._pace.pending)}")
         self._stored = counts.stored
         line = f"{duration(now - self._started_mono):>12}  {', '.join(parts)}"
         return f"{line}. {total.trouble}" if total.trouble else line
@@ -163,6 +176,10 @@ class Progress:
             "crawl": self._crawl.id, "state": self.state, "open": counts.open, "waiting": counts.waiting,
             "leased": counts.leased, "later": counts.later, "failed": counts.failed, "excluded": counts.excluded,
             "left_seconds": None if left is None else round(left, 1), "growing": pace.growing,
+            "waiting_for": [
+                {"host": host.host, "reason": host.reason, "seconds": round(host.seconds, 1), "retries": host.retries}
+                for host in pace.pending[:_PENDING]
+            ],
         }  # fmt: skip
         report(
             f"{pluralize(counts.stored, 'page')}, {rate(pace.rate)}, {counts.open:,} remaining",

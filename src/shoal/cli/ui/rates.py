@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shoal.fleet.totals import causes, seconds_left
+from shoal.frontier.inspect import PendingHost
 from shoal.model.crawl import Counts
 from shoal.model.worker_report import WorkerReport
 
@@ -50,6 +51,8 @@ class Rates:
         self.counts: Counts | None = None
         # Hosts that are ready, and hosts that are cooling down.
         self.hosts = (0, 0)
+        # Hosts that the crawl waits for after failures, the longest wait first.
+        self.pending: Sequence[PendingHost] = ()
 
     def note(
         self,
@@ -58,8 +61,9 @@ class Rates:
         reports: Iterable[WorkerReport],
         counts: Counts | None,
         hosts: tuple[int, int] = (0, 0),
+        pending: Sequence[PendingHost] = (),
     ) -> None:
-        self.counts, self.hosts = counts, hosts
+        self.counts, self.hosts, self.pending = counts, hosts, pending
         sample = Sample(
             now, counts.stored if counts else total.pages, counts.ended if counts else total.pages,
             counts.open if counts else 0, total,
@@ -135,12 +139,18 @@ class Rates:
             ahead_seconds=self.total.ahead.get(self._crawl, 0.0),
             pages_left=max(0, self._max_pages - self.counts.stored) if self._max_pages else None,
             pages_per_second=self._rate("stored", _LATELY_SECONDS),
+            pending_seconds=self.pending[0].seconds if self.pending else 0.0,
         )
         return None if seconds is None else max(0.0, seconds - (now - self._samples[-1].mono))
 
     @property
+    def is_lower_bound(self) -> bool:
+        """Whether the remaining time may grow: more URLs are found than end, or failing hosts may fail again."""
+        return self.growing or bool(self.pending)
+
+    @property
     def growing(self) -> bool:
-        """Whether more URLs are found than end: then the remaining time is a lower bound."""
+        """Whether more URLs are found than end."""
         pair = self._since(_NOW_SECONDS)
         return pair is not None and pair[0].open > pair[1].open
 

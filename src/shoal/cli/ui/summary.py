@@ -35,6 +35,11 @@ async def show(
     ended = f" ({crawl.why})" if crawl.why and crawl.why != crawl.state.value else ""
     lines = [f"Crawl {crawl.id} is {crawl.state.value}{ended}."]
     lines.append(f"  stored      {pluralize(counts.stored, 'page')}, {size(description.bytes)} received")
+    if description.items:
+        lines.append(f"  items       {description.items:,}")
+    if total is not None and total.revisited:
+        parts = [f"{total.revisited.get(word, 0):,} {word}" for word in ("unchanged", "changed", "gone")]
+        lines.append(f"  revisited   {', '.join(parts)}, {_new(total):,} new")
     for word, number, reasons in (
         ("failed", counts.failed, description.failed), ("excluded", counts.excluded, description.excluded),
     ):  # fmt: skip
@@ -66,12 +71,19 @@ async def show(
         lines.append(f"  files       {masked(policy.files)}")
     report(
         "\n".join(lines), event="crawl.ended", crawl=crawl.id, state=crawl.state.value, reason=crawl.why,
-        seconds=round(seconds, 3) or None, pages=counts.stored, bytes=description.bytes, open=counts.open,
+        seconds=round(seconds, 3) or None, pages=counts.stored, items=description.items or None,
+        revisited=({**total.revisited, "new": _new(total)} if total is not None and total.revisited else None),
+        bytes=description.bytes, open=counts.open,
         failed=counts.failed, excluded=counts.excluded, failed_by_reason=description.failed,
         excluded_by_reason=description.excluded, trapped=trapped,
         outputs=[masked(output) for output in policy.outputs], files=masked(policy.files),
     )  # fmt: skip
     return counts
+
+
+def _new(total: WorkerReport) -> int:
+    """Pages of a pass that the crawl did not have before."""
+    return total.pages - total.revisited.get("unchanged", 0) - total.revisited.get("changed", 0)
 
 
 def _listed(reasons: dict[str, int]) -> str:

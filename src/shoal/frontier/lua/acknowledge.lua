@@ -51,6 +51,8 @@ local function conclude(host, visit, packed)
   if not c then return end
   bump(key, 'l', -1)
   unreserve(key, c, host, visit.outcome == 's')
+  -- A page that was stored is counted as what it is now.
+  if visit.outcome ~= 'r' and isRevisit(entry) then bump(key, 'rs', 1) end
   if visit.outcome == 's' then
     bump(key, 's', 1)
     if visit.ms > 0 and not ended(c) then
@@ -61,9 +63,9 @@ local function conclude(host, visit, packed)
   elseif visit.outcome == 'x' then
     bump(key, 'x', 1)
     reason(key, 'excluded:' .. visit.why, 1)
+    if visit.why == 'bytes per host' then setAsideVisit(key, host, prio, entry, visit.why) end
   elseif ended(c) then
-    bump(key, 'x', 1)
-    reason(key, 'excluded:stopped', 1)
+    dropVisit(key, c, host, prio, (mark(entry, RETRY)))
   elseif not later(key, prio, host, (mark(entry, RETRY)), visit.ms) then
     bump(key, 'x', 1)
     reason(key, 'excluded:duplicate', 1)

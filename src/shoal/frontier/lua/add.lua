@@ -31,6 +31,15 @@ local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 if ended(c) then save() return {S.ENDED, c.st} end
 
+-- URLs over a limit are kept for a higher one, up to a number; each once.
+local function keepOver(key, letter, g)
+  local over = P .. 'over:' .. key
+  if call('SCARD', over) >= 10000 then return end
+  for i = g.from + 2, g.from + 2 * g.n, 2 do
+    call('SADD', over, letter .. g.prio .. ':' .. g.host .. '\n' .. ARGV[i])
+  end
+end
+
 turnGeneration(key, c)
 local m, count = level(c.gn), 0
 local result, armed = {}, false
@@ -45,6 +54,7 @@ for _, g in ipairs(groups) do
   end
   if refused then
     result[#result + 1] = string.rep(refused, g.n)
+    if refused ~= 'b' then keepOver(key, refused, g) end
   else
     local fresh = {}
     for i = g.from + 1, g.from + 2 * g.n, 2 do

@@ -1,15 +1,17 @@
 -- change: a crawl's state, at its home shard. The other shards follow by sync.
 -- ARGV    1 now | 2 id | 3 state wanted (r p s e f, d = forgotten but for its id) | 4 why | 5 specification or '' (as it is)
+--         6 new limit of pages, 0 = none; '' as it is
 --         why with p: only one that runs is paused, for that reason; with r: only one that is paused for it is resumed
 -- Reply   OK, key, version, state, specification, why  or  UNKNOWN  or  ENDED, state
 -- Keeps   stopped and expired are permanent. A crawl that is finished because nothing was left can be reopened, to retry
---         what failed; one that has reached a limit has lists that nobody has unlinked yet, and stays as it is
+--         what failed; one that has reached a limit only with a new specification, which has a higher limit
 --include shard open
 
 local id = text(128, '^[%w_.:@-]+$')
 local wanted = text(1, '^[rpsefd]$')
 local why = text(64, '^[^%c]*$')
 local spec = text(1048576)
+local pages = numberOr(nil, 0, BIG)
 if wrong then return {S.INVALID, wrong} end
 
 call('DEL', P .. '-')
@@ -19,7 +21,7 @@ if not now[1] then return {S.UNKNOWN} end
 local from = now[3]
 local open = from == 'r' or from == 'p'
 if from == 'd' and wanted ~= 'd' then return {S.ENDED, from} end
-if not open and wanted ~= from and wanted ~= 'd' and not (from == 'f' and wanted == 'r' and now[5] == 'finished') then return {S.ENDED, from} end
+if not open and wanted ~= from and wanted ~= 'd' and not (from == 'f' and wanted == 'r' and (now[5] == 'finished' or spec ~= '')) then return {S.ENDED, from} end
 if open and wanted == 'd' then return {S.RUNNING} end
 if why ~= '' and ((wanted == 'p' and from == 'p') or (wanted == 'r' and (from ~= 'p' or now[5] ~= why))) then wanted = from end
 if wanted == 'p' and why == '' and spec == '' then call('HDEL', record, 'why') end
@@ -28,6 +30,10 @@ if wanted ~= from or (spec ~= '' and spec ~= now[4]) then
   version = version + 1
   call('HSET', record, 'v', version, 'st', wanted)
   if spec ~= '' then call('HSET', record, 'spec', spec) end
+  if pages then
+    local had = call('HMGET', record, 'pages', 'left')
+    call('HSET', record, 'pages', pages, 'left', math.max(0, (tonumber(had[2]) or 0) + pages - (tonumber(had[1]) or 0)))
+  end
   if wanted == 'r' then call('HDEL', record, 'ended', 'why') end
   if wanted == 'p' and why ~= '' then call('HSET', record, 'why', why) end
   if wanted == 's' or wanted == 'e' or wanted == 'f' then call('HSET', record, 'ended', NOW, 'why', why) end

@@ -21,7 +21,7 @@ if next(changes_) then
   local was = h.x
   for field, value in pairs(changes_) do
     if field == 'reset' then
-      call('HDEL', P .. 'h:' .. host, 'b', 'f')
+      call('HDEL', P .. 'h:' .. host, 'b', 'br', 'ba', 'f')
       h.b, h.f = nil, nil
     elseif value == '' then
       call('HDEL', P .. 'h:' .. host, field)

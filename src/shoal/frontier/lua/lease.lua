@@ -92,6 +92,11 @@ if #due > 0 then
       bump(key, 't', -1)
       bump(key, 'w', 1)
       if enlist(key, host) or rose then arm(host) end
+    elseif c and c.kp and c.kt > 0 then
+      push(key, c, host, prio, {string.sub(member, start)}, false)
+      bump(key, 'kt', -1)
+      bump(key, 'kw', 1)
+      call('SADD', P .. 'parked:' .. key, host)
     end
   end
 end
@@ -100,7 +105,7 @@ end
 for _, key in ipairs(call('SRANDMEMBER', P .. 'unparking', 3)) do
   local c = crawl(key)
   local parked = P .. 'parked:' .. key
-  if not c or ended(c) then
+  if not c or (ended(c) and not c.kp) then
     for _, host in ipairs(call('SPOP', parked, 100)) do unlist(key, c, host) end
   elseif c.st == 'r' and not c.dry then
     for _, host in ipairs(call('SPOP', parked, c.mp and math.max(1, math.min(100, c.al)) or 100)) do
@@ -108,7 +113,7 @@ for _, key in ipairs(call('SRANDMEMBER', P .. 'unparking', 3)) do
       arm(host)
     end
   end
-  if (c and (c.st == 'p' or c.dry)) or call('EXISTS', parked) == 0 then call('SREM', P .. 'unparking', key) end
+  if (c and (c.st == 'p' or c.dry or c.kp)) or call('EXISTS', parked) == 0 then call('SREM', P .. 'unparking', key) end
 end
 
 -- Candidates of the three classes, earliest first.

@@ -52,7 +52,8 @@ elseif stage == 'failed' then
   for number = rank + 1, math.min(last, rank + most) do names[#names + 1] = P .. 'fq:' .. key .. ':' .. number end
   if #names > 0 then call('UNLINK', unpack(names)) end
   if last > rank + most then return {S.OK, 'failed', rank + most} end
-  call('UNLINK', P .. 'fi:' .. key, P .. 'failed:' .. key, P .. 'reasons:' .. key, P .. 'hp:' .. key)
+  call('UNLINK', P .. 'fi:' .. key, P .. 'failed:' .. key, P .. 'reasons:' .. key, P .. 'hp:' .. key,
+    P .. 'dropped:' .. key, P .. 'over:' .. key)
   call('RPUSH', P .. 'trash', key .. ':' .. c.g .. ':' .. c.gn)
   if c.on > 0 then call('RPUSH', P .. 'trash', key .. ':' .. (c.g - 1) .. ':' .. c.on) end
   call('ZREM', P .. 'expiring', key)

@@ -11,13 +11,18 @@ local st = text(1, '^[rpsef]$')
 local why = text(64, '^[^%c]*$')
 local mode = text(1, '^[cux]$')
 local KNOWN = {id = '^[%w_.:@-]+$', sp = '^[%w_.:-]*$', pr = '^%-?%d+$', ord = '^[fl]$', d = '^%d+$', n = '^%d+$',
-  md = '^%d+$', mp = '^1$', ph = '^%d+$', exp = '^%d+$', life = '^%d+$'}
-local fields = {}
+  md = '^%d*$', mp = '^1?$', ph = '^%d+$', exp = '^%d+$', life = '^%d+$'}
+local fields, absent = {}, {}
 while not wrong and at < #ARGV do
   local field = text(8)
   if not KNOWN[field] then wrong = 'field ' .. field break end
-  fields[#fields + 1] = field
-  fields[#fields + 1] = text(128, KNOWN[field])
+  local value = text(128, KNOWN[field])
+  if value == '' and field ~= 'sp' then
+    absent[#absent + 1] = field
+  else
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
 end
 if wrong then return {S.INVALID, wrong} end
 
@@ -32,8 +37,15 @@ elseif c.v < version then
   if mode == 'x' and st == 'f' and c.a ~= c.s + c.f + c.x then return {S.RUNNING} end
   local before = c.st
   for i = 1, #fields, 2 do put(key, fields[i], tonumber(c[fields[i]]) and tonumber(fields[i + 1]) or fields[i + 1]) end
+  for _, field in ipairs(absent) do
+    if c[field] then
+      c[field] = nil
+      call('HDEL', P .. 'c:' .. key, field)
+    end
+  end
   put(key, 'v', version)
   put(key, 'st', st)
+  if c.kp and (st == 'r' or st == 'p') then takeUp(key) end
   if st == 'r' and before ~= 'r' then
     if c.dry then
       c.dry = nil

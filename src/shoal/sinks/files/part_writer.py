@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal.errors import SinkRefused
 from shoal.model.record import Item, Record
-from shoal.sinks.columns import encodable, whole
+from shoal.sinks.columns import encodable, is_confirmation, whole
 from shoal.sinks.contract import Key, Stored
 from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.part import OpenPart, parts_folder
@@ -55,7 +55,9 @@ class PartsSink(ABC):
         await self._retry(self._check)
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
-        records = [record for record in records if type(record) is self._holds]
+        records = [
+            record for record in records if type(record) is self._holds and not is_confirmation(record)
+        ]  # fmt: skip
         if not records:
             return
         written_at: list[int] = []

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from shoal.brokers.address import parse_broker_uri
 from shoal.model.record import Item, Record
-from shoal.sinks.columns import Row, encodable
+from shoal.sinks.columns import Row, encodable, is_confirmation
 from shoal.sinks.contract import Key, Location, OnTrouble, Stored, Technology
 from shoal.sinks.files.jsonl import json_line
 from shoal.sinks.retry import Connected, Connection
@@ -73,7 +73,9 @@ class StreamSink(Connected[Connection]):
         self._holds: type[Row] = Item if spider else Record
 
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
-        last = {record.key: record for record in records if isinstance(record, self._holds)}
+        last = {
+            record.key: record for record in records if isinstance(record, self._holds) and not is_confirmation(record)
+        }
         for group in groups(self._message(record) for record in last.values()):
 
             async def send(connection: Connection, group: list[StreamMessage] = group) -> None:

@@ -3,11 +3,16 @@
 --          ord (f first in first out, l last in first out), d delay ms, n places, md depth limit, mp 1 = pages are
 --          limited, ph pages per host, exp end ms, life dedup lifetime ms, up 1 = priorities other than 0 are used
 -- Counts   a admitted = w waiting + l leased + t later + s stored + f failed + x excluded, at every script boundary
+-- Corr.    rf failed visits that were retried, rx excluded ones that were admitted again, rs stored ones that were visited
+--          again: they are in a twice, and one counts them once by subtracting these
+-- Kept     kp the limit that ended the crawl: what waited (kw) or was due later (kt) is kept for a higher limit
 -- Allow.   al pages that may still be leased here, rc received and rt returned in all (both only grow)
 -- Valid.   vn hashes of validators, vc their fields
 -- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the generation before
-local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc'}
+local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'rf', 'rx', 'rs', 'kw', 'kt', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc'}
 local MOST_REASONS = 200
+-- URLs that a limit set aside, per crawl and shard; beyond this they are not kept.
+local MOST_KEPT = 100000
 local copies, changes, reasons = {}, {}, {}
 
 local function put(key, field, value)
@@ -27,10 +32,16 @@ local function reason(key, why, by)
   r[why] = (r[why] or 0) + by
 end
 
--- What waits or is due later ends as excluded now; its lists are unlinked when a lease meets them.
+-- What waits or is due later ends as excluded now. Its lists are unlinked when a lease meets them; those of a crawl that
+-- has reached a limit are parked, so that it can continue under a higher one.
 local function finish(key, state, why)
   local c = copies[key]
   local left = c.w + c.t
+  if state == 'f' and why ~= 'finished' and left <= MOST_KEPT then
+    put(key, 'kp', why)
+    put(key, 'kw', c.w)
+    put(key, 'kt', c.t)
+  end
   if left > 0 then
     bump(key, 'x', left)
     put(key, 'w', 0)
@@ -40,7 +51,25 @@ local function finish(key, state, why)
   put(key, 'st', state)
   call('ZREM', P .. 'expiring', key)
   call('ZREM', P .. 'dry', key)
-  call('SADD', P .. 'unparking', key)
+  if not c.kp then call('SADD', P .. 'unparking', key) end
+end
+
+-- A crawl continues under a higher limit: what was kept waits again.
+local function takeUp(key)
+  local c = copies[key]
+  local kept = c.kw + c.kt
+  if kept > 0 then
+    bump(key, 'a', kept)
+    bump(key, 'rx', kept)
+    bump(key, 'w', c.kw)
+    bump(key, 't', c.kt)
+    reason(key, 'readmitted:' .. c.kp, kept)
+  end
+  put(key, 'kw', 0)
+  put(key, 'kt', 0)
+  call('HDEL', P .. 'c:' .. key, 'kp')
+  c.kp = nil
+  changes[key].kp = nil
 end
 
 local function ended(c)

@@ -1,8 +1,8 @@
 -- hosts: when a host may be requested next, and by how many workers at once.
 -- Fields of `h:<host>`, all optional: per place i (1 has no suffix) k token of its holder, t last finish ms,
 -- g gate ms; d delay and n places set by an operator, cd robots crawl delay, rk 1 = robots.txt is known, ad delay
--- from response times, m mean response ms, b back-off until ms, f failures in a row, x why blocked, mx highest
--- place used, e epoch of the last lease, ts last successful finish, rv version of its robots.txt copies,
+-- from response times, m mean response ms, b back-off until ms, br the last failure, ba 1 = the server requested it, f failures
+-- in a row, x why blocked, mx highest place used, e epoch of the last lease, ts last successful finish, rv version of its robots.txt copies,
 -- ex 1 = it is about to be forgotten.
 local MOST_PLACES = 32
 -- More crawls than this on one host see to it in turns.
@@ -58,7 +58,7 @@ local function view(host)
       v.lanes[c and c.sp or ''] = v.lanes[c and c.sp or ''] or 2
     else
       budget = budget - 1
-      if not c or ended(c) then
+      if not c or (ended(c) and not c.kp) then
         unlist(key, c, host)
       else
         call('ZREM', w, key)

@@ -26,6 +26,11 @@ local function mark(entry, which)
   return string.char(flags, tries[1], tries[2], tries[3]) .. rest, tries[which]
 end
 
+-- Whether a visit is one more visit of a stored page: how it was found is `revisit`.
+local function isRevisit(entry)
+  return bit.band(string.byte(entry, 1), 112) == 64
+end
+
 local function top(key, c, host)
   if c.up then
     local best = call('ZREVRANGE', P .. 'p:' .. key .. ':' .. host, 0, 0)[1]

@@ -29,6 +29,15 @@ local function unreserve(key, c, host, stored)
   end
 end
 
+-- An excluded visit that a higher limit of its host would allow, in the form of the list of failed ones.
+local MOST_DROPPED = 10000
+local function setAsideVisit(key, host, prio, entry, why)
+  local list = P .. 'dropped:' .. key
+  if call('LLEN', list) < MOST_DROPPED then
+    call('RPUSH', list, prio .. ':' .. host .. ' ' .. why .. '\n' .. entry)
+  end
+end
+
 local function leave(v, i)
   call('ZREM', P .. 'w:' .. v.host, v.crawls[i].key)
   table.remove(v.crawls, i)
@@ -66,6 +75,9 @@ local function take(v, most, spiders)
       end
       if want <= 0 then
         if stored >= c.ph then
+          for _, l in ipairs(lists(key, c, host)) do
+            for _, entry in ipairs(call('LRANGE', l[2], 0, 999)) do setAsideVisit(key, host, l[1], entry, 'pages per host') end
+          end
           local dropped = unlist(key, c, host)
           bump(key, 'w', -dropped)
           bump(key, 'x', dropped)

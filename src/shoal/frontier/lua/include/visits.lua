@@ -11,6 +11,17 @@ local function fail(key, host, prio, entry, why)
   call('RPUSH', P .. 'failed:' .. key, prio .. ':' .. host .. ' ' .. why .. '\n' .. entry)
 end
 
+-- A visit comes back to a crawl that has ended.
+local function dropVisit(key, c, host, prio, entry)
+  bump(key, 'x', 1)
+  reason(key, 'excluded:' .. (c.kp or 'stopped'), 1)
+  if c.kp then
+    push(key, c, host, prio, {entry}, true)
+    bump(key, 'kw', 1)
+    call('SADD', P .. 'parked:' .. key, host)
+  end
+end
+
 -- Give a lease's visits back to the front of their queues, in their old order.
 -- `packed` newest first; `which` marks every one of them (EXPIRY) or only number `blamed` (BLAME).
 local function giveBack(host, packed, marks)
@@ -25,8 +36,7 @@ local function giveBack(host, packed, marks)
       local count
       if m then entry, count = mark(entry, m.which) end
       if ended(c) then
-        bump(key, 'x', 1)
-        reason(key, 'excluded:stopped', 1)
+        dropVisit(key, c, host, prio, entry)
       elseif m and count >= m.most then
         fail(key, host, prio, entry, m.why)
       else

@@ -1,0 +1,79 @@
+"""URLs that a limit of depth or of a host set aside: they are added again when the limit is raised.
+
+`over:<crawl>` has URLs that were refused when they were added, `dropped:<crawl>` those that were excluded later. Both
+are bounded in each shard: beyond that, URLs over a limit are not kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.errors import StoreCorrupt
+from shoal.frontier import keys, visit_codec
+from shoal.frontier.frontier import Frontier
+from shoal.frontier.scripts import Status
+from shoal.model.crawl import Crawl
+from shoal.model.visit import AddResult, Visit
+
+_PART = 200
+
+
+async def readmit(frontier: Frontier, crawl_id: str) -> int:
+    """Add what the limits of a crawl set aside and now allow, also of its branches. Returns how many URLs."""
+    total = 0
+    for name in [crawl_id, *await frontier.crawls.branches(crawl_id)]:
+        crawl = await frontier.crawls.get(name)
+        for shard in range(frontier.shards.count):
+            total += await _refused(frontier, crawl, shard) + await _excluded(frontier, crawl, shard)
+    return total
+
+
+async def _refused(frontier: Frontier, crawl: Crawl, shard: int) -> int:
+    """URLs that were never admitted. One that is refused again stays where it is."""
+    key = keys.over(frontier.shards.prefixes[shard], crawl.key)
+    most = crawl.limits.max_depth
+    total = 0
+    members = await _command(frontier, "SMEMBERS", key)
+    pairs = [(member, _visit(member, crawl.id)) for member in members]
+    allowed = [
+        (member, visit) for member, visit in pairs if visit is not None and (most is None or visit.depth <= most)
+    ]
+    for start in range(0, len(allowed), _PART):
+        part = allowed[start : start + _PART]
+        added = await frontier.add(crawl.id, [visit for _, visit in part], skip_invalid=True)
+        done = [
+            member
+            for (member, _), result in zip(part, added.results, strict=True)
+            if result not in (AddResult.TOO_DEEP, AddResult.HOST_FULL)
+        ]
+        if done:
+            await _command(frontier, "SREM", key, *done)
+        total += added.new
+    return total
+
+
+async def _excluded(frontier: Frontier, crawl: Crawl, shard: int) -> int:
+    """URLs that were excluded by a limit of their host. Those that are over it still are excluded again."""
+    key = keys.dropped(frontier.shards.prefixes[shard], crawl.key)
+    left = await _command(frontier, "LLEN", key)
+    total = 0
+    while total < left:
+        reply = await frontier.shards.call("retry", shard, (crawl.key, "", "x"), replicated=True)
+        if reply[0] != Status.OK or not reply[1]:
+            break
+        total += reply[1]
+    return total
+
+
+def _visit(member: bytes, crawl_id: str) -> Visit | None:
+    """The visit of one member: a letter of AddResult, priority:host, and the entry."""
+    head, _, entry = member.partition(b"\n")
+    try:
+        visit, _ = visit_codec.failed(head[1:] + b" ", entry, crawl=crawl_id)
+    except StoreCorrupt:
+        return None
+    return visit
+
+
+async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
+    return await frontier.shards.store.command(command, key, *args, key=key)

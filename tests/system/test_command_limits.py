@@ -1,0 +1,164 @@
+"""Limits of a crawl, raised by a later command of the same name."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import wait_until
+from tests.site.answers import Answer, page, robots
+from tests.site.site import Site, serving
+from tests.system.commanding import Shell
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=20) as one:
+        yield one
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def chain(site: Site, length: int) -> str:
+    """Pages in a row, each at the next depth. Returns the URL of the first."""
+    (host,) = site.take()
+    site.at(host, "/robots.txt", robots("User-agent: *\nDisallow:\n"))
+    for number in range(length):
+        site.at(host, f"/{number}", page(f"/{number + 1}", title="x" * 1000))
+    site.at(host, f"/{length}", page())
+    return f"http://{host}/0"
+
+
+HOW = ("--name", "c", "--delay", "0", "--workers", "1", "--out", "pages.db")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "reason"),
+    [
+        (("--max-pages", "3"), ("--max-pages", "1000"), "max pages"),
+        (("--max-bytes", "3k"), ("--max-bytes", "1gb"), "bytes"),
+        (("--max-depth", "2"), ("--max-depth", "50"), ""),
+        (("--max-bytes-per-host", "3k"), ("--max-bytes-per-host", "1gb"), ""),
+        (("--max-pages-per-host", "3"), ("--max-pages-per-host", "9000"), ""),
+    ],
+)
+def test_a_crawl_goes_on_when_its_limit_is_raised(
+    shell: Shell, site: Site, low: tuple[str, str], high: tuple[str, str], reason: str
+) -> None:
+    start = chain(site, 8)
+    ran = shell.crawl(start, *HOW, *low)
+    assert ran.code == 0, ran.err
+    few = len(shell.rows())
+    assert 1 <= few < 9
+    assert shell.counts("c")["why"] == (reason or "finished")
+    # Without a higher limit nothing changes, and only what would work is suggested.
+    ran = shell.crawl("--name", "c")
+    assert ran.code == 0
+    if reason:
+        assert f"Pass a higher {low[0]} to continue it." in ran.err
+    ran = shell.crawl("--name", "c", *high)
+    assert ran.code == 0, ran.err
+    assert f"{low[0]} was raised." in ran.err
+    assert "ignored" not in ran.err
+    assert len(shell.rows()) == 9
+    counts = shell.counts("c")
+    assert (counts["counts"]["stored"], counts["excluded"]) == (9, {})
+    host = start.split("/")[2]
+    # No page was requested twice, but for one that was on its way when enough bytes had been received.
+    assert site.judge(host).counts().total() <= 10 + (reason == "bytes")
+
+
+def test_a_limit_that_is_reached_already_is_refused_and_changes_nothing(shell: Shell, site: Site) -> None:
+    start = chain(site, 5)
+    shell.crawl(start, *HOW, "--max-bytes", "3k")
+    before = shell.counts("c")
+    ran = shell.crawl("--name", "c", "--max-bytes", "3001")
+    assert ran.code == 2
+    assert "has reached the new limit already" in ran.err
+    assert shell.counts("c") == before
+
+
+def test_a_crawl_stops_at_its_time_limit_and_goes_on_with_a_higher_one(shell: Shell, site: Site) -> None:
+    start = chain(site, 4)
+    running = shell.start("crawl", start, *HOW[:2], "--delay", "600", "--max-time", "3s", "--out", "pages.db",
+                          "--allow-network", "127.0.0.0/8")  # fmt: skip
+    ran = running.end()
+    assert ran.code == 0, ran.err
+    assert shell.counts("c")["why"] == "max time"
+    assert "Pass a higher --max-time" in shell.crawl("--name", "c").err
+    assert len(shell.rows()) <= 1
+    assert shell.run("hosts", start.split("/")[2], "--delay", "0").code == 0
+    ran = shell.crawl("--name", "c", "--max-time", "10h")
+    assert ran.code == 0, ran.err
+    assert len(shell.rows()) == 5
+
+
+@pytest.mark.parametrize("text", ["soon", "0s", "-1", "1w"])
+def test_a_time_that_is_none_is_refused(shell: Shell, text: str) -> None:
+    ran = shell.call("crawl", "http://localhost/", "--max-time", text)
+    assert ran.code == 2
+    assert "--max-time" in ran.err
+
+
+def test_other_urls_for_a_finished_crawl_are_refused(shell: Shell, site: Site) -> None:
+    start, other = chain(site, 1), chain(site, 1)
+    assert shell.crawl(start, *HOW).code == 0
+    assert shell.crawl(start, *HOW).code == 0
+    ran = shell.crawl(other, *HOW)
+    assert ran.code == 2
+    assert f"{other!r} is not one of its start URLs" in ran.err
+    assert len(shell.rows()) == 2
+
+
+def test_the_command_that_a_retry_suggests_works(shell: Shell, site: Site) -> None:
+    (host,) = site.take()
+    site.at(host, "/", page("/bad"))
+    site.at(host, "/bad", Answer(status=404), page())
+    assert shell.crawl(f"http://{host}/", *HOW).code == 0
+    ran = shell.run("failed", "c", "--retry")
+    assert ran.code == 0
+    command = ran.err.strip().partition("Resume with: ")[2]
+    ran = shell.run(*shlex.split(command)[1:])
+    assert ran.code == 0, ran.err
+    counts = shell.counts("c")["counts"]
+    assert (counts["stored"], counts["failed"]) == (2, 0)
+    assert "failed" not in ran.err
+
+
+def test_a_start_url_that_is_a_sitemap_is_read(shell: Shell, site: Site) -> None:
+    (host,) = site.take()
+    listed = (
+        f"<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'><url><loc>http://{host}/a</loc></url></urlset>"
+    )
+    index = listed.replace("urlset", "sitemapindex").replace("<url>", "<sitemap>").replace("</url>", "</sitemap>")
+    site.at(host, "/maps.xml", Answer(body=index.replace("/a<", "/list.xml<"), type="application/xml"))
+    site.at(host, "/list.xml", Answer(body=listed, type="application/xml"))
+    site.at(host, "/a", page())
+    ran = shell.crawl(f"http://{host}/maps.xml", *HOW)
+    assert ran.code == 0, ran.err
+    assert set(shell.rows()) == {f"http://{host}/{name}" for name in ("maps.xml", "list.xml", "a")}
+    # Only this page was wanted.
+    ran = shell.crawl(f"http://{host}/list.xml", "--no-follow", *HOW[2:], "--name", "d")
+    assert ran.code == 0, ran.err
+    assert site.judge(host).times(f"http://{host}/a") == 1
+
+
+def test_a_second_signal_leaves_the_command_to_resume(shell: Shell, site: Site) -> None:
+    (host,) = site.take()
+    site.at(host, "/", Answer(body="late", lasting=600.0))
+    running = shell.start("crawl", f"http://{host}/", *HOW, "--allow-network", "127.0.0.0/8")
+    wait_until(lambda: len(site.judge(host).paths(host)) > 1, "the page is requested")
+    running.process.send_signal(signal.SIGINT)
+    running.until_said("Pausing")
+    ran = running.end(signal.SIGINT)
+    assert ran.code == 130
+    assert "Crawl c was interrupted. Resume with: shoal crawl --name c --allow-network 127.0.0.0/8" in ran.err
