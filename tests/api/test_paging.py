@@ -240,4 +240,4 @@ def test_records_are_each_on_one_page_though_more_come_in(
         Path(output).write_bytes(b"")
         got = api.ask("GET", f"/v1/crawls/{crawl}/records?cursor={cursor}")
         assert (got.status, got.json["type"]) == (422, "urn:shoal:problem:InvalidInput")
-        assert "begin again with its first records" in got.json["detail"]
+        assert "start again with the first records" in got.json["detail"]

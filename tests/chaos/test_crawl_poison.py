@@ -22,10 +22,10 @@ from tests.site.answers import Answer
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
-def multiplying(count: int) -> str:
-    """Formatting elements that are copied into every later paragraph, with end tags of nothing to deceive the count."""
-    formats = "".join(f"<b class=x{number}></x>" for number in range(count))
-    return f"<!doctype html><p>{formats}</p>" + "<p>x</p>" * count
+def with_attributes(count: int) -> str:
+    """One tag with very many attributes, which are compared with one another. A `>` in quotes hides its length."""
+    attributes = " ".join(f'a{number}=">"' if number % 100 == 0 else f"a{number}" for number in range(count))
+    return f"<!doctype html><p><a {attributes}>x</a>"
 
 
 @contextlib.asynccontextmanager
@@ -81,7 +81,7 @@ async def poisoned(crawl: Crawling, answer: Answer) -> str:
 
 async def test_a_page_that_takes_too_long_to_read_is_buried_after_three_workers(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=300, hosts=6, seeds=6, lease_seconds=60.0) as crawl:
-        poison = await poisoned(crawl, Answer(body=multiplying(2200)))
+        poison = await poisoned(crawl, Answer(body=with_attributes(50_000)))
         async with supervised(crawl, parse_seconds=1) as (_, events):
             await until_finished(crawl, events)
         assert len(deaths(events)) == 3, deaths(events)
@@ -93,7 +93,7 @@ async def test_a_page_that_takes_too_long_to_read_is_buried_after_three_workers(
 async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_three_workers(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
         # Long enough to be seen in the note, as whoever kills for want of memory would come by.
-        poison = await poisoned(crawl, Answer(body=multiplying(1200)))
+        poison = await poisoned(crawl, Answer(body=with_attributes(30_000)))
         run = crawl.folder / "run"
         async with supervised(crawl) as (supervisor, events):
             seen: dict[str, tuple[tuple[str, int], float]] = {}
@@ -121,8 +121,8 @@ async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_thre
 
 async def test_a_page_that_takes_all_memory_to_read_fails_and_nothing_else_does(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
-        poison = await poisoned(crawl, Answer(body=multiplying(3500)))
-        async with supervised(crawl, memory=400_000_000) as (_, events):
+        poison = await poisoned(crawl, Answer(body="<p>\u4e2d</p>" * 900_000))
+        async with supervised(crawl, memory=170_000_000) as (_, events):
             await until_finished(crawl, events)
         counts = await crawl.counts()
         assert counts.failed == 1, counts

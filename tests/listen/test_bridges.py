@@ -336,7 +336,7 @@ def test_a_store_that_is_away_is_waited_for(shell: Shell, store: Server, valkey:
     running.until_said("Listening to ")
     store.kill()
     valkey.ask("LPUSH", "patient", request_of(1), b"bad")
-    running.until_said("did not answer")
+    running.until_said("did not respond")
     store.start()
     wait_until(lambda: crawls(store) == Counter(["crawl-1"]), "it is stored in the end")
     assert running.end(signal.SIGTERM).code == 0

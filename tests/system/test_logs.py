@@ -88,7 +88,7 @@ def test_a_service_writes_json_where_nobody_looks_and_text_when_asked(kind: str,
     assert ran.code == 0, ran.err
     said = [one["event"] for one in events(ran.err)]
     begin = {"serve": "serve.started", "worker": "workers.started", "listen": "listen.started"}[kind]
-    assert (said[0], said[-1]) == (begin, begin.replace("begin", "end"))
+    assert (said[0], said[-1]) == (begin, begin.replace("started", "stopped"))
     assert plain.end(signal.SIGTERM).err.startswith(BEGINS[kind])
 
 

@@ -41,7 +41,7 @@ if run ~= META[4] or step ~= 0 then
     -- Holders of leases may have a reading: they come first.
     hold = math.max(hold, NOW + lag)
   end
-  call('HSET', KEYS[1], 'hold', hold)
+  if hold > 0 then call('HSET', KEYS[1], 'hold', hold) end
 end
 call('HSET', KEYS[1], 'since', since)
 if doubt then call('HSET', KEYS[1], 'doubt', doubt) else call('HDEL', KEYS[1], 'doubt') end
