@@ -66,10 +66,10 @@ def wrap(step: str) -> None:
             for sink in (SqliteSink, JsonLinesSink):
                 put(sink, "write")
         case "acknowledged":
-            put(Frontier, "_acknowledge")
+            put(Frontier, "commit")
         case "settled":
             for sink in (SqliteSink, JsonLinesSink):
-                put(sink, "settle")
+                put(sink, "commit")
         case _:
             sys.exit(f"there is no step {step!r}")
 

@@ -47,7 +47,7 @@ def test_a_scrapy_process_is_seen_by_the_api_and_a_stop_is_its_reason_to_close(
             assert (refused.status, refused.json["detail"]) == (
                 422,
                 f"Crawl {crawl!r} is a Scrapy crawl, whose URLs come only from its spider; push them to the key "
-                "that a RedisSpider reads, or begin a crawl of another name.",
+                "that a RedisSpider reads, or start a crawl with another name.",
             )
             worker = wait_until(
                 lambda: next((w for w in api.ask("GET", "/v1/workers").json["workers"] if w["pages"]), None),
