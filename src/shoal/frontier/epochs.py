@@ -60,10 +60,6 @@ class Epochs:
             self._runs[shard] = run
             self._turned()
 
-    def run_of(self, shard: int) -> bytes:
-        """The server process that a reply of this shard named last."""
-        return self._runs.get(shard, b"")
-
     def _turned(self) -> None:
         self.count += 1
         for callback in self.on_turn:
