@@ -276,7 +276,7 @@ async def test_a_file_of_items_is_no_file_of_pages(tmp_path: Path) -> None:
             await sink.close()
             await merge(str(path), live=(), replay=Store().replay, spider=spider)
             other = open_sink(str(path), worker="worker", spider=not spider)
-            with pytest.raises(SinkRefused, match=r"of (these|other) columns; name another"):
+            with pytest.raises(SinkRefused, match=r"with (these|other) columns; name another"):
                 await other.open()
             await other.close()
 

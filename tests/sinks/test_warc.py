@@ -245,7 +245,7 @@ async def test_what_revisits_need_is_bounded(folder: Path, monkeypatch: pytest.M
     sink: Any = await opened(folder)
     for moment in (0.0, 1000.0):
         await put(sink, *(answer(number, body=b"body", started_at=moment + number) for number in range(30)))
-    assert len(sink._kept) == 10
+    assert len(sink._archived) == 10
     await put(sink, answer(29, body=b"body", started_at=5000.0), answer(0, body=b"body", started_at=5000.0))
     await sink.close()
     last = [one.type for one in read(folder) if one.headers.get("WARC-Date") == "1970-01-01T01:23:20.000000Z"]

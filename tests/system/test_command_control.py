@@ -47,7 +47,10 @@ def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None
     assert told["failed"] == {"status 404": 1}
     assert told["state"] == "finished"
     site.at(host, "/gone", page())
-    assert "Queued 1 URL again. Resume with: shoal crawl --name again\n" in shell.run("failed", "again", "--retry").err
+    assert (
+        "Queued 1 URL again. Resume with: shoal crawl --name again --allow-network 127.0.0.0/8\n"
+        in shell.run("failed", "again", "--retry").err
+    )
     ran = shell.crawl("--name", "again")
     assert ran.code == 0, ran.err
     assert shell.rows()[f"http://{host}/gone"]["status"] == 200

@@ -135,7 +135,7 @@ def test_the_summary_tells_of_traps_files_and_items(site: Site, shell: Shell) ->
     assert "Starting crawl told with 1 worker." in ran.err
     assert re.search(r"^  traps +2 links not followed: 2 calendar$", ran.err, re.M), ran.err
     assert re.search(rf"^  files +file:{shell.folder}/kept$", ran.err, re.M)
-    (look,) = re.findall(r"^  look +(.*)$", ran.err, re.M)
+    (look,) = re.findall(r"^  try +(.*)$", ran.err, re.M)
     assert "data from items where crawl = 'told'" in look
     assert subprocess.run(shlex.split(look), capture_output=True, text=True, check=True).stdout.count("titled") == 2
     ran = shell.crawl(f"http://{host}/", "--delay", "0", "--follow-traps", "--out", "all.jsonl", "--log", "json")
@@ -156,7 +156,7 @@ def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> Non
     assert ran.code == 130, ran.err
     again = "shoal crawl --name mine --spider mine.py:Titles --allow-network 127.0.0.0/8"
     assert f"Resume with: {again}\n" in ran.err
-    assert "again. Resume with: shoal crawl --name mine --spider FILE.py:Titles\n" in (
+    assert "again. Resume with: shoal crawl --name mine --spider FILE.py:Titles --allow-network 127.0.0.0/8\n" in (
         shell.run("failed", "mine", "--retry").err
     )
     running = shell.start(*again.split()[1:], "--workers", "1")

@@ -37,7 +37,7 @@ def check(shell: Shell) -> None:
 def test_an_ended_crawl_is_deleted_from_a_store(shell: Shell) -> None:
     ran = shell.run("delete", "old")
     assert ran.code == 1
-    assert "There is no store" in ran.err
+    assert "No store found" in ran.err
     check(shell)
 
 

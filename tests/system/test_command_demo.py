@@ -48,7 +48,7 @@ def test_the_demo_reports_what_held(shell: Shell) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "sentence"),
-    [(STRICTER, "s after the request before"), (UNRULY, "pages of 37 are missing")],
+    [(STRICTER, "s after the previous one"), (UNRULY, "pages of 37 are missing")],
 )
 def test_a_demo_in_which_something_does_not_hold_says_so(shell: Shell, program: str, sentence: str) -> None:
     ran = shell.start("demo", program=("-c", program)).end()

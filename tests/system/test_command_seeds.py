@@ -110,7 +110,7 @@ def test_bad_lines_behind_the_first_are_left_out_and_named(site: Site, shell: Sh
         (b"http://127.0.0.1:9/\n\xff\n", "seeds", "Line 2 of seeds is not UTF-8 text."),
         (b"no gzip", "seeds.gz", "Cannot read the seeds in seeds.gz: Not a gzipped file"),
         (gzip.compress(b"http://127.0.0.1:9/\n" * 50)[:-12], "seeds.gz", "Cannot read the seeds in seeds.gz"),
-        (b"# nothing\n", "seeds", "Give a URL, --seeds with a file of them"),
+        (b"# nothing\n", "seeds", "seeds has no URL; write one per line"),
     ],
     ids=["no URL", "no UTF-8", "no gzip", "gzip cut off", "nothing"],
 )

@@ -200,7 +200,7 @@ def test_pages_for_a_spider_that_is_not_given_fail_instead_of_waiting_for_ever(
     crawling = shoal.crawl(f"http://{host}/", spider=Lists, delay_seconds=0, settings=LOCAL)
     assert list(crawling) == []
     assert crawling.counts.reasons == {"failed:spider: Titles is not here": 1}
-    assert "give it to shoal.crawl by spiders=[Titles]" in capfd.readouterr().err
+    assert "pass spiders=[Titles] to shoal.crawl" in capfd.readouterr().err
 
 
 class Callbacks(shoal.Spider):
@@ -230,13 +230,13 @@ def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Si
         ({"folder": "here"}, "needs a name"),
         ({"outputs": ["pages.xyz"]}, "Unsupported output"),
         ({"files": "kept", "file_types": ["pdf"]}, "'pdf' in file_types is not a content type"),
-        ({"file_types": ["image/"]}, "say by files where"),
+        ({"file_types": ["image/"]}, "file_types needs files"),
         ({"files": "gopher://a/"}, "Files cannot be stored"),
-        ({"spiders": [Titles]}, "give spider too"),
+        ({"spiders": [Titles]}, "pass spider, too"),
         ({"spider": Lists, "spiders": [Titles()]}, "pass the class itself"),
         ({"spider": Lists, "spiders": [type("Lists", (Titles,), {})]}, "Two spiders are named Lists"),
-        ({"seeds": ["http://127.0.0.1:2/"]}, "takes no seeds: give the URLs first"),
-        ({"settings": {"store.url": "redis://127.0.0.1:1"}}, "a store of its own, so settings may not have store.url"),
+        ({"seeds": ["http://127.0.0.1:2/"]}, "has no seeds argument: pass the URLs first"),
+        ({"settings": {"store.url": "redis://127.0.0.1:1"}}, "its own store, so settings must not have store.url"),
         ({"settings": {"x": 1}}, "^settings has the unknown setting x"),
         ({"settings": {"fetch.proxy": 1}}, "fetch.proxy is .* in settings"),
     ],

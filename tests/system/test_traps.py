@@ -149,7 +149,7 @@ def test_other_hosts_keep_their_rate_beside_traps(crawls: Crawls) -> None:
 
 async def test_subdomains_without_an_end_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any name of the domain resolves, and every page links to new ones. In this process: names need a resolver."""
-    monkeypatch.setattr("shoal.worker.crawl_context.Hosts", functools.partial(DomainHosts, most=30))
+    monkeypatch.setattr("shoal.worker.crawl_context.DomainHosts", functools.partial(DomainHosts, most=30))
 
     async def resolve(host: str) -> list[str]:
         return ["127.0.0.1"]

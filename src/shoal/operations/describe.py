@@ -82,7 +82,9 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
             *await waiting_for(frontier, crawl),
             *((f"{missing} of {frontier.shards.count} shards do not respond and are not counted",) if missing else ()),
         ),
-        pending=tuple((await pending_hosts(frontier, crawl))[:_MOST_PENDING]) if crawl.state.open else (),
+        pending=tuple((await pending_hosts(frontier, crawl))[:_MOST_PENDING])
+        if crawl.state.open and not missing
+        else (),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 
 from shoal.cli.ui.console import duration, pluralize, report, size
 from shoal.fleet.totals import causes
@@ -102,7 +103,10 @@ def sample_command(output: str, crawl: str, *, items: bool = False) -> str:
     """Return a command that shows the first rows of an output, '' if there is none."""
     from shoal.sinks import example_query, is_name
 
-    return "" if is_name(output) else example_query(output, crawl, items=items)
+    if is_name(output):
+        return ""
+    # Shorter to read and to type: the command is run from here.
+    return example_query(output, crawl, items=items).replace(f"{Path.cwd()}/", "")
 
 
 def resume_command(name: str, verb: str, flags: Mapping[str, str], spider: str = "") -> str:
