@@ -90,6 +90,8 @@ async def test_a_crawl_goes_on_without_one_primary_and_is_complete_when_it_is_ba
             for _ in range(2):
                 crawl.start()
             await crawl.requested(100)
+            # A worker that has not read the record of the crawl yet cannot work without it.
+            await crawl.until(lambda: all(crawl.last_report(name).pages for name in crawl.workers), "both work")
             # The one that also has the record of the crawl.
             down = holder(nodes, shards, shards.home(CRAWL))
             healthy = {host for host in crawl.tree.hosts if holder(nodes, shards, shards.of(host)) is not down}

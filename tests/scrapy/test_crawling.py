@@ -59,7 +59,7 @@ def test_a_process_that_is_stopped_goes_on_where_it_was(site: Site, here: Projec
     assert "Closing spider (shutdown)" in first.end()
     (second,) = here.crawl("tree", start=tree.url(0))
     assert "Resuming crawl (" in second.said()
-    assert re.search(r"Crawl tree\.start-\w+@1 in \S+: 0 other processes, [1-9]\d* requests waiting", second.said())
+    assert re.search(r"Crawl tree\.start-\w+@1 in .+: 0 other processes, [1-9]\d* requests waiting", second.said())
     assert set(here.keys()) == tree.walk()
     assert sum(here.keys().values()) == 41, "what was acknowledged is not made again"
 

@@ -137,7 +137,12 @@ def test_the_summary_tells_of_traps_files_and_items(site: Site, shell: Shell) ->
     assert re.search(rf"^  files +file:{shell.folder}/kept$", ran.err, re.M)
     (look,) = re.findall(r"^  try +(.*)$", ran.err, re.M)
     assert "data from items where crawl = 'told'" in look
-    assert subprocess.run(shlex.split(look), capture_output=True, text=True, check=True).stdout.count("titled") == 2
+    assert (
+        subprocess.run(shlex.split(look), capture_output=True, text=True, check=True, cwd=shell.folder).stdout.count(
+            "titled"
+        )
+        == 2
+    )
     ran = shell.crawl(f"http://{host}/", "--delay", "0", "--follow-traps", "--out", "all.jsonl", "--log", "json")
     end = json.loads(ran.err.splitlines()[-1])
     assert (end["failed"], end["trapped"]) == (2, {})

@@ -12,6 +12,7 @@ import pytest
 from shoal.cli.commands.crawl import command
 from shoal.cli.crawl_file import _checked
 from shoal.cli.main import run
+from shoal.cli.options import parse_duration
 from tests.site.answers import page
 from tests.site.site import Site
 from tests.system.commanding import Shell
@@ -120,6 +121,8 @@ def test_every_flag_can_be_written_in_a_file() -> None:
         sample: Any = next((one for kind, one in samples.items() if isinstance(param.type, kind)), "text")
         if isinstance(param.type, click.Choice):
             sample = param.type.choices[0]
+        elif getattr(param.type, "func", None) is parse_duration:
+            sample = "90s"
         written[param.name] = ["text"] if param.multiple or param.nargs == -1 else sample
     context = click.Context(command)
     assert set(_checked(context, "c.toml", written)) == set(written)

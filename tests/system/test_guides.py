@@ -58,6 +58,7 @@ _DIFFERS = {
     r"[\d.]+ (?:pages/s|pages/min|s)\b": r"[\d.,]+ (?:pages/s|pages/min|s)",
     r"[\d.]+ (?:bytes|kB|MB)\b": r"[\d.,]+ (?:bytes|kB|MB)",
     r"\d+ workers\b": r"\d+ workers?",
+    r"\d+ pages with\b": r"\d+ pages? with",
     r"(?<=machine-two-)[0-9a-f]{6}": r"[0-9a-f]{6}",
     r" {2,}": r" +",
 }
