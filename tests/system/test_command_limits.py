@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.servers import wait_until
 from tests.site.answers import Answer, page, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import Shell
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=20) as one:
-        yield one
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def chain(site: Site, length: int) -> str:

@@ -5,29 +5,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from shoal.errors import InvalidInput, InvalidUrl
 from shoal.operations.seeds import seed_url_without_login, without_logins
 from tests.site.answers import page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.system.commanding import Shell
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=4) as one:
-        yield one
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    yield shell
-    shell.close()
 
 
 def test_credentials_of_a_start_url_are_sent_to_its_origin_and_written_nowhere(site: Site, shell: Shell) -> None:

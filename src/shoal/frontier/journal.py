@@ -50,8 +50,9 @@ class LinkJournal:
         """Note links for the acknowledgements of their pages; write those that no page led to."""
         if found_on is None:
             by_process: dict[tuple[int, bytes], list[NewLink]] = defaultdict(list)
-            for shard, run, link in ((one.shard, one.run, one.link) for one in confirmed if one.new):
-                by_process[shard, run].append(link)
+            for _, shard, run, new, link in confirmed:
+                if new:
+                    by_process[shard, run].append(link)
             for (shard, run), links in by_process.items():
                 await self._write(shard, run, links)
             return
@@ -63,17 +64,13 @@ class LinkJournal:
 
     def take(self, shard: int) -> list[tuple[str, bytes]]:
         """The names and contents of the entries that go with the next acknowledgement in this shard."""
-        return [
-            (f"{target}:{run.decode()}", zlib.compress(_encode(links), 1))
-            for (target, run), links in self._noted.pop(shard, {}).items()
-        ]
+        return [_entry(target, run, links) for (target, run), links in self._noted.pop(shard, {}).items()]
 
     async def _write(self, target: int, run: bytes, links: list[NewLink]) -> None:
         """Keep links that no page led to: in a shard that is on another server than theirs."""
         shard = (target + self._shards.count // 2) % self._shards.count
         if shard != target:
-            name, content = f"{target}:{run.decode()}", zlib.compress(_encode(links), 1)
-            await self._shards.call("links", shard, ("w", name, content), replicated=True)
+            await self._shards.call("links", shard, ("w", *_entry(target, run, links)), replicated=True)
 
     async def replay(self) -> int:
         """Add links again that earlier server processes of their shards have confirmed. Returns how many there were."""
@@ -116,6 +113,11 @@ class LinkJournal:
         if self._replaying is not None:
             self._replaying.cancel()
             await asyncio.gather(self._replaying, return_exceptions=True)
+
+
+def _entry(target: int, run: bytes, links: list[NewLink]) -> tuple[str, bytes]:
+    """The name of the list for a server process of a shard, and links in their stored form."""
+    return f"{target}:{run.decode()}", zlib.compress(_encode(links), 1)
 
 
 def _by_crawl(entries: list[bytes]) -> Iterator[tuple[str, list[NewLink]]]:
