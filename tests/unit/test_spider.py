@@ -175,7 +175,7 @@ class Everything(Spider):
         return page.visit("/2", data=data)
 
     def no_name(self, page: Page) -> Any:
-        return Follow(url="http://a.example/", callback=self.one)  # type: ignore[arg-type]
+        return Follow(url="http://a.example/", callback=lambda page: None)
 
     def no_priority(self, page: Page) -> Any:
         return page.visit("/2", priority=2**53)
@@ -253,7 +253,7 @@ async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: l
         ("many", "spider: yields too much", "Everything.many, line "),
         ("no_data", "spider: InvalidVisit", "object is not a plain value"),
         ("cyclic", "spider: InvalidVisit", "cannot be stored"),
-        ("no_name", "spider: InvalidVisit", "callback of a follow-up is of type method"),
+        ("no_name", "spider: InvalidVisit", "callback of a follow-up is of type function: pass a method of the spider"),
         ("no_priority", "spider: InvalidLimit", "priority is 9007199254740992"),
         ("no_spider", "spider: InvalidLimit", "spider is 'no such'"),
         ("leaves", "spider: SystemExit", "sys.exit(0)"),

@@ -7,9 +7,11 @@ page.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import sys
 import traceback
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +19,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shoal.errors import InvalidInput, InvalidVisit, ShoalError
+from shoal.frontier import mono
 from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
-from shoal.model import validation
 from shoal.model.record import Item
 from shoal.model.response import Response as Answer
-from shoal.model.visit import Visit
+from shoal.model.visit import Visit, VisitMeta, pass_variant
 from shoal.parse.html import Parsed, markup_of, tree_of
 from shoal.sinks.columns import plain
-from shoal.spider import Follow, Page, Spider
+from shoal.spider import Follow, Page, Spider, create
+from shoal.spider.follow import ready
 from shoal.urls.canonical import canonical
 
 # Limits per page: a spider that yields more probably never stops.
@@ -37,6 +40,8 @@ _BESIDE_DATA = 1024
 _MOST_TRACE = 10_000
 # Spider objects kept, one per crawl; the one unused for longest is dropped.
 _MOST_SPIDERS = 256
+_MOST_CLOSE_SECONDS = 30.0
+_NO_ARGUMENTS: Mapping[str, str] = {}
 # A spider may raise what ends a program or a task: that fails its page, too.
 _RAISED = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
 # Frames of these files are left out of tracebacks.
@@ -68,27 +73,38 @@ class SpiderRunner:
 
     def __init__(self, classes: Mapping[str, type[Spider] | None]) -> None:
         self._classes = dict(classes)
-        self._spiders: dict[tuple[str, str], Spider] = {}
+        # By spider and crawl, each with the time of its last call.
+        self._spiders: dict[tuple[str, str], tuple[Spider, float]] = {}
+        # Calls that have not returned, by spider and crawl.
+        self._open: Counter[tuple[str, str]] = Counter()
         self._printed: set[str] = set()
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._classes)
 
-    async def read(self, name: str, crawl: str, answer: Answer, parsed: Parsed, visit: Visit, run: Run) -> Yielded:
-        """Call the method that the visit names with its page."""
+    async def read(
+        self, name: str, crawl: str, answer: Answer, parsed: Parsed, visit: Visit, run: Run,
+        arguments: Mapping[str, str] = _NO_ARGUMENTS,
+    ) -> Yielded:  # fmt: skip
+        """Call the method that the visit names with its page. `arguments` are those of the crawl."""
         notes = visit.notes
         page = Page(
             answer, parsed=parsed, markup=lambda: markup_of(answer.body, answer.header("content-type")), tree=tree_of,
             depth=visit.depth, priority=visit.priority, data=notes.data, spider=name,
         )  # fmt: skip
-        return await self._call(name, crawl, notes.callback or "parse", (page,), answer.url, answer.started_at, run)
+        callback = notes.callback or "parse"
+        await self._spider(name, crawl, arguments)
+        return await self._call(name, crawl, callback, (page,), visit.record_url, answer.started_at, run)
 
-    async def failed(self, name: str, crawl: str, url: str, error: str, at: float, run: Run) -> Yielded:
+    async def failed(
+        self, name: str, crawl: str, visit: Visit, error: str, at: float, run: Run,
+        arguments: Mapping[str, str] = _NO_ARGUMENTS,
+    ) -> Yielded:  # fmt: skip
         """Notify a spider that a URL has failed."""
-        if type(self._spider(name, crawl)).failed is Spider.failed:
+        if type(await self._spider(name, crawl, arguments)).failed is Spider.failed:
             return Yielded()
-        yielded = await self._call(name, crawl, "failed", (url, error), url, at, run)
+        yielded = await self._call(name, crawl, "failed", (visit.url, error), visit.record_url, at, run)
         if yielded.follows:
             text = f"Spider {name}: the follow-ups of failed() are ignored; only methods that take a page have them."
             self._print_once(f"{name} failed", text)
@@ -105,12 +121,13 @@ class SpiderRunner:
         self, name: str, crawl: str, callback: str, args: tuple[Any, ...], url: str, at: float,
         run: Run,
     ) -> Yielded:  # fmt: skip
-        spider = self._spider(name, crawl)
+        spider, _ = self._spiders[name, crawl]
         # The name comes from the store: only public methods of the spider can be called by it.
         method = None if callback.startswith("_") else getattr(spider, callback, None)
         if not inspect.ismethod(method):
             raise SpiderFailed(f"spider: no method {callback}"[:60])
         work = _collect(method, args, name=name, crawl=crawl, url=url, at=at)
+        self._open[name, crawl] += 1
         try:
             async with asyncio.timeout(_MOST_SECONDS):
                 return await run(work)
@@ -121,20 +138,48 @@ class SpiderRunner:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
             raise SpiderFailed(f"spider: {type(error).__name__}", self._trace(name, error)) from error
+        finally:
+            self._open[name, crawl] -= 1
 
-    def _spider(self, name: str, crawl: str) -> Spider:
-        spider = self._spiders.pop((name, crawl), None)
+    async def close(self, state: Callable[[str], Awaitable[str]], *, idle_seconds: float = 0.0) -> None:
+        """Call `closed` of the spiders that are needed no more. `state` returns the state of a crawl, '' if it runs.
+
+        With `idle_seconds`, only of those that were idle for that time and whose crawl has ended; without, of all.
+        """
+        for (name, crawl), (spider, used_mono) in list(self._spiders.items()):
+            if idle_seconds and (self._open[name, crawl] or mono() - used_mono < idle_seconds):
+                continue
+            if not (reason := await state(crawl)) and idle_seconds:
+                continue
+            self._spiders.pop((name, crawl), None)
+            await self._close(name, spider, reason or "running")
+
+    async def _close(self, name: str, spider: Spider, reason: str) -> None:
+        try:
+            async with asyncio.timeout(_MOST_CLOSE_SECONDS):
+                result = spider.closed(reason)
+                if inspect.isawaitable(result):
+                    await result
+        except _RAISED as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
+            self._trace(name, error)
+
+    async def _spider(self, name: str, crawl: str, arguments: Mapping[str, str]) -> Spider:
+        spider, _ = self._spiders.pop((name, crawl), (None, 0.0))
         if spider is None:
             kind = self._classes.get(name)
             if kind is None:
                 raise SpiderFailed("spider: not here")
+            if len(self._spiders) >= _MOST_SPIDERS:
+                oldest = next((key for key in self._spiders if not self._open[key]), None)
+                if oldest is not None:
+                    await self._close(oldest[0], self._spiders.pop(oldest)[0], "running")
             try:
-                spider = kind()
+                spider = create(kind, arguments)
             except _RAISED as error:
                 raise SpiderFailed(f"spider: {type(error).__name__}", self._trace(name, error)) from error
-            if len(self._spiders) >= _MOST_SPIDERS:
-                del self._spiders[next(iter(self._spiders))]
-        self._spiders[name, crawl] = spider
+        self._spiders[name, crawl] = (spider, mono())
         return spider
 
     def _trace(self, name: str, error: BaseException) -> str:
@@ -156,11 +201,11 @@ class SpiderRunner:
             print(text, file=sys.stderr, flush=True)
 
 
-async def first_visits(kind: type[Spider]) -> list[Visit]:
+async def first_visits(kind: type[Spider], arguments: Mapping[str, str] = _NO_ARGUMENTS) -> list[Visit]:
     """The visits that a spider starts with. Raises InvalidInput if there are none, or an invalid one."""
     visits: list[Visit] = []
     try:
-        async for start in _each(kind().start()):
+        async for start in _each(create(kind, arguments).start()):
             first = Follow(url=start) if isinstance(start, str) else start
             if not isinstance(first, Follow):
                 raise InvalidInput(
@@ -170,7 +215,8 @@ async def first_visits(kind: type[Spider]) -> list[Visit]:
             if first.spider:
                 raise InvalidInput(f"start of {kind.__name__} names a spider; only methods that take a page may do so.")
             url, priority = canonical(first.url).url, first.priority or 0
-            visits.append(visit_of(first, url, depth=0, priority=priority, found="seed"))
+            place = len(visits)
+            visits.append(visit_of(first, url, depth=0, priority=priority, found="seed", parent="start", place=place))
             if len(visits) > _MOST_YIELDED:
                 raise InvalidInput(f"start of {kind.__name__} yields over {_MOST_YIELDED:,} URLs; use a seeds file.")
     except ShoalError:
@@ -182,14 +228,23 @@ async def first_visits(kind: type[Spider]) -> list[Visit]:
     return visits
 
 
-def visit_of(follow: Follow, url: str, *, depth: int, priority: int, found: str = "spider") -> Visit:
-    """The visit of a follow-up."""
-    meta: dict[str, Any] = {}
-    if follow.callback:
-        meta["callback"] = follow.callback
-    if follow.data:
-        meta["data"] = follow.data
-    return Visit(url=url, depth=depth, priority=priority, found=found, meta=meta)
+def visit_of(
+    follow: Follow, url: str, *, depth: int, priority: int, found: str = "spider", parent: str = "", place: int = 0,
+    pass_number: int = 0,
+) -> Visit:  # fmt: skip
+    """The visit of a follow-up that was made ready. `parent` and `place` say which follow-up of which visit it is."""
+    variant = pass_variant(pass_number)
+    if follow.dont_filter:
+        # The same when the page is read again after a crash: then the visit is made once.
+        variant = hashlib.blake2s(f"{place} {parent}".encode(), digest_size=8).hexdigest()
+    meta = VisitMeta(
+        callback=follow.callback, data=dict(follow.data), cookies=dict(follow.cookies), variant=variant,
+        pass_number=pass_number,
+    ).pack()  # fmt: skip
+    return Visit(
+        url=url, depth=depth, priority=priority, found=found, method=follow.method or "GET",
+        headers=dict(follow.headers), body=bytes(follow.body) if isinstance(follow.body, bytes) else b"", meta=meta,
+    )  # fmt: skip
 
 
 async def _collect(
@@ -198,6 +253,7 @@ async def _collect(
     items: list[Item] = []
     follows: list[Follow] = []
     size = 0
+    pipelines = tuple(getattr(getattr(method, "__self__", None), "pipelines", ()))
     result = method(*args)
     async for value in _each(result):
         try:
@@ -205,7 +261,7 @@ async def _collect(
                 follow, more = _carried(value)
                 follows.append(follow)
                 size += more
-            else:
+            elif (value := await _through(pipelines, value)) is not None:
                 data, more = _item_data(value)
                 items.append(Item(crawl=crawl, url=url, spider=name, number=len(items) + 1, fetched_at=at, data=data))
                 size += more
@@ -219,26 +275,35 @@ async def _collect(
     return Yielded(tuple(items), tuple(follows), size)
 
 
+async def _through(pipelines: tuple[Callable[[Any], Any], ...], item: Any) -> Any:
+    """The item after all pipelines; None if one of them has dropped it."""
+    for pipeline in pipelines:
+        item = pipeline(item)
+        if inspect.isawaitable(item):
+            item = await item
+        if item is None:
+            break
+    return item
+
+
 def _carried(follow: Follow) -> tuple[Follow, int]:
-    """A follow-up as the store keeps it, detached from the spider's objects, and the size of its data."""
-    for name in ("url", "callback", "spider"):
-        if not isinstance(value := getattr(follow, name), str):
-            raise InvalidVisit(f"{name} of a follow-up is of type {type(value).__name__}: it must be a str.")
-    validation.spider(follow.spider)
-    if follow.priority is not None:
-        validation.whole("priority", follow.priority, 1 - validation.WIDEST, validation.WIDEST - 1)
-    if not follow.data and not follow.callback:
-        return follow, 0
+    """A follow-up as the store keeps it, detached from the spider's objects, and the size of what it carries."""
+    follow = ready(follow)
+    if not follow.data and not follow.callback and follow.method == "GET" and not follow.headers and not follow.cookies:
+        return follow, len(follow.body)
+    where = f"a follow-up to {follow.url[:80]!r}"
     try:
         packed = _pack(follow.data)
         data = msgspec.msgpack.decode(packed)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} cannot be stored: {error}.") from None
+        raise InvalidVisit(f"data of {where} cannot be stored: {error}.") from None
     if not isinstance(data, dict):
-        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} is of type {type(data).__name__}: use a dict.")
-    size = len(packed) + len(follow.callback.encode())
+        raise InvalidVisit(f"data of {where} is of type {type(data).__name__}: use a dict.")
+    size = len(packed) + len(_pack((follow.callback, follow.method, follow.headers, follow.cookies, follow.body)))
     if size > MAX_EXTENSION_BYTES - _BESIDE_DATA:
-        raise InvalidVisit(f"data of a follow-up to {follow.url[:80]!r} has {size} bytes: the limit is about 48,000.")
+        raise InvalidVisit(
+            f"The data, body, headers and cookies of {where} have {size} bytes: the limit is about 48,000."
+        )
     return msgspec.structs.replace(follow, data=data), size
 
 

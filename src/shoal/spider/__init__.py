@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,9 @@ import msgspec
 from shoal.errors import InvalidInput
 from shoal.model import validation
 from shoal.model.response import Response
+from shoal.spider import forms
+from shoal.spider.follow import Fields, Follow, callback_name, with_query
+from shoal.spider.forms import Form
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -36,20 +40,13 @@ ENTRY_POINTS = "shoal.spiders"
 _SHOWN = 80
 # Attributes that link to another page.
 _ATTRIBUTES = ("href", "src", "action")
+# How URLs start, and no selector does.
+_URL_STARTS = ("http://", "https://", "ftp://", "/", "?", "./", "../")
 
-
-class Follow(msgspec.Struct, frozen=True, kw_only=True):
-    """A page to visit next."""
-
-    # Absolute, or relative to the page's URL (its <base> is ignored). In `start` it must be absolute.
-    url: str
-    # The name of the method that receives the page; '' means `parse`.
-    callback: str = ""
-    # Passed to that method as `page.data`.
-    data: dict[str, Any] = {}
-    priority: int | None = None
-    # Another spider that receives the page. Only workers with that spider visit it.
-    spider: str = ""
+__all__ = [
+    "ENTRY_POINTS", "Follow", "Form", "Page", "Spider", "check_arguments", "create", "installed", "load", "load_all",
+    "name_of", "unique",
+]  # fmt: skip
 
 
 class Spider:
@@ -62,6 +59,15 @@ class Spider:
 
     name: ClassVar[str] = ""
     urls: ClassVar[Iterable[str]] = ()
+    # Options of its crawls, by the names of `shoal.crawl`, e.g. {"delay_seconds": 2}. Those of the crawl itself win.
+    settings: ClassVar[Mapping[str, Any]] = {}
+    # Functions that get each item in turn and return it, changed or not, or None to drop it.
+    pipelines: ClassVar[Iterable[Callable[[Any], Any]]] = ()
+
+    def __init__(self, **arguments: str) -> None:
+        """Each argument of the crawl (`-a NAME=VALUE`) becomes an attribute. Called once in each worker process."""
+        for name, value in arguments.items():
+            setattr(self, name, value)
 
     def start(self) -> Any:
         """Return or yield the first URLs or Follows. Not called when the crawl is given URLs."""
@@ -73,6 +79,13 @@ class Spider:
 
     def failed(self, url: str, error: str) -> Any:
         """Handle a URL that failed, also by an exception of this spider. It may yield items, but no follow-ups."""
+
+    def closed(self, reason: str) -> Any:
+        """Clean up: this process serves the crawl no more. `reason` is the state of the crawl, e.g. finished.
+
+        Called once for each spider object, i.e. in each worker process. It yields nothing. A process that is killed
+        does not call it.
+        """
 
 
 class Page:
@@ -168,27 +181,67 @@ class Page:
         return joined
 
     def visit(
-        self, url: str, *, callback: str = "", data: Mapping[str, Any] | None = None, priority: int | None = None,
-        spider: str = "",
+        self, url: str, *, callback: Any = "", data: Mapping[str, Any] | None = None, priority: int | None = None,
+        spider: str = "", method: str = "", headers: Mapping[str, str] | None = None,
+        cookies: Mapping[str, str] | None = None, body: bytes | str = b"", form: Fields | None = None,
+        json: Any = None, dont_filter: bool = False,
     ) -> Follow:  # fmt: skip
-        """A follow-up for a URL, which may be relative to this page."""
+        """A follow-up for a URL, which may be relative to this page. `callback` is a method of the spider or its name.
+
+        A request with `body`, `form` or `json` is a POST, unless `method` says otherwise. Requests of one URL that
+        differ in method or body are different pages. `dont_filter` visits a page again.
+        """
         own = self._priority if priority is None else priority
         return Follow(
-            url=self.absolute(url), callback=callback, data=dict(data or {}), priority=own, spider=spider
+            url=self.absolute(url), callback=callback_name(callback), data=dict(data or {}), priority=own,
+            spider=spider, method=method, headers=dict(headers or {}), cookies=dict(cookies or {}), body=body,
+            form=form, json=json, dont_filter=dont_filter,
         )  # fmt: skip
 
-    def follow(
-        self, css: str, *, callback: str = "", data: Mapping[str, Any] | None = None, priority: int | None = None,
-        spider: str = "",
-    ) -> Iterator[Follow]:  # fmt: skip
-        """Follow-ups for the links of all elements that match `css`. Invalid links are skipped."""
-        for node in self.css(css):
+    def follow(self, target: str | LexborNode, **request: Any) -> Iterable[Follow]:
+        """Follow-ups for the links of all elements that match a selector, with the arguments of `visit`.
+
+        Invalid links are skipped. `target` may also be an element, or a URL that starts with http:, https:, /, ? or a
+        dot and a slash: then there is one follow-up.
+        """
+        if not isinstance(target, str):
+            return self._links_of([target], request)
+        if target.lstrip().startswith(_URL_STARTS):
+            return self.visit(target, **request)
+        return self._links_of(self.css(target), request)
+
+    def form(self, css: str = "form", *, button: str | bool | None = None) -> Form:
+        """A form of the page as a browser would submit it: hidden fields, checked boxes, chosen options.
+
+        `css` selects the form or an element in it. `button` selects the button that is pushed: by default the first
+        one, with False none.
+        """
+        charset = str(self._parsed.charset) or "utf-8"
+        return forms.read(self._root(), css, url=self.url, charset=charset, absolute=self.absolute, button=button)
+
+    def submit(
+        self, css: str = "form", fields: Mapping[str, Any] | None = None, *, button: str | bool | None = None,
+        **request: Any,
+    ) -> Follow:  # fmt: skip
+        """Submit a form of the page, with other values for some of its fields, and with the arguments of `visit`.
+
+        What the form leads to is visited even if the crawl has visited that page before.
+        """
+        form = self.form(css, button=button).filled(fields or {})
+        query, body, content_type = form.content()
+        if form.method == "GET":
+            return self.visit(with_query(form.action, query, replace=True), **request)
+        headers = {"Content-Type": content_type, **(request.pop("headers", None) or {})}
+        return self.visit(form.action, method="POST", body=body, headers=headers, **request)
+
+    def _links_of(self, nodes: Iterable[LexborNode], request: dict[str, Any]) -> Iterator[Follow]:
+        for node in nodes:
             attributes = node.attributes
             href = next((attributes[name] for name in _ATTRIBUTES if attributes.get(name)), None)
             if href is None:
                 continue
             try:
-                yield self.visit(href, callback=callback, data=data, priority=priority, spider=spider)
+                yield self.visit(href, **request)
             except ValueError:
                 continue
 
@@ -219,6 +272,24 @@ class Page:
 def name_of(spider: type[Spider]) -> str:
     """The name that crawls and workers use for a spider."""
     return validation.spider(spider.name or spider.__name__)
+
+
+def create(kind: type[Spider], arguments: Mapping[str, str]) -> Spider:
+    """A spider with its arguments."""
+    check_arguments(kind, arguments)
+    return kind(**arguments)
+
+
+def check_arguments(kind: type[Spider], arguments: Mapping[str, str]) -> None:
+    """InvalidInput for an argument that the spider does not take."""
+    validation.arguments(arguments)
+    for name in arguments:
+        if callable(getattr(kind, name, None)):
+            raise InvalidInput(f"Spider {kind.__name__} takes no argument {name!r}: this is one of its methods.")
+    try:
+        inspect.signature(kind).bind(**arguments)
+    except TypeError as error:
+        raise InvalidInput(f"Spider {kind.__name__} does not take these arguments: {error}.") from None
 
 
 def unique(references: Iterable[tuple[str, Reference]]) -> dict[str, Reference]:

@@ -1,0 +1,88 @@
+"""What a spider of [spiders] sets for its crawls applies to crawls that are submitted, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.api.auth import create_token
+from tests.api.served import Served, served
+from tests.servers import Server, server
+from tests.system.commanding import Shell
+
+SPIDERS = """
+import shoal
+
+class Slow(shoal.Spider):
+    name = "slow"
+    settings = {"delay_seconds": 2, "max_pages": 7}
+
+class Rude(shoal.Spider):
+    name = "rude"
+    settings = {"ignore_robots": True}
+
+class Wrong(shoal.Spider):
+    name = "wrong"
+    settings = {"delay": 1}
+"""
+TOKENS = {role: create_token(role) for role in ("admin", "submit")}
+SEED = "http://example.org/"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(tmp_path_factory.mktemp("store")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def api(store: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "spiders.py").write_text(SPIDERS)
+    names = {"slow": "spiders.py:Slow", "rude": "spiders.py:Rude", "wrong": "spiders.py:Wrong", "gone": "gone.py:Gone"}
+    settings = f'[outputs]\ndefault = "{folder / "pages.db"}"\n[spiders]\n'
+    settings += "".join(f'{name} = "{reference}"\n' for name, reference in names.items()) + "[tokens]\n"
+    settings += "".join(f'{role} = "{line}"\n' for role, (_, line) in TOKENS.items())
+    with served(folder, "--store", store.url, settings=settings, token=TOKENS["admin"][0]) as api:
+        yield api
+
+
+def options(api: Served, crawl: str) -> dict[str, Any]:
+    description = api.client.crawl(crawl)
+    return {**description["limits"], **description["policy"]}
+
+
+def test_options_of_the_request_come_before_those_of_the_spider(api: Served) -> None:
+    assert api.ask("POST", "/v1/crawls", {"seeds": [SEED], "name": "a", "spider": "slow"}).status == 201
+    request = {"seeds": [SEED], "name": "b", "spider": "slow", "max_pages": 3}
+    assert api.ask("POST", "/v1/crawls", request).status == 201
+    for name, pages in (("a", 7), ("b", 3)):
+        settings = options(api, name)
+        assert (settings["delay_seconds"], settings["max_pages"]) == (2.0, pages)
+
+
+def test_what_a_caller_may_not_set_a_spider_does_not_set_for_it(api: Served) -> None:
+    request = {"seeds": [SEED], "name": "r", "spider": "rude"}
+    got = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit'][0]}")
+    assert got.status == 403
+    assert "ignore_robots" in got.json["detail"]
+    assert api.ask("POST", "/v1/crawls", request).status == 201
+    assert options(api, "r")["ignore_robots"] is True
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gone", "Spider file not found"), ("wrong", "has no argument delay")])
+def test_a_spider_that_cannot_be_used_here_is_reported_and_stops_nothing(api: Served, name: str, reason: str) -> None:
+    assert f"Crawls of the spider {name} are submitted without its own settings" in api.said()
+    assert reason in api.said()
+    assert api.ask("POST", "/v1/crawls", {"seeds": [SEED], "name": name, "spider": name}).status == 201
+
+
+def test_the_command_applies_them_too(api: Served, store: Server) -> None:
+    shell = Shell(Path(api.errors).parent)
+    ran = shell.run("submit", SEED, "--spider", "slow", "--name", "c", "--max-pages", 5, "--store", store.url)
+    assert ran.code == 0, ran.err
+    settings = options(api, "c")
+    assert (settings["delay_seconds"], settings["max_pages"]) == (2.0, 5)
