@@ -152,12 +152,13 @@ def mariadb(*options: str) -> Iterator[Database]:
         )
         subprocess.run(
             [maker, "--no-defaults", f"--datadir={folder}/data", "--skip-test-db",
-             "--auth-root-authentication-method=normal"], cwd=folder, check=True, capture_output=True, **_as_user(user),
+             f"--tmpdir={folder}", "--auth-root-authentication-method=normal"],
+            env=os.environ | {"TMPDIR": str(folder)}, cwd=folder, check=True, capture_output=True, **_as_user(user),
         )  # fmt: skip
         port = free_port()
         argv = [
-            daemon, "--no-defaults", f"--datadir={folder}/data", f"--socket={folder}/socket", f"--port={port}",
-            "--bind-address=127.0.0.1", f"--pid-file={folder}/pid", f"--init-file={folder}/first.sql",
+            daemon, "--no-defaults", f"--datadir={folder}/data", f"--tmpdir={folder}", f"--socket={folder}/socket",
+            f"--port={port}", "--bind-address=127.0.0.1", f"--pid-file={folder}/pid", f"--init-file={folder}/first.sql",
             "--skip-name-resolve", "--innodb-print-all-deadlocks=ON", "--innodb-buffer-pool-size=64M",
             *options,
         ]  # fmt: skip

@@ -130,22 +130,78 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
 
 
 def read_csv_items(path: Path) -> list[dict[str, Any]]:
+    """Cells are text: a cell that is JSON is read as such."""
     csv.field_size_limit(1 << 30)
     with path.open(newline="", encoding="utf-8") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
     for row in rows:
         for name, value in row.items():
-            assert value[:1] not in tuple("=+-@\t\r\n"), "no cell is a formula"
+            assert value[:1] not in tuple("=+-@\t\r\n") or _is_json(value), "no cell is a formula"
             if re.match(r"'+[=+\-@\t\r\n＝＋－＠]", value):
                 row[name] = value[1:]
-        row["number"], row["data"] = int(row["number"]), json.loads(row["data"])
-        row["fetched_at"] = row["fetched_at"] or None
-    return rows
+    return [_item({_name(name): _cell(name, value) for name, value in row.items() if value}) for row in rows]
+
+
+def read_jsonl_items(path: Path) -> list[dict[str, Any]]:
+    return [_item(row) for row in read_jsonl(path)]
+
+
+def read_jsonl_gz_items(path: Path) -> list[dict[str, Any]]:
+    return [_item(row) for row in read_jsonl_gz(path)]
+
+
+def read_jsonl_zst_items(path: Path) -> list[dict[str, Any]]:
+    return [_item(row) for row in read_jsonl_zst(path)]
+
+
+def _item(row: dict[str, Any]) -> dict[str, Any]:
+    """A flat row as the columns of an item."""
+    origin = {
+        name: row.pop(f"_{name}", "" if name == "spider" else None)
+        for name in ("crawl", "url", "spider", "number", "fetched_at")
+    }
+    return origin | {"data": row | (row.pop("_more", None) or {})}
+
+
+def _name(text: str) -> str:
+    return text[1:] if re.match(r"'+[=+\-@\t\r\n＝＋－＠]", text) else text
+
+
+def _cell(name: str, text: str) -> Any:
+    return json.loads(text) if _is_json(text) and name not in ("_crawl", "_url", "_spider") else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_parquet_items(path: Path) -> list[dict[str, Any]]:
-    rows = _parquet(path)
-    return [row | {"data": json.loads(row["data"])} for row in rows]
+    """By DuckDB, which does not know which texts are JSON."""
+    if not list(path.glob("*.parquet")):
+        return []
+    with contextlib.closing(duckdb.connect()) as connection:
+        source = f"read_parquet('{path}/*.parquet', union_by_name = true)"
+        found = connection.execute(f"SELECT * REPLACE (epoch_ms(_fetched_at) AS _fetched_at) FROM {source}")  # noqa: S608
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    items = []
+    for row in rows:
+        at = row["_fetched_at"]
+        row["_fetched_at"] = shown(at and datetime.datetime.fromtimestamp(at / 1000, datetime.UTC))
+        items.append(
+            _item(
+                {
+                    name: _cell(name, value) if isinstance(value, str) and value[:1] in "[{" else value
+                    for name, value in row.items()
+                    if value is not None
+                }
+            )
+        )
+    return items
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:
@@ -214,9 +270,9 @@ def shown(at: datetime.datetime | None) -> str | None:
 # A new technology joins the contract here.
 FILES = (
     Output("pages.db", read_sqlite, read_sqlite_items, keeps_refused=True),
-    Output("pages.jsonl", read_jsonl, read_jsonl, keeps_refused=False),
-    Output("pages.jsonl.gz", read_jsonl_gz, read_jsonl_gz, keeps_refused=False),
-    Output("pages.jsonl.zst", read_jsonl_zst, read_jsonl_zst, keeps_refused=False),
+    Output("pages.jsonl", read_jsonl, read_jsonl_items, keeps_refused=False),
+    Output("pages.jsonl.gz", read_jsonl_gz, read_jsonl_gz_items, keeps_refused=False),
+    Output("pages.jsonl.zst", read_jsonl_zst, read_jsonl_zst_items, keeps_refused=False),
     Output("pages.csv", read_csv, read_csv_items, keeps_refused=False),
     Output("pages.parquet", read_parquet, read_parquet_items, keeps_refused=False),
 )

@@ -51,6 +51,8 @@ async def test_every_field_of_a_record_is_kept(output: Output, tmp_path: Path) -
         found="seed", links=9, robots="noindex", redirects=(("https://b.example/", 301), ("https://c.example/", 0)),
         etag='"e"', last_modified="Mon", fetched_at=1700000000.123, response_seconds=0.25, bytes_received=5,
         address="192.0.2.1", http_version="2", attempt=2, robots_ignored=True, worker="w", spider="s", file="f",
+        text_hash="0123456789", first_seen="2023-11-14T22:13:20Z", last_changed="2023-11-15T22:13:20Z", visits=4,
+        changes=1,
     )  # fmt: skip
     blank = msgspec.structs.asdict(Record(crawl="", url=""))
     assert [name for name, value in msgspec.structs.asdict(record).items() if value == blank[name]] == []

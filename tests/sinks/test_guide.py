@@ -99,7 +99,7 @@ async def test_the_queries_on_items_are_right(tmp_path: Path, monkeypatch: pytes
     by_sqlite(view)
     assert by_sqlite("SELECT title FROM books ORDER BY title") == [("Book 1/1",), ("Book 1/2",)]
     for query in (lines, columns):
-        assert sorted(by_duckdb(query)) == [("Book 1/1",), ("Book 1/2",)]
+        assert sorted(by_duckdb(query)) == [("Book 1/1", 9.5), ("Book 1/2", 9.5)]
 
 
 async def test_the_archive_is_read_as_the_guide_says(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ import duckdb
 import pytest
 
 from shoal.errors import SinkRefused
+from shoal.model.record import Item
 from shoal.sinks import Sink, check_output, merge, open_sink
 from shoal.sinks.contract import Stored
+from shoal.sinks.reader import read
 from tests.sinks.outputs import OUTPUTS, Output, Store, item, items_of, page, receipt_of, urls
 from tests.sinks.test_contract import UNLIKE, Fleet
 
@@ -46,6 +47,9 @@ def visit(number: int, *items: Stored, **more: Any) -> list[Stored]:
 async def test_every_field_of_an_item_is_kept(output: Output, tmp_path: Path) -> None:
     data = {"title": "A", "price": 9.5, "count": 3, "new": True, "none": None, "tags": ["x", {"y": 1}], "Größe": "ü"}
     (row,) = await write_all(output, tmp_path, visit(1, item(1, data=data, fetched_at=1700000000.123)))
+    if output.name in ("pages.csv", "pages.parquet"):
+        # An empty cell is that of a field without a value, and of one that the item does not have.
+        data.pop("none")
     assert row == {
         "crawl": "crawl",
         "url": "https://site.example/1",
@@ -115,7 +119,7 @@ async def test_values_that_are_not_json_cost_no_item(output: Output, tmp_path: P
         output, tmp_path, [item(1, 1, data), item(1, 2, strange), item(1, 3, deep(60)), item(1, 4, deep(100_000))]
     )
     first, second, third, fourth = (row["data"] for row in rows)
-    assert (first["nan"], first["inf"], first["small"], float(first["large"])) == (None, [None], 5e-324, 1.7e308)
+    assert (first.get("nan"), first["inf"], first["small"], float(first["large"])) == (None, [None], 5e-324, 1.7e308)
     assert (first["n"], first["m"]) == (2**63, -(2**200))
     assert second == {"digits": hex(10**5000), "set": [1], "object": "x", "5": "five", "half": "�"}
     assert floor(third, 60) == {"end": 1}
@@ -290,16 +294,54 @@ async def test_items_are_read_by_other_programs(tmp_path: Path, monkeypatch: pyt
         await sink.commit(())
         await sink.close()
         await merge(name, live=(), replay=Store().replay, spider=True)
-    for source in ("read_csv('items.csv')", "'items.parquet/*.parquet'"):
-        query = f"SELECT data->>'$.title', CAST(number AS BIGINT) FROM {source} ORDER BY url LIMIT 1"  # noqa: S608
-        assert duckdb.execute(query).fetchall() == [('=HYPERLINK("x")', 1)]
-    assert duckdb.execute("SELECT data.title FROM 'items.jsonl' ORDER BY url LIMIT 1").fetchall() == [
-        ('=HYPERLINK("x")',)
-    ]
+    query = "SELECT title, price, _number FROM 'items.parquet/*.parquet' ORDER BY _url LIMIT 1"
+    assert duckdb.execute(query).fetchall() == [('=HYPERLINK("x")', 1.0, 1)]
+    query = "SELECT title, price FROM 'items.jsonl' ORDER BY _url LIMIT 1"
+    assert duckdb.execute(query).fetchall() == [('=HYPERLINK("x")', 1.0)]
+    query = "SELECT title, price, _number FROM read_csv('items.csv') ORDER BY _url LIMIT 1"
+    assert duckdb.execute(query).fetchall() == [('\'=HYPERLINK("x")', 1.0, 1)]
     with Path("items.csv").open(newline="") as file:
-        head, first, *_ = csv.reader(file)
-    assert head == ["crawl", "url", "spider", "number", "fetched_at", "data"]
-    assert json.loads(first[5])["price"] == 1
+        head, *_ = csv.reader(file)
+    assert head == ["title", "price", "tags", "_crawl", "_url", "_spider", "_number", "_fetched_at", "_more"]
+
+
+@pytest.mark.parametrize("name", ["items.csv", "items.csv.gz", "items.jsonl", "items.parquet"])
+async def test_files_of_items_are_flat_and_are_read_back_as_items(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    written = [
+        item(1, 1, {"title": "A", "_url": "own", "__more": "x"}),
+        # Fields that the first item of the file did not have, and names that are no names of columns.
+        item(1, 2, {"title": "B", "color": "red", "two\nlines": "y", "x" * 300: "z"}),
+        item(2, 1, {"=1+1": "text"}),
+    ]
+    for number, record in enumerate(written):
+        # Each by a worker of its own: the first one decides about the columns.
+        sink = open_sink(str(path), worker=f"w{number}", spider=True)
+        await sink.open()
+        await sink.write([record], b"receipt")
+        await sink.commit(())
+        await sink.close()
+        await merge(str(path), live=(), replay=Store().replay, spider=True)
+    if name == "items.parquet":
+        written.append(item(3, 1, {"n": 1, "list": [1, {"a": None}], "yes": True, "big": 2**70, "text": "[1]"}))
+        written.append(item(3, 2, {"n": "one", "list": "text", "yes": 3.5}))
+        sink = open_sink(str(path), worker="w9", spider=True)
+        await sink.open()
+        await sink.write(written[-2:], b"receipt")
+        await sink.commit(())
+        await sink.close()
+        await merge(str(path), live=(), replay=Store().replay, spider=True)
+    read_back = [record async for batch in read(str(path), crawl="crawl") for record in batch]
+    assert {row.key: row.data for row in read_back if isinstance(row, Item)} == {
+        record.key: record.data for record in written
+    }
+
+
+async def test_a_csv_file_of_other_columns_is_refused_for_items(tmp_path: Path) -> None:
+    path = tmp_path / "items.csv"
+    path.write_text("title,price\r\nA,1\r\n")
+    with pytest.raises(SinkRefused, match="is not a CSV file of items with these columns"):
+        await open_sink(str(path), worker="w", spider=True).open()
 
 
 async def test_sqlite_takes_fields_out_of_items(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ async def test_items_come_by_the_page(output: Output, tmp_path: Path) -> None:
     behind: Cursor | None = None
     while True:
         rows, behind = await page(uri, "c", 3, after=behind, items=True)
-        found += [row.data["n"] for row in rows if isinstance(row, Item)]
+        # CSV has no types.
+        found += [int(row.data["n"]) for row in rows if isinstance(row, Item)]
         if behind is None:
             break
     assert sorted(found) == list(range(20))

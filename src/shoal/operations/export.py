@@ -68,16 +68,14 @@ async def into_lines(
     return count
 
 
-async def fields_of_items(source: str, *, crawl: str | None = None, items: bool = False) -> list[str]:
-    """The names of the fields of an output's items, in the order of their first appearance."""
+async def fields_of_items(source: str, *, crawl: str | None = None, items: bool = False) -> list[str] | None:
+    """The names of the fields of an output's items, in the order of their first appearance; None if it has pages."""
     names: dict[str, None] = {}
     async with aclosing(records(source, crawl=crawl, items=items)) as batches:
         async for batch in batches:
             for record in batch:
                 if not isinstance(record, Item):
-                    raise InvalidInput(
-                        f"The output {masked(source)} has pages, whose columns are flat already; --flat is for items."
-                    )
+                    return None
                 names |= dict.fromkeys(map(str, record.data))
     return list(names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from shoal.sinks.contract import Key, Replay, Sink, Stored
+from shoal.sinks.contract import Holds, Key, Replay, Sink, Stored
 from shoal.sinks.registry import parse_output
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "merge",
     "open_sink",
     "part_names",
+    "remove_output",
     "takes",
     "unmerged",
 ]
@@ -32,6 +33,12 @@ def check_output(uri: str) -> str:
     output.check_driver()
     output.technology.check(output.address)
     return output.uri
+
+
+def remove_output(uri: str) -> None:
+    """Delete what an output holds; SinkRefused if it is not a file or folder of this machine."""
+    output = parse_output(uri)
+    output.technology.remove(output.address)
 
 
 def is_name(output: str) -> bool:
@@ -65,6 +72,11 @@ def unmerged(uri: str, names: Collection[str]) -> set[str]:
 def takes(uri: str, *, spider: bool) -> tuple[type[Stored], ...]:
     """The types of records that this output stores for a crawl with or without a spider; it ignores others."""
     return parse_output(uri).technology.takes(spider=spider)
+
+
+def is_database(uri: str) -> bool:
+    """Whether this output keeps one row per key, which can be overwritten and read by its key."""
+    return parse_output(uri).technology.holds is Holds.TABLES
 
 
 def open_sink(uri: str, *, worker: str, on_trouble: Callable[[str], None] | None = None, spider: bool = False) -> Sink:

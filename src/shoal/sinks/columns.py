@@ -30,9 +30,9 @@ ITEM_COLUMNS: tuple[str, ...] = Item.__struct_fields__
 REPLACEMENT = "\ufffd"
 # Values nested deeper than this are null: C and Python fail at about a thousand levels.
 DEEPEST = 200
-# The columns of a page that a 304 response changes; it confirms all others. The first is always replaced, the other
-# two only if the response has them.
-NOT_MODIFIED_REPLACES = ("fetched_at",)
+# The columns of a page that a 304 response changes; it confirms all others. The first two are always replaced, the
+# other two only if the response has them.
+NOT_MODIFIED_REPLACES = ("fetched_at", "visits")
 NOT_MODIFIED_UPDATES = ("etag", "last_modified")
 
 Row = Record | Item

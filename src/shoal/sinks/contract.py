@@ -133,6 +133,12 @@ class Technology(ABC, Generic[Address]):
     def check(self, address: Address) -> None:
         """SinkRefused in one sentence if the output cannot be written. Creates nothing, and contacts no server."""
 
+    def remove(self, address: Address) -> None:
+        """Delete what the output holds, so that a crawl starts with an empty one."""
+        raise SinkRefused(
+            f"The output {masked(self.uri(address))} is not a file: -O overwrites only files and folders."
+        )
+
     @abstractmethod
     def open(self, address: Address, *, worker: str, on_trouble: OnTrouble, spider: bool) -> Sink:
         """One worker's sink. Call its `open` before the first write."""

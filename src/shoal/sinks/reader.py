@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, cast
 import msgspec
 from msgspec import Meta
 
-from shoal.errors import InvalidInput, SinkRefused
+from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.record import Item, Record
 from shoal.settings import masked
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row
@@ -51,6 +51,8 @@ class ReadRequest(NamedTuple):
     after: Cursor | None = None
     # 0 reads all rows in any order.
     limit: int = 0
+    # Only the items of this URL and spider, of a database.
+    of_page: tuple[str, str] | None = None
 
     def of_table(self, existing: Collection[str]) -> list[str]:
         """The columns to select from a table that has these."""
@@ -82,6 +84,17 @@ async def read(
             yield [row for _, row in rows]
 
 
+async def items_of_page(uri: str, crawl: str, url: str, spider: str) -> list[Item]:
+    """The items of one page in a database, found by its index."""
+    request = ReadRequest(crawl, True, (), of_page=(url, spider))
+    found: list[Item] = []
+    with contextlib.suppress(UnknownCrawl):
+        async with contextlib.aclosing(_rows(uri, request)) as batches:
+            async for rows in batches:
+                found += [row for _, row in rows if isinstance(row, Item)]
+    return found
+
+
 async def page(
     uri: str, crawl: str, limit: int, *, after: Cursor | None = None, columns: Sequence[str] = (), items: bool = False
 ) -> tuple[list[Row], Cursor | None]:
@@ -89,7 +102,15 @@ async def page(
 
     InvalidInput if this output does not have the cursor (any more). Otherwise like `read`.
     """
-    records: list[Row] = []
+    rows, following = await page_with_cursors(uri, crawl, limit, after=after, columns=columns, items=items)
+    return [row for _, row in rows], following
+
+
+async def page_with_cursors(
+    uri: str, crawl: str, limit: int, *, after: Cursor | None = None, columns: Sequence[str] = (), items: bool = False
+) -> tuple[list[tuple[Cursor, Row]], Cursor | None]:
+    """As `page`, each record with its own cursor: the next page after it starts with the record that follows."""
+    records: list[tuple[Cursor, Row]] = []
     last, characters = after, 0
     request = ReadRequest(crawl, items, tuple(columns), after, limit + 1)
     async with contextlib.aclosing(_rows(uri, request)) as batches:
@@ -97,7 +118,7 @@ async def page(
             for cursor, row in rows:
                 if len(records) == limit or characters > _PAGE_CHARACTERS:
                     return records, last
-                records.append(row)
+                records.append((cursor, row))
                 last = cursor
                 characters += _characters(row)
     return records, None

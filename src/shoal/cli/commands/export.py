@@ -41,7 +41,7 @@ def command(
     from shoal.cli.ui.console import report, warn
     from shoal.errors import SinkRefused
     from shoal.operations.atomic_file import whole_file
-    from shoal.operations.export import into_lines, into_output
+    from shoal.operations.export import fields_of_items, into_lines, into_output
     from shoal.sinks import check_output
 
     kind, name = _target(_named(target))
@@ -62,8 +62,11 @@ def command(
         if name == "-":
             output = contextlib.nullcontext(sys.stdout.buffer)
         columns = _columns(fields, flat=flat, source=source, crawl=crawl, items=items)
+        of_items = (
+            asyncio.run(fields_of_items(source, crawl=crawl, items=items)) if kind == "csv" and not columns else []
+        )
         with output as file:
-            line_format = _line_format(kind, columns, own=flat)
+            line_format = _line_format(kind, columns, own=flat, of_items=of_items)
             count = asyncio.run(into_lines(source, line_format, file, name, crawl=crawl, items=items))
     report(f"Exported {count:,} row{'' if count == 1 else 's'}.")
 
@@ -129,6 +132,7 @@ def _target(text: str) -> tuple[str, str]:
 def _columns(fields: str | None, *, flat: bool, source: str, crawl: str | None, items: bool) -> list[str] | None:
     """The columns that were chosen; None for those of an output."""
     from shoal.operations.export import fields_of_items
+    from shoal.settings import masked
 
     if fields is not None:
         if flat:
@@ -137,20 +141,30 @@ def _columns(fields: str | None, *, flat: bool, source: str, crawl: str | None, 
         if "" in names or len({*names}) < len(names):
             raise click.UsageError(f"--fields {fields!r} must be different names with commas between them.")
         return names
-    return asyncio.run(fields_of_items(source, crawl=crawl, items=items)) if flat else None
+    if not flat:
+        return None
+    own: list[str] | None = asyncio.run(fields_of_items(source, crawl=crawl, items=items))
+    if own is None:
+        raise InvalidInput(
+            f"The output {masked(source)} has pages, whose columns are flat already; --flat is for items."
+        )
+    return own
 
 
-def _line_format(kind: str, fields: list[str] | None, *, own: bool) -> Any:
-    """The format of items (True) or pages (False) in files of this kind."""
+def _line_format(kind: str, fields: list[str] | None, *, own: bool, of_items: list[str] | None) -> Any:
+    """The format of items (True) or pages (False) in files of this kind. `of_items` are the fields of the items."""
     from shoal.operations.flat_lines import check_page_fields, flat_format, json_array
-    from shoal.sinks.files.jsonl import json_line
+    from shoal.sinks.files.csv import item_format
+    from shoal.sinks.files.jsonl import file_line
     from shoal.sinks.registry import technology_of
 
     def chosen(items: bool) -> Any:
         if fields is None:
             technology = technology_of(f"{kind}:-")
             if technology is None:
-                return json_array(lambda record: json_line(record).rstrip(b"\n"))
+                return json_array(lambda record: file_line(record).rstrip(b"\n"))
+            if items and kind == "csv":
+                return item_format(of_items or ())
             return technology.line_format(items=items)
         if not items:
             check_page_fields(fields)

@@ -13,6 +13,7 @@ from shoal.sinks.columns import Row, data_text, moment
 from shoal.sinks.contract import Key, LineFormat, Replay
 from shoal.sinks.files import readers
 from shoal.sinks.files.compression import with_compressed
+from shoal.sinks.files.flat_items import flat
 from shoal.sinks.files.merge import merge_parts
 from shoal.sinks.files.part_writer import PartsSink
 from shoal.sinks.files.technology import LinesTechnology
@@ -24,7 +25,7 @@ _SEPARATORS = tuple((sign.encode(), f"\\u{ord(sign):04x}".encode()) for sign in 
 
 class JsonLinesSink(PartsSink):
     def _encoded(self, records: Sequence[Row]) -> dict[Key, bytes]:
-        return {record.key: json_line(record) for record in records}
+        return {record.key: file_line(record) for record in records}
 
 
 class JsonLinesTechnology(LinesTechnology):
@@ -39,14 +40,23 @@ class JsonLinesTechnology(LinesTechnology):
         return readers.jsonl_rows(path, request)
 
     def line_format(self, *, items: bool) -> LineFormat:
-        return LineFormat(b"", json_line)
+        return LineFormat(b"", file_line)
 
     def example_query(self, address: Path, crawl: str, *, items: bool) -> str:
         return "" if address.suffix in (".gz", ".zst") else f"head -n 3 {shlex.quote(str(address))}"
 
 
+def file_line(record: Row) -> bytes:
+    """The line of a record in a file: items are flat there. UnicodeEncodeError as for `json_line`."""
+    if not isinstance(record, Item):
+        return json_line(record)
+    # Its key, too, must be valid UTF-8.
+    record.key[1].encode()
+    return on_one_line(data_text(flat(record)).encode())
+
+
 def json_line(record: Row) -> bytes:
-    """The line of a record. UnicodeEncodeError for text that needs `encodable` first."""
+    """The line of a record with one value per column. UnicodeEncodeError for text that needs `encodable` first."""
     if isinstance(record, Item):
         raw = msgspec.Raw(data_text(record.data).encode())
         return on_one_line(_ENCODER.encode(msgspec.structs.replace(record, fetched_at=moment(record), data=raw)))

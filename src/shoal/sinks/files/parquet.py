@@ -22,6 +22,8 @@ from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row, data_text, last_of_e
 from shoal.sinks.contract import Key
 from shoal.sinks.driver import lazy_import
 from shoal.sinks.files import readers
+from shoal.sinks.files.flat_items import KEY
+from shoal.sinks.files.parquet_items import flattened
 from shoal.sinks.files.part import PartBatch, flush, is_rejected, scan, sync_folder
 from shoal.sinks.files.part_folder import FolderSink, FolderTechnology
 from shoal.sinks.reader import Cursor, ReadRequest
@@ -113,7 +115,10 @@ def convert(part: Path, output: Path) -> None:
             batches, _ = scan(source)
             writer: pq.ParquetWriter | None = None
             with new.open("wb") as target:
-                for table in _groups(part, batches.values()):
+                tables = _groups(part, batches.values())
+                if _are_items(part, batches.values()):
+                    tables = flattened(lambda: _groups(part, batches.values()))
+                for table in tables:
                     writer = writer or pq.ParquetWriter(target, table.schema, compression="zstd")
                     writer.write_table(table)
                 if writer is not None:
@@ -129,9 +134,19 @@ def convert(part: Path, output: Path) -> None:
 
 def _has_items(file: Path) -> bool:
     try:
-        return ITEM_COLUMNS[-1] in pq.read_schema(file).names
+        return KEY in pq.read_schema(file).names
     except pa.ArrowInvalid as error:
         raise SinkRefused(f"The output {file.parent} has a file {file.name} that is not a Parquet file.") from error
+
+
+def _are_items(part: Path, batches: Collection[PartBatch]) -> bool:
+    """Whether a part has items, by the schema of its first rows."""
+    with pa.OSFile(str(part)) as source:
+        for batch in batches:
+            source.seek(batch.start)
+            with pa.ipc.open_stream(source.read_buffer(batch.batch.length)) as stream:
+                return ITEM_COLUMNS[-1] in stream.schema.names
+    return False
 
 
 def _groups(part: Path, batches: Collection[PartBatch]) -> Iterator[pa.Table]:

@@ -162,9 +162,13 @@ def visible(batch: PartBatch) -> Iterator[tuple[int, int]]:
 
 
 def is_rejected(key: Key, rejected: Collection[Key]) -> bool:
-    """An item is rejected with its page. The page is the part of the item's key before `#`; no visited URL has one."""
+    """An item is rejected with its page. An item's key is its page's, `#`, and a number that may follow a slash.
+
+    A page may have a fragment of its own, its method, in which there is neither (`record_url`).
+    """
     crawl, url = key
-    return key in rejected or (crawl, url.partition("#")[0]) in rejected
+    page, _, number = url.rpartition("#")
+    return key in rejected or ((crawl, page) in rejected and number.rpartition("/")[2].isdigit())
 
 
 def chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:

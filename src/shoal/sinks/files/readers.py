@@ -21,6 +21,7 @@ import msgspec
 from shoal.errors import ShoalError, SinkRefused, UnknownCrawl
 from shoal.model.record import Item, Record
 from shoal.sinks.columns import Row
+from shoal.sinks.files import flat_items, parquet_items
 from shoal.sinks.files.compression import ZSTD_MODULE
 from shoal.sinks.reader import Count, Cursor, ReadRequest, Values, cursor_values, record_of, unknown_cursor
 
@@ -77,12 +78,18 @@ def _described(path: Path, start: int) -> str:
 
 def line_decoder(request: ReadRequest) -> Callable[[bytes, str], Values]:
     """A function that decodes one JSON object; its second argument describes the line in error messages."""
-    shape = msgspec.defstruct("Line", [(name, Any, msgspec.UNSET) for name in request.of_file])
-    decode = msgspec.json.Decoder(shape).decode
+    names = {name: f"column{number}" for number, name in enumerate((*request.of_file, flat_items.KEY))}
+    shape = msgspec.defstruct(
+        "Line", [(column, Any, msgspec.field(default=msgspec.UNSET, name=name)) for name, column in names.items()]
+    )
+    decode, decode_all = msgspec.json.Decoder(shape).decode, msgspec.json.Decoder(dict[str, Any]).decode
 
     def values_of(line: bytes, description: str) -> Values:
         try:
-            values = msgspec.structs.asdict(decode(line))
+            columns = decode(line)
+            values = {name: getattr(columns, column) for name, column in names.items()}
+            if values.pop(flat_items.KEY) is not msgspec.UNSET:
+                return flat_items.item_values(decode_all(line))
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise SinkRefused(f"{description} is not a record of Shoal: {error}.") from None
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
@@ -112,8 +119,9 @@ def csv_rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
         csv.field_size_limit(1 << 30)
         with _opened(path) as file:
             head = file.readline()
-            names = next(csv.reader([head.decode()]), [])
-            if head and not {"crawl", "url"} <= {*names}:
+            names = [_unescaped(name) for name in next(csv.reader([head.decode()]), [])]
+            flat = {*flat_items.ORIGIN} <= {*names}
+            if head and not flat and not {"crawl", "url"} <= {*names}:
                 raise SinkRefused(f"The file {path} is not a CSV file of Shoal; name the output of a crawl.")
             position = _seek(file, request, len(head))
             described, first = _described(path, position if request.after else 0), 0 if request.after else 1
@@ -134,7 +142,11 @@ def csv_rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
                 # A row that ends with the file, and not with a line break, is not complete yet.
                 if request.limit and at_end:
                     break
-                values = {name: _unescaped(cell) for name, cell in zip(names, row, strict=False) if name in known}
+                cells = {name: _unescaped(cell) for name, cell in zip(names, row, strict=False)}
+                values = {name: cell for name, cell in cells.items() if name in known}
+                if flat:
+                    # Of a field that an item does not have the cell is empty.
+                    values = flat_items.item_values({name: cell for name, cell in cells.items() if cell})
                 if values:
                     yield (position,), f"Line {rows.line_num + first:,} {described}", values
 
@@ -143,6 +155,16 @@ def csv_rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
 
 def _unescaped(cell: str) -> str:
     return cell[1:] if _ESCAPED_FORMULA.match(cell) else cell
+
+
+def _flat_item(row: Values, encoded: list[str]) -> Values:
+    """The columns of an item, from a row of Parquet. A null is that of a field which the item does not have."""
+    values = {name: value for name, value in row.items() if value is not None}
+    for name in encoded:
+        if name in values and name != flat_items.MORE:
+            with contextlib.suppress(msgspec.DecodeError):
+                values[name] = msgspec.json.decode(values[name])
+    return flat_items.item_values(values)
 
 
 def parquet_rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
@@ -161,7 +183,10 @@ def parquet_rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row
         for file_hash, file in zip(hashes[first:], files[first:], strict=True):
             try:
                 with pq.ParquetFile(file) as source:
-                    names = [name for name in source.schema_arrow.names if name in request.of_file]
+                    schema = source.schema_arrow
+                    flat = flat_items.KEY in schema.names
+                    names = [name for name in schema.names if flat or name in request.of_file]
+                    encoded = [name for name in names if flat and parquet_items.is_json(schema.field(name))]
                     number, group = 0, 0
                     while group < source.num_row_groups:
                         if number + source.metadata.row_group(group).num_rows > skip:
@@ -173,7 +198,9 @@ def parquet_rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row
                         number += skipped
                         for values in batch.slice(skipped).to_pylist():
                             number += 1
-                            if hops := values.get("redirects"):
+                            if flat:
+                                values = _flat_item(values, encoded)
+                            elif hops := values.get("redirects"):
                                 values["redirects"] = [(hop["url"], hop["status"]) for hop in hops]
                             yield (file_hash, number), f"The row of {values.get('url')!r:.200} in {file}", values
                 skip = 0

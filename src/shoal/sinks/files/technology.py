@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Collection, Iterator
@@ -56,6 +57,17 @@ class LocalTechnology(Technology[Path]):
             raise SinkRefused(f"The folder {folder} of the output {address.name} is not writable by this user.")
         if mode and not os.access(address, os.R_OK | os.W_OK):
             raise SinkRefused(f"The output {address} is not readable and writable by this user.")
+
+    def remove(self, address: Path) -> None:
+        self.check(address)
+        files = [address]
+        if self.location is Location.FOLDER:
+            # Only what Shoal writes: another program's files stay.
+            files = [path for pattern in ("*.parquet", "*.warc.gz", ".*.tmp") for path in address.glob(pattern)]
+        # SQLite has its log beside it.
+        for path in (*files, *(address.with_name(address.name + more) for more in ("-wal", "-shm", "-journal"))):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(parts_folder(address), ignore_errors=True)
 
     async def read(self, address: Path, request: ReadRequest) -> AsyncGenerator[list[tuple[Cursor, Row]], None]:
         async with contextlib.aclosing(in_batches(self._existing_rows(address, request), request.limit)) as batches:

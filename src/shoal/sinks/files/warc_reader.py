@@ -7,6 +7,7 @@ this is not FastWARC: docs/decisions/0017-archives-and-bodies.md.
 from __future__ import annotations
 
 import contextlib
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,7 @@ def _record(file: BinaryIO, path: Path, position: int, *, compressed: bool) -> W
     version, *lines = block.head().split("\r\n")
     headers = dict(fields(lines))
     length = headers.get("content-length", "")
-    if not version.startswith("WARC/1.") or not length.isdecimal():
+    if not version.startswith("WARC/1.") or not re.fullmatch("[0-9]{1,18}", length):
         raise block.invalid("is not a WARC record")
     block.left = int(length)
     return WarcRecord(position, headers, block)

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from shoal.errors import UnknownCrawl
+from shoal.model.record import Item
 from shoal.sinks.columns import Row
 from shoal.sinks.reader import Count, Cursor, ReadRequest, Values, cursor_values, record_of
-from shoal.sinks.sql.server import ServerSink
+from shoal.sinks.sql.server import ServerSink, item_id
 
 # Texts are large: this many rows are in memory at a time.
 FETCHED_ROWS = 100
@@ -27,7 +28,7 @@ async def read(
     sink: ServerSink[Any], batches: AsyncGenerator[list[Values], None], request: ReadRequest
 ) -> AsyncGenerator[list[tuple[Cursor, Row]], None]:
     """The rows that a technology's `batches` selects, as records with their cursors."""
-    if request.items and request.limit and sink.address.per_spider:
+    if request.items and (request.limit or request.of_page) and sink.address.per_spider:
         raise sink.refused("has a table for each spider, which cannot be read by page")
     is_empty = True
     async with contextlib.aclosing(sink.translated(batches)) as translated:
@@ -59,6 +60,10 @@ def condition(request: ReadRequest) -> tuple[str, list[Any]]:
     clause, values = "", list[Any]()
     if request.crawl is not None:
         clause, values = " WHERE crawl = ?", [request.crawl]
+        if request.of_page is not None:
+            url, spider = request.of_page
+            item = Item(crawl=request.crawl, url=url, spider=spider, number=0, fetched_at=0.0, data={})
+            clause, values = f"{clause} AND id = ?", [request.crawl, item_id(item)]
     if request.after is not None:
         key, number = cursor_values(request.after, _Key)
         id_ = bytes.fromhex(key)

@@ -40,6 +40,8 @@ def rows(path: Path, request: ReadRequest) -> Iterator[tuple[Cursor, Row]]:
             if request.crawl is not None:
                 _check(connection, path, table, request.crawl)
                 query, values = f"{query} WHERE crawl = ?", [request.crawl]
+            if request.of_page is not None:
+                query, values = f"{query} AND url = ? AND spider = ?", [*values, *request.of_page]
             if request.after is not None:
                 query += f" AND ({', '.join(key)}) > ({', '.join('?' * len(key))})"
                 values += cursor_values(request.after, type_)
