@@ -1,0 +1,75 @@
+"""Samples of URLs that a crawl excluded or did not follow, up to 20 for each reason, for people who wonder why.
+
+Workers send the first few URLs of each reason. URLs that a limit set aside need no sample: the frontier has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from shoal.errors import StoreCorrupt
+from shoal.frontier import keys, visit_codec
+from shoal.frontier.frontier import Frontier
+from shoal.frontier.scripts import Status
+from shoal.model.crawl import Crawl
+
+MOST = 20
+_MAX_URL_CHARACTERS = 500
+_MOST_A_CALL = 250
+_HOSTS = 5
+_REFUSED = {b"d": "depth", b"h": "pages per host", b"l": "URLs per depth"}
+
+
+async def add_samples(frontier: Frontier, crawl_id: str, samples: Sequence[tuple[str, str]]) -> None:
+    """Keep URLs with the reasons why they are not visited. More than 20 of one reason are ignored."""
+    shards = frontier.shards
+    for start in range(0, len(samples), _MOST_A_CALL):
+        args: list[str] = [crawl_id]
+        for reason, url in samples[start : start + _MOST_A_CALL]:
+            args += [visit_codec.brief(reason, "other"), url[:_MAX_URL_CHARACTERS]]
+        await shards.call("sample", shards.home(crawl_id), args)
+
+
+async def read_samples(frontier: Frontier, crawl: Crawl) -> dict[str, tuple[str, ...]]:
+    """Up to 20 URLs for each reason, in the order in which they were found."""
+    reply = await frontier.shards.call("sample", frontier.shards.home(crawl.id), (crawl.id,))
+    found: dict[str, list[str]] = {}
+    if reply[0] == Status.OK:
+        for reason, urls in zip(reply[1::2], reply[2::2], strict=True):
+            found[reason.decode(errors="replace")] = urls.decode(errors="replace").split("\n")
+    for prefix in frontier.shards.prefixes:
+        await _set_aside(frontier, crawl, prefix, found)
+    return {reason: tuple(dict.fromkeys(urls))[:MOST] for reason, urls in sorted(found.items())}
+
+
+async def _set_aside(frontier: Frontier, crawl: Crawl, prefix: str, found: dict[str, list[str]]) -> None:
+    """URLs that the frontier keeps for a higher limit."""
+    for line in await _command(frontier, "LRANGE", keys.dropped(prefix, crawl.key), 0, MOST - 1):
+        head, _, entry = line.partition(b"\n")
+        _keep(found, crawl, head, [entry])
+    for member in await _command(frontier, "SRANDMEMBER", keys.over(prefix, crawl.key), MOST):
+        head, _, entry = member[1:].partition(b"\n")
+        _keep(found, crawl, head + b" " + _REFUSED.get(member[:1], "limit").encode(), [entry])
+    if crawl.state.open or not crawl.why:
+        return
+    # What waited when the crawl reached a limit.
+    for host in await _command(frontier, "SRANDMEMBER", keys.parked(prefix, crawl.key), _HOSTS):
+        name = host.decode(errors="replace")
+        for priority in await _command(frontier, "ZRANGE", keys.priorities(prefix, crawl.key, name), 0, 0) or [b"0"]:
+            queue = keys.queue(prefix, crawl.key, int(priority), name)
+            entries = await _command(frontier, "LRANGE", queue, 0, MOST - 1)
+            _keep(found, crawl, b"%s:%s %s" % (priority, host, crawl.why.encode()), entries)
+
+
+def _keep(found: dict[str, list[str]], crawl: Crawl, head: bytes, entries: Iterable[bytes]) -> None:
+    for entry in entries:
+        try:
+            visit, reason = visit_codec.failed(head, entry, crawl=crawl.id)
+        except StoreCorrupt:
+            continue
+        found.setdefault(reason, []).append(visit.url)
+
+
+async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
+    return await frontier.shards.store.command(command, key, *args, key=key)

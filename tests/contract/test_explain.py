@@ -1,0 +1,281 @@
+"""Why a URL is visited or not: each place a URL can be in, and each rule that can be against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.errors import UnknownCrawl
+from shoal.frontier import Done, Frontier
+from shoal.frontier.robots_cache import RobotsEntry
+from shoal.frontier.samples import add_samples, read_samples
+from shoal.frontier.url_state import UrlPlace
+from shoal.model import Limits, Visit
+from shoal.model.crawl_spec import CrawlSpec
+from shoal.operations.explain import Check, Explanation, Verdict, explain, explain_by_id
+from shoal.politeness.robots_parser import parse
+from shoal.politeness.robots_policy import RobotsCopy
+from tests.contract.fleet import Fleet, drain, end
+
+HOST = "a.example"
+START = f"http://{HOST}/"
+
+
+async def start(worker: Frontier, *urls: str, limits: dict[str, Any] | None = None, **spec: Any) -> None:
+    stored = CrawlSpec(seeds=(START,), outputs=("x.db",), **spec).stored()
+    await worker.crawls.create("c", Limits(delay_seconds=0, **(limits or {})), spec=stored)
+    await worker.add("c", [Visit(url=START, found="seed"), *urls])
+
+
+async def ask(worker: Frontier, url: str) -> Explanation:
+    return await explain_by_id(worker, "c", url)
+
+
+def check(explanation: Explanation, name: str) -> Check:
+    return next(check for check in explanation.checks if check.name == name)
+
+
+async def test_a_waiting_url_is_found_with_the_number_of_visits_before_it(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, *(f"{START}{number}" for number in range(2500)))
+    found = await ask(ann, f"{START}2100")
+    assert (found.state, found.ahead, found.depth) == (UrlPlace.WAITING, 2101, 0)
+    assert found.verdict is Verdict.HELD
+    assert "No worker is connected" in found.text
+    await ann.workers.beat({})
+    found = await ask(ann, f"{START}2100")
+    assert found.verdict is Verdict.QUEUED
+    assert found.text == "It is queued behind 2,101 visits of host a.example."
+
+
+async def test_priorities_and_depth_first_order_decide_what_is_before_a_url(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, f"{START}low", limits={"order": "lifo"})
+    await ann.add("c", [Visit(url=f"{START}high", priority=5), Visit(url=f"{START}higher", priority=9)])
+    places = {name: (await ask(ann, f"{START}{name}")).ahead for name in ("", "low", "high", "higher")}
+    assert places == {"": 3, "low": 2, "high": 1, "higher": 0}
+
+
+async def test_a_leased_url_names_its_worker_and_a_finished_one_is_done(fleet: Fleet) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await start(ann)
+    leases = await bob.lease()
+    found = await ask(ann, START)
+    assert (found.state, found.worker, found.verdict) == (UrlPlace.LEASED, "bob", Verdict.QUEUED)
+    assert found.until > fleet.clock.seconds
+    await end(bob, leases)
+    found = await ask(ann, START)
+    assert (found.state, found.verdict) == (UrlPlace.DONE, Verdict.VISITED)
+
+
+async def test_a_retry_and_a_failure_are_found_with_their_time_and_reason(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    (lease,) = await ann.lease()
+    await ann.acknowledge_all([Done(lease=lease, outcomes=[lease.visits[0].retry(90)])])
+    found = await ask(ann, START)
+    assert found.state is UrlPlace.LATER
+    assert found.until == pytest.approx(fleet.clock.seconds + 90, abs=1)
+    assert "retried in 90 s" in found.text
+    fleet.clock.tick(100)
+    await drain(fleet, ann, how=lambda visit: visit.failed("status 500"))
+    found = await ask(ann, START)
+    assert (found.state, found.reason, found.verdict) == (UrlPlace.FAILED, "status 500", Verdict.FAILED)
+    assert "shoal failed c --retry" in found.text
+
+
+async def test_urls_of_a_host_that_was_given_up_are_failed(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, f"{START}x")
+    await ann.hosts.block(HOST, "complaint")
+    found = await ask(ann, f"{START}x")
+    assert (found.state, found.reason) == (UrlPlace.FAILED, "complaint")
+    assert not check(found, "host").passed
+    unseen = await ask(ann, f"{START}y")
+    assert unseen.verdict is Verdict.EXCLUDED
+    assert unseen.text.startswith("The host is blocked (complaint). Unblock it with `shoal hosts a.example --unblock`.")
+
+
+async def test_a_back_off_holds_a_waiting_url(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    await ann.hosts.postpone(HOST, 120, failed=True, reason="status 503")
+    found = await ask(ann, START)
+    assert found.verdict is Verdict.HELD
+    assert check(found, "host").text == "The host is paused after status 503 for another 120 s."
+
+
+@pytest.mark.parametrize(
+    ("spec", "url", "name", "rule"),
+    [
+        ({}, "http://b.example/", "scope", "--scope host"),
+        ({"scope": "domain"}, "http://b.test/", "scope", "--scope domain"),
+        ({"scope": "prefix"}, "http://b.example/", "scope", "--scope prefix"),
+        ({"follow": False}, f"{START}x", "scope", "--no-follow"),
+        ({"deny": ("/x",)}, f"{START}x", "patterns", "--deny '/x'"),
+        ({"deny_extensions": ("zip",)}, f"{START}x.zip", "patterns", "--deny-extension zip"),
+        ({"allow": ("/docs",)}, f"{START}x", "patterns", "--allow '/docs'"),
+        ({}, f"{START}calendar/2150-01-01", "trap", "trap: calendar"),
+        ({}, "ftp://a.example/", "scope", ""),
+    ],
+)
+async def test_each_rule_names_the_flag_that_says_no(
+    fleet: Fleet, spec: dict[str, Any], url: str, name: str, rule: str
+) -> None:
+    ann = fleet.worker()
+    await start(ann, **spec)
+    found = await ask(ann, url)
+    (against,) = [one for one in found.checks if one.passed is False and one.name == name]
+    assert against.rule == rule
+    assert found.verdict is Verdict.EXCLUDED
+    assert against.text in found.text
+    assert found.state is UrlPlace.UNKNOWN
+
+
+async def test_a_start_url_needs_no_scope_and_no_allow_pattern(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, allow=("/docs",))
+    found = await ask(ann, START)
+    assert check(found, "scope").text == "It is a start URL."
+    assert check(found, "patterns").passed
+
+
+async def test_a_url_that_no_rule_is_against_is_allowed(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, limits={"max_depth": 2})
+    found = await ask(ann, f"{START}x?utm_source=mail")
+    assert found.verdict is Verdict.ALLOWED
+    assert found.canonical == f"{START}x"
+    assert check(found, "url").text == f"Links to it lose query parameters: they lead to {START}x."
+    depth = check(found, "depth")
+    assert (depth.passed, depth.rule) == (None, "--max-depth 2")
+
+
+async def test_a_url_beyond_a_limit_is_set_aside(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, limits={"max_depth": 2, "max_pages_per_host": 1})
+    await ann.add("c", [Visit(url=f"{START}deep?a=[1]*", depth=3), Visit(url=f"{START}second")])
+    found = await ask(ann, f"{START}deep?a=[1]*")
+    assert (found.state, found.reason, found.depth) == (UrlPlace.SET_ASIDE, "depth", 3)
+    assert not check(found, "depth").passed
+    await drain(fleet, ann)
+    found = await ask(ann, f"{START}second")
+    assert (found.state, found.reason) == (UrlPlace.SET_ASIDE, "pages per host")
+    assert check(found, "limits").rule == "--max-pages-per-host 1"
+
+
+async def test_a_crawl_that_ended_at_a_limit_names_it(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, f"{START}x")
+    await ann.crawls.end(await ann.crawls.get("c"), "max pages")
+    found = await ask(ann, f"{START}x")
+    assert found.verdict is Verdict.EXCLUDED
+    assert found.text == "It was queued when the crawl ended (max pages)."
+    assert check(found, "limits").rule == "--max-pages"
+
+
+async def test_the_line_of_robots_txt_that_forbids_a_url_is_named(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, f"{START}private/x")
+    assert check(await ask(ann, START), "robots.txt").passed is None
+    text = b"# ours\nUser-agent: *\nDisallow: /\n\nUser-agent: Shoal\nDisallow: /private\nAllow: /private/open\n"
+    copy = RobotsCopy(parse(text, "shoal"), fleet.clock.seconds)
+    await ann.robots.write(HOST, f"http://{HOST} shoal", RobotsEntry(copy).pack(), known=True)
+    found = await ask(ann, f"{START}private/x")
+    assert found.verdict is Verdict.EXCLUDED
+    against = check(found, "robots.txt")
+    assert against.rule == f"{START}robots.txt line 6"
+    assert against.text == "Rule `Disallow: /private` of group `User-agent: Shoal` forbids it."
+    allowed = check(await ask(ann, f"{START}private/open"), "robots.txt")
+    assert (allowed.passed, allowed.rule) == (True, f"{START}robots.txt line 7")
+    assert check(await ask(ann, START), "robots.txt").text.startswith("No rule for shoal")
+    await drain(fleet, ann, how=lambda visit: visit.excluded("robots.txt"))
+    assert (await ask(ann, f"{START}private/x")).text.startswith("It was excluded. Rule `Disallow: /private`")
+
+
+async def test_an_unreachable_robots_txt_forbids_every_page(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    entry = RobotsEntry(unreachable_at=fleet.clock.seconds)
+    await ann.robots.write(HOST, f"http://{HOST} shoal", entry.pack(), known=False)
+    assert "unreachable" in check(await ask(ann, START), "robots.txt").text
+
+
+async def test_a_url_of_a_branch_is_found_in_its_crawl(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, limits={"spider": "one"})
+    branch = await ann.crawls.branch("c", "two")
+    await ann.add(branch, [f"{START}x"])
+    assert (await ask(ann, f"{START}x")).state is UrlPlace.WAITING
+
+
+async def test_what_is_not_a_url_and_what_is_not_a_crawl_are_said(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    found = await ask(ann, "mailto:a@b.example")
+    assert (found.verdict, found.canonical) == (Verdict.EXCLUDED, "")
+    with pytest.raises(UnknownCrawl):
+        await explain_by_id(ann, "d", START)
+
+
+async def test_nothing_is_changed_and_the_result_is_plain_data(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, f"{START}x")
+    before = await fleet.state()
+    told = (await explain(ann, await ann.crawls.get("c"), f"{START}x")).to_dict()
+    assert await fleet.state() == before
+    assert (told["verdict"], told["state"]) == ("held", "waiting")
+    assert isinstance(told["checks"][0], dict)
+
+
+async def test_samples_of_a_reason_are_its_first_20_urls_each_once(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    urls = [f"{START}{number}" for number in range(300)]
+    await add_samples(ann, "c", [("trap: permutation", url) for url in urls for _ in range(2)])
+    await add_samples(ann, "c", [("redirect", START)])
+    samples = await read_samples(ann, await ann.crawls.get("c"))
+    assert samples == {"trap: permutation": tuple(urls[:20]), "redirect": (START,)}
+    found = await ask(ann, urls[3])
+    assert (found.verdict, found.text) == (Verdict.EXCLUDED, "It was found and not followed: trap: permutation.")
+    await drain(fleet, ann, how=lambda visit: visit.excluded("redirect"))
+    assert (await ask(ann, START)).text == "It was excluded: redirect."
+
+
+async def test_reasons_with_samples_are_bounded_and_go_with_their_crawl(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    await add_samples(ann, "c", [(f"scope: deny pattern {number}", START) for number in range(150)])
+    crawl = await ann.crawls.get("c")
+    assert len(await read_samples(ann, crawl)) == 100
+    await ann.crawls.stop("c")
+    await ann.crawls.delete("c")
+    assert not any("samples" in key for key in await fleet.keys())
+    await add_samples(ann, "c", [("redirect", START)])
+    assert not any("samples" in key for key in await fleet.keys())
+
+
+async def test_urls_that_limits_set_aside_are_their_own_samples(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann, f"{START}x", limits={"max_depth": 2, "max_pages_per_host": 1})
+    await ann.add("c", [Visit(url=f"{START}deep", depth=3)])
+    await drain(fleet, ann)
+    samples = await read_samples(ann, await ann.crawls.get("c"))
+    assert samples == {"depth": (f"{START}deep",), "pages per host": (f"{START}x",)}
+
+
+async def test_urls_that_waited_when_a_limit_ended_the_crawl_are_samples(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    await ann.crawls.end(await ann.crawls.get("c"), "max pages")
+    await ann.lease()
+    assert await read_samples(ann, await ann.crawls.get("c")) == {"max pages": (START,)}
+
+
+async def test_a_stored_page_with_a_validator_is_known_as_stored(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await start(ann)
+    await ann.validators.remember("c", [(START, '"1"')])
+    await drain(fleet, ann)
+    assert (await ask(ann, START)).text == "It was visited and stored."
