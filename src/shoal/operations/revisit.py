@@ -3,24 +3,30 @@
 The frontier knows fingerprints, not URLs: those come from the crawl's own output. Each pass has a number, and a URL is
 admitted once in a pass, so a killed pass is resumed from the start of the output. Links to pages that
 the crawl knows are known still; only links to others lead to new visits.
+
+The output does not say which method of a spider read which page. So a pass of a crawl with a spider starts where the
+spider starts, and each request is made once in the pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Set
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from contextlib import aclosing
+
+import msgspec
 
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRefused, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Feed, FeedState
+from shoal.frontier.set_aside import forget_depths
 from shoal.model.crawl import Crawl
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Record
-from shoal.model.visit import Visit, VisitMeta
+from shoal.model.visit import Visit, VisitMeta, pass_variant
 from shoal.settings import masked
 from shoal.sinks.reader import read
 
-_COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at", "error")
+COLUMNS = ("crawl", "url", "depth", "redirects", "fetched_at", "error")
 # URLs that failed and are retried in a pass: so many are remembered, so that none of them is revisited as well.
 _MOST_RETRIED = 1_000_000
 
@@ -37,12 +43,10 @@ async def reopen(
         raise CrawlEnded(
             f"Crawl {crawl.id!r} ended by its limit of {crawl.why}; pass a higher limit instead of --again."
         )
-    if crawl.limits.spider:
-        raise InvalidInput(
-            f"Crawl {crawl.id!r} was made with a spider, and its output does not tell which of its methods read which "
-            "page; choose another --name instead of --again."
-        )
-    await _readable(crawl.id, policy, named)
+    if not crawl.limits.spider:
+        await _readable(crawl.id, policy, named)
+    if crawl.limits.max_urls_per_depth:
+        await forget_depths(frontier, crawl)
     await frontier.crawls.facts.start_feed(crawl.id, Feed.PASS)
     retried = frozenset(visit.url for visit, _ in await frontier.crawls.failed(crawl.id, _MOST_RETRIED))
     reopened = await frontier.crawls.resume(crawl.id)
@@ -58,10 +62,18 @@ async def revisits(
     *,
     named: Mapping[str, str],
     retried: Set[str] = frozenset(),
+    first: Sequence[Visit] = (),
 ) -> AsyncGenerator[list[Visit], None]:
-    """The visits of a pass: the pages in the crawl's output, and start URLs that lead elsewhere."""
+    """The visits of a pass: the pages in the crawl's output, and start URLs that lead elsewhere.
+
+    With a spider, they are the visits that it starts with: `first`, or else the start URLs.
+    """
+    if policy.spider:
+        starts = first or [Visit(url=url, found="seed") for url in policy.seeds]
+        yield [_start_again(visit, now.started) for visit in starts]
+        return
     seeds = frozenset(policy.seeds)
-    async with aclosing(read(await _readable(crawl, policy, named), crawl=crawl, columns=_COLUMNS)) as batches:
+    async with aclosing(read(await _readable(crawl, policy, named), crawl=crawl, columns=COLUMNS)) as batches:
         async for records in batches:
             # A row of this pass itself may be that of a page which only a link led to: it has been visited.
             pages = {
@@ -71,14 +83,21 @@ async def revisits(
             }
             if now.started > 1:
                 await frontier.crawls.forget(crawl, pages, passed=now.started - 1)
-            yield [_visit(page, now.started, is_seed=page.url in seeds) for page in pages.values()]
+            yield [visit_of_page(page, now.started, is_seed=page.url in seeds) for page in pages.values()]
     yield [
         Visit(url=url, found="seed", meta=VisitMeta(pass_number=now.started, seed=True).pack())
         for url in policy.seeds
     ]  # fmt: skip
 
 
-def _visit(page: Record, number: int, *, is_seed: bool) -> Visit:
+def _start_again(visit: Visit, number: int) -> Visit:
+    variant = f"{pass_variant(number)} {visit.notes.variant}".strip()
+    notes = msgspec.structs.replace(visit.notes, pass_number=number, seed=True, variant=variant)
+    return msgspec.structs.replace(visit, meta=notes.pack())
+
+
+def visit_of_page(page: Record, number: int, *, is_seed: bool) -> Visit:
+    """The visit of a page in the output, in the pass of this number; 0 for none."""
     notes = VisitMeta(pass_number=number, seed=is_seed, chain=tuple(page.redirects))
     # A row with an error is not that of a stored page.
     return Visit(url=page.url, depth=page.depth, found="other" if page.error else "revisit", meta=notes.pack())
@@ -89,7 +108,7 @@ async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> 
     why: ShoalError | None = None
     for output in (named.get(one, one) for one in policy.outputs):
         try:
-            async with aclosing(read(output, crawl=crawl, columns=_COLUMNS)) as batches:
+            async with aclosing(read(output, crawl=crawl, columns=COLUMNS)) as batches:
                 async for _ in batches:
                     return output
         except (SinkError, InvalidInput, UnknownCrawl) as error:

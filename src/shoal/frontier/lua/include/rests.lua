@@ -1,0 +1,18 @@
+-- rests: the last back-offs of a host, for people. `rests:<host>` lists '<ms> <length ms> <failures in a row> <1 = its
+-- visits were set aside> <reason>', newest first; a length of 0 is the end that an operator has set. `rested` has the
+-- hosts by their last back-off.
+-- At most 20 of about 50 bytes for a host, kept seven days, and of the last 1,000 hosts of a shard.
+local MOST_RESTS, MOST_RESTED, REST_KEPT = 20, 1000, 604800
+
+local function noteRest(host, ms, failures, aside, why)
+  local list = P .. 'rests:' .. host
+  call('LPUSH', list, string.format('%.0f %.0f %.0f %d %s', NOW, ms, failures, aside, why))
+  call('LTRIM', list, 0, MOST_RESTS - 1)
+  call('EXPIRE', list, REST_KEPT)
+  call('ZADD', P .. 'rested', NOW, host)
+  call('EXPIRE', P .. 'rested', REST_KEPT)
+  if call('ZCARD', P .. 'rested') > MOST_RESTED then
+    local oldest = call('ZPOPMIN', P .. 'rested')[1]
+    call('UNLINK', P .. 'rests:' .. oldest)
+  end
+end

@@ -1,0 +1,214 @@
+-- signals: hints that a page of a perpetual crawl has changed. They pull its visit forward, never back.
+-- `touched:<crawl>` '<host> <scheme><path>' -> '<kind> <ms> <s>': the kind (t touch, s sitemap, f feed, i IndexNow), when the
+-- signal came, and since when the page is reported as changed (0 = no date). In which bucket a page is nobody knows, so `lease`
+-- searches the calendar for all of them at once, a piece a call. `touching` names the crawls that are searched; tc of the copy
+-- is where the search is, '<due> <index> <bucket>', ta 1 = it starts once more. A page that is being visited is found by `acknowledge`.
+-- `pulled:<crawl>` page -> kind, until that visit ends. `signals:<crawl>` host -> '<kind> <pulled> <changed> <ignored> ...':
+-- how often such visits found a change, in about the last 100. tn and pn of the copy count `touched` and `pulled`.
+local MOST_TOUCHED, MOST_PULLED = 2000, 10000
+-- A signal that the search did not find waits so long for the visit that is under way.
+local UNFOUND_MS = 600000
+-- Under one change in 10 after 20 visits, a kind is ignored for the host, but for one signal in 20.
+local TRIALS, PRECISION, MEMORY = 20, 10, 100
+
+-- What stands for the page of an entry: host, scheme and path. Nil for other methods than GET.
+local function pageOf(host, entry)
+  local flags = string.byte(entry, 1)
+  local from = 2 + (bit.band(flags, 4) ~= 0 and 3 or 0) + (flags >= 128 and HISTORY or 0)
+  while (string.byte(entry, from) or 0) >= 128 do from = from + 1 end
+  from = from + 1
+  if bit.band(flags, 8) ~= 0 then
+    local length, unit = 0, 1
+    repeat
+      local byte = string.byte(entry, from) or 0
+      length = length + byte % 128 * unit
+      unit = unit * 128
+      from = from + 1
+    until byte < 128
+    if string.sub(entry, from, from + 4) ~= '\148\163GET' then return nil end
+    from = from + length
+  end
+  return host .. ' ' .. bit.band(flags, 3) .. string.sub(entry, from)
+end
+
+local function readSignals(key, host)
+  local kinds = {}
+  local field = call('HGET', P .. 'signals:' .. key, host)
+  for kind, pulled, changed, ignored in string.gmatch(field or '', '(%l) (%d+) (%d+) (%d+)') do
+    kinds[kind] = {tonumber(pulled), tonumber(changed), tonumber(ignored)}
+  end
+  return kinds
+end
+
+local function saveSignals(key, host, kinds)
+  local parts = {}
+  for _, kind in ipairs({'t', 's', 'f', 'i'}) do
+    local n = kinds[kind]
+    if n then parts[#parts + 1] = string.format('%s %.0f %.0f %.0f', kind, n[1], n[2], n[3]) end
+  end
+  call('HSET', P .. 'signals:' .. key, host, table.concat(parts, ' '))
+end
+
+local function countSignal(key, host, kind, changed)
+  local kinds = readSignals(key, host)
+  local n = kinds[kind] or {0, 0, 0}
+  n[1], n[2] = n[1] + 1, n[2] + (changed and 1 or 0)
+  if n[1] > MEMORY then n[1], n[2] = math.floor(n[1] / 2), math.floor(n[2] / 2) end
+  kinds[kind] = n
+  saveSignals(key, host, kinds)
+end
+
+local function untouch(key, page)
+  call('HDEL', P .. 'touched:' .. key, page)
+  bump(key, 'tn', -1)
+end
+
+local function notePulled(key, page, kind)
+  local c = crawl(key)
+  if c.pn >= MOST_PULLED then
+    -- Only what would be counted of them is lost.
+    call('UNLINK', P .. 'pulled:' .. key)
+    put(key, 'pn', 0)
+  end
+  bump(key, 'pn', call('HSET', P .. 'pulled:' .. key, page, kind))
+end
+
+-- A visit ends: what it says about the signal that led to it. True if one came since its lease began, so that the page
+-- is visited once more. `history` is the new one, '' = the page has left the crawl.
+local function settle(key, c, host, entry, history, start)
+  local page = pageOf(host, entry)
+  if not page then return false end
+  local kind = c.pn > 0 and call('HGET', P .. 'pulled:' .. key, page)
+  if kind then
+    call('HDEL', P .. 'pulled:' .. key, page)
+    bump(key, 'pn', -1)
+    local from = historyAt(entry)
+    local changed = history == '' or not from or string.byte(history, 2) >= 64
+      or string.sub(history, 19, 23) ~= string.sub(entry, from + 18, from + 22)
+    countSignal(key, host, kind, changed)
+  end
+  local value = c.tn > 0 and call('HGET', P .. 'touched:' .. key, page)
+  if not value then return false end
+  untouch(key, page)
+  local why, ms, since = string.match(value, '^(%l) (%d+) (%d+)$')
+  if history == '' or tonumber(ms) < start then return false end
+  if tonumber(since) > 0 then
+    local a, b, c_, d = string.byte(history, 15, 18)
+    if tonumber(since) <= ((a * 256 + b) * 256 + c_) * 256 + d then return false end
+  end
+  notePulled(key, page, why)
+  return true
+end
+
+-- Take a page that the search has found out of its bucket, unless the signal is older than the last visit, or the page has
+-- its slot in the budget already. It gets the next slot, which is not later than the one it would get when it is due. A touch
+-- goes at once, and what it takes of the budget is missing later.
+local function pull(key, c, host, prio, entry, bucket, kind, since)
+  local reserved = string.sub(bucket, -1) == 'r'
+  local from = historyAt(entry)
+  if since > 0 and from then
+    local a, b, c_, d = string.byte(entry, from + 14, from + 17)
+    if since <= ((a * 256 + b) * 256 + c_) * 256 + d then return false end
+  end
+  local moment = true
+  if kind ~= 't' and reserved then return false end
+  if not reserved then moment = slot(c, key, host) end
+  bump(key, 'sc', -1)
+  if moment == true or kind == 't' then
+    local rose = push(key, c, host, lower(prio), {entry}, true)
+    bump(key, 'a', 1)
+    bump(key, 'w', 1)
+    local came, alone = enlist(key, host)
+    if came or rose then arm(host, alone) end
+  else
+    plan(key, host, prio, entry, moment, true)
+  end
+  return true
+end
+
+-- Search one bucket from `index` on, at most `most` pages. Returns how many were read, and the index behind them.
+local function searchBucket(key, c, bucket, index, most, wanted, hosts, names_)
+  local list = P .. 'due:' .. bucket
+  local members = call('LRANGE', list, index, index + most - 1)
+  local left = 0
+  for _, member in ipairs(members) do
+    local name, prio, start = string.match(member, '^(%S+) (%-?%d*)()')
+    if names_[name] == nil then names_[name] = hostOf(key, name) or false end
+    local host = names_[name]
+    if host and hosts[host] then
+      local entry = string.sub(member, start)
+      local page = pageOf(host, entry)
+      local signal = page and wanted[page]
+      if signal then
+        wanted[page] = nil
+        untouch(key, page)
+        if pull(key, c, host, prio == '' and '0' or prio, entry, bucket, signal.kind, signal.since) then
+          call('LREM', list, 1, member)
+          notePulled(key, page, signal.kind)
+          left = left + 1
+        end
+      end
+    end
+  end
+  if left > 0 and call('EXISTS', list) == 0 then call('ZREM', P .. 'calendar', bucket) end
+  return #members, index + #members - left
+end
+
+-- Search the calendar for pages with signals, at most so many pages and buckets. True while there is more to search.
+local function search(most)
+  local key = call('SRANDMEMBER', P .. 'touching')
+  if not key then return false end
+  local c = crawl(key)
+  if not c or ended(c) or c.tn == 0 then
+    call('SREM', P .. 'touching', key)
+    if c and c.tc then put(key, 'tc', '') end
+    return call('EXISTS', P .. 'touching') == 1
+  end
+  local wanted, hosts, names_ = {}, {}, {}
+  local flat = call('HGETALL', P .. 'touched:' .. key)
+  for i = 1, #flat, 2 do
+    local kind, ms, since = string.match(flat[i + 1], '^(%l) (%d+) (%d+)$')
+    wanted[flat[i]] = {kind = kind, ms = tonumber(ms), since = tonumber(since)}
+    hosts[string.match(flat[i], '^%S+')] = true
+  end
+  local due, index, bucket = string.match(c.tc or '', '^(%-?%d+) (%d+) (%S+)$')
+  local rank, mine = 0, key .. ':'
+  if bucket then
+    -- A bucket that is not there any more was opened: the search continues at its time.
+    rank = tonumber(call('ZRANK', P .. 'calendar', bucket) or call('ZCOUNT', P .. 'calendar', '-inf', '(' .. due))
+  else
+    put(key, 'ta', 0)
+  end
+  index = tonumber(index) or 0
+  local at_ = ''
+  while most > 0 do
+    local pair = call('ZRANGE', P .. 'calendar', rank, rank, 'WITHSCORES')
+    if not pair[1] then
+      at_ = nil
+      break
+    end
+    most = most - 1
+    if pair[1] ~= bucket then bucket, index = pair[1], 0 end
+    at_ = string.format('%.0f %.0f %s', tonumber(pair[2]), index, bucket)
+    if string.sub(bucket, 1, #mine) ~= mine then
+      rank = rank + 1
+    else
+      local wantedNow = math.max(1, most)
+      local read, behind = searchBucket(key, c, bucket, index, wantedNow, wanted, hosts, names_)
+      most, index = most - read, behind
+      at_ = string.format('%.0f %.0f %s', tonumber(pair[2]), index, bucket)
+      if read < wantedNow and call('ZSCORE', P .. 'calendar', bucket) then rank = rank + 1 end
+    end
+  end
+  if at_ then
+    put(key, 'tc', at_)
+    return true
+  end
+  put(key, 'tc', '')
+  if c.ta > 0 then return true end
+  for page, signal in pairs(wanted) do
+    if NOW - signal.ms > UNFOUND_MS then untouch(key, page) end
+  end
+  call('SREM', P .. 'touching', key)
+  return call('EXISTS', P .. 'touching') == 1
+end

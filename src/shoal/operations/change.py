@@ -1,0 +1,107 @@
+"""Change the options of a crawl while it is open: patterns, limits, politeness, schedule.
+
+The new options are written at the crawl's home shard and copied to all others; workers read them within some seconds.
+URLs that already wait are checked against new patterns when their turn comes, so nothing has to be searched and a
+change that is interrupted is not half done. A preview counts them without changing anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shoal.errors import CrawlEnded, InvalidInput, InvalidUrl
+from shoal.frontier import Frontier
+from shoal.frontier.inspect import waiting_visits
+from shoal.frontier.set_aside import readmit
+from shoal.model.crawl import Crawl, CrawlKind
+from shoal.model.crawl_spec import CHANGEABLE, CrawlSpec, flag_of
+from shoal.operations.start import check_spec
+from shoal.urls.canonical import canonical
+from shoal.urls.scope import Scope
+
+_RULES = ("allow", "deny", "deny_extensions", "max_depth")
+# Waiting URLs that a preview reads.
+_MOST_READ = 100_000
+
+
+class ChangedCrawl(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change does, or would do.
+
+    id       the crawl
+    changed  the options that get another value, by name
+    waiting  waiting URLs that were read
+    removed  of those, how many the new patterns and depth exclude
+    all_read whether all waiting URLs were read
+    applied  False for a preview
+    """
+
+    id: str
+    changed: tuple[str, ...]
+    waiting: int
+    removed: int
+    all_read: bool
+    applied: bool
+
+
+async def change(
+    frontier: Frontier, crawl_id: str, options: Mapping[str, Any], *, preview: bool = False
+) -> ChangedCrawl:
+    """Give options of an open crawl other values; patterns replace those it has."""
+    crawl = await frontier.crawls.get(crawl_id)
+    if crawl.kind not in (CrawlKind.OWN, CrawlKind.BARE):
+        raise InvalidInput(f"Crawl {crawl_id!r} is a {crawl.kind.value} crawl: its options cannot be changed here.")
+    if not crawl.state.open:
+        raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: only a running or paused crawl can be changed.")
+    old = CrawlSpec.of(crawl)
+    new = _changed(crawl, old, options)
+    changed = tuple(name for name in CHANGEABLE if getattr(new, name) != getattr(old, name))
+    waiting = removed = 0
+    all_read = True
+    if set(changed) & set(_RULES):
+        waiting, removed, all_read = await _count(frontier, crawl, new)
+        new = msgspec.structs.replace(new, revised=True)
+    if changed and not preview:
+        await frontier.crawls.extend(crawl_id, new.limits(), new.stored())
+        await readmit(frontier, crawl_id)
+    return ChangedCrawl(
+        id=crawl_id, changed=changed, waiting=waiting, removed=removed, all_read=all_read, applied=not preview
+    )  # fmt: skip
+
+
+def _changed(crawl: Crawl, old: CrawlSpec, options: Mapping[str, Any]) -> CrawlSpec:
+    for name in options:
+        if name not in CHANGEABLE:
+            raise InvalidInput(f"{name} cannot be changed: only {', '.join(CHANGEABLE)} can.")
+    new = msgspec.structs.replace(old, **options)
+    check_spec(new)
+    if bool(new.every) != bool(old.every):
+        raise InvalidInput(
+            f"{flag_of('every')} cannot be added to crawl {crawl.id!r} or removed from it: start a crawl with another "
+            "name."
+        )
+    for name in ("max_pages", "max_pages_per_host", "max_urls_per_depth"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after and (not before or 0 < after < before):
+            raise InvalidInput(f"{flag_of(name)} of crawl {crawl.id!r} can be raised, but not lowered or added.")
+    return new
+
+
+async def _count(frontier: Frontier, crawl: Crawl, spec: CrawlSpec) -> tuple[int, int, bool]:
+    """Waiting URLs that were read, those that the patterns exclude, and whether all were read."""
+    rules = Scope("any", allow=spec.allow, deny=spec.deny, deny_extensions=spec.deny_extensions)
+    read = removed = 0
+    for name in [crawl.id, *await frontier.crawls.branches(crawl.id)]:
+        async for visit in waiting_visits(frontier, await frontier.crawls.known(name)):
+            if read == _MOST_READ:
+                return read, removed, False
+            read += 1
+            try:
+                target = canonical(visit.url)
+            except InvalidUrl:
+                continue
+            too_deep = spec.max_depth is not None and visit.depth > spec.max_depth
+            removed += too_deep or bool(rules.verdict(target, seed=visit.found == "seed"))
+    return read, removed, True

@@ -1,0 +1,174 @@
+"""When a page is visited again: the estimate of how often it changes, and the interval that follows from it.
+
+Pure functions of numbers; the calendar is the frontier's. The aim is a low age: how long the copy of a page has been
+out of date, averaged over the pages of a host. A page that changes d times a day and was visited t days ago is worth
+
+    W = t^2/2 - (1 - (1 + z) e^-z) / d^2,   z = d t
+
+and is due when W reaches the price of its host. The price is where the visits of all pages together use the budget of
+the host. Fast pages then share one interval, and slow pages wait longer, but never longer than the bound.
+
+How often a page changes is learned from one bit a visit. The logarithm of its rate has a normal distribution, stored as
+two bytes: its mean and its precision. A visit moves the mean to the most likely value (Laplace's approximation), so
+visits after different intervals count as much as they say. One visit moves a page that is well known by less than a
+step of a byte, so bytes are rounded at random, up or down by the distance to each.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# A byte of a rate is an eighth of an octave: from 2^-16 to almost 2^16 changes a day.
+_STEPS, _MIDDLE = 8, 128
+# A class of the histogram of a host is half an octave.
+STEPS_A_CLASS = 4
+# Of the precision, a step is a quarter of an octave, from 1/16; 64 steps are enough.
+_PRECISION_STEPS, _LEAST_PRECISION = 4, 1 / 16
+# Visits of long ago are forgotten: pages change their habits. A visit adds 0.65 at most.
+MOST_PRECISION = 32.0
+_DAY = 86400.0
+# The logarithm of so many expected changes between two visits that more make no difference.
+_FAR = 6.0
+# The price wants a little more than the budget, because visits come later than they are due. The slots of the
+# calendar hold the budget itself.
+_WANTED = 1.07
+# What is assumed of a page that was visited once: it changes once in so many of the longest interval, but not more
+# rarely than a page of the web, of which half do not change within a year (Ntoulas, Cho, Olston: What's New on the
+# Web?, 2004). bench/revisit.py measures both; a lower precision gives pages that never change too many visits.
+_FIRST_INTERVALS, _WEB_SECONDS, _FIRST_PRECISION = 6.5, 60 * 86400.0, 0.35
+
+
+class Rate(NamedTuple):
+    """How often a page changes, as it is stored: the mean is a byte, the precision six bits."""
+
+    mean: int
+    precision: int
+
+    @property
+    def per_day(self) -> float:
+        return _per_day(self.mean)
+
+    @property
+    def rate_class(self) -> int:
+        return self.mean // STEPS_A_CLASS
+
+
+class Bounds(NamedTuple):
+    """The shortest and the longest seconds between two visits of a page. Equal ones are a fixed interval."""
+
+    shortest: float
+    longest: float
+
+    @property
+    def fixed(self) -> bool:
+        return self.shortest == self.longest
+
+
+def first_rate(bounds: Bounds) -> Rate:
+    """What is assumed of a page that was visited once: slow, with much doubt."""
+    seconds = _FIRST_INTERVALS * min(bounds.longest, _WEB_SECONDS)
+    return Rate(_rate_byte(_DAY / seconds), _precision_byte(_FIRST_PRECISION))
+
+
+def learn(rate: Rate, seconds: float, *, changed: bool, dice: float = 0.5) -> Rate:
+    """The rate after a visit that came `seconds` after the one before and found the page changed or not.
+
+    `dice` is a random number from 0 to 1. With 0.5 the bytes are rounded as usual.
+    """
+    days = max(seconds, 0.001) / _DAY
+    centre, precision = math.log(rate.per_day), _precision(rate.precision)
+    # The most likely logarithm is between these: the slope of the likelihood is between -z and 1.
+    low = centre if changed else centre - min(rate.per_day * days / precision, 40.0)
+    high = centre + 1 / precision if changed else centre
+    for _ in range(30):
+        x = (low + high) / 2
+        z = math.exp(min(x + math.log(days), _FAR))
+        slope = (z / math.expm1(z) if changed else -z) - precision * (x - centre)
+        low, high = (x, high) if slope > 0 else (low, x)
+    z = math.exp(min(low + math.log(days), _FAR))
+    told = z * z / math.expm1(z)
+    # The same number rounds both: the precision by what is behind its first two digits.
+    return Rate(
+        _rate_byte(math.exp(low), dice), _precision_byte(min(precision + told, MOST_PRECISION), dice * 100 % 1 or 0.5)
+    )
+
+
+def interval_seconds(rate: Rate, price: float, bounds: Bounds) -> float:
+    """How long after a visit the page is due. `price` is what `price_of` returned for its host."""
+    return _bounded(interval_days(rate.per_day, price) * _DAY, bounds)
+
+
+def price_of(pages: Mapping[int, int], visits_per_second: float, bounds: Bounds) -> float:
+    """The price of a host: `pages` are the numbers of its pages by class, the visits are its budget.
+
+    0 if every page can be visited as often as the bounds allow.
+    """
+    rates = {
+        _per_day(number * STEPS_A_CLASS + (STEPS_A_CLASS - 1) / 2): count
+        for number, count in pages.items()
+        if count > 0
+    }
+    allowed = visits_per_second * _WANTED
+
+    def wanted(price: float) -> float:
+        return sum(count / _bounded(interval_days(d, price) * _DAY, bounds) for d, count in rates.items())
+
+    if bounds.fixed or wanted(0.0) <= allowed:
+        return 0.0
+    # No price brings the longest interval down: beyond this one, every page waits for it.
+    low, high = -60.0, 60.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if wanted(math.exp(middle)) > allowed else (low, middle)
+    return math.exp(high)
+
+
+def _bounded(seconds: float, bounds: Bounds) -> float:
+    return min(max(seconds, bounds.shortest), bounds.longest)
+
+
+def _per_day(byte: float) -> float:
+    return float(2.0 ** ((byte - _MIDDLE) / _STEPS))
+
+
+def _rate_byte(per_day: float, dice: float = 0.5) -> int:
+    return min(max(math.floor(_MIDDLE + _STEPS * math.log2(per_day) + dice), 0), 255)
+
+
+def _precision(byte: int) -> float:
+    return _LEAST_PRECISION * float(2.0 ** (byte / _PRECISION_STEPS))
+
+
+def _precision_byte(precision: float, dice: float = 0.5) -> int:
+    return min(max(math.floor(_PRECISION_STEPS * math.log2(precision / _LEAST_PRECISION) + dice), 0), 63)
+
+
+def _worth(z: float) -> float:
+    """W d^2: what a visit is worth, in units of the page's own rate."""
+    if z < 1e-2:
+        return z**3 / 3 - z**4 / 8
+    return z * z / 2 - (1 - (1 + z) * math.exp(-z))
+
+
+# W d^2 over z, both as logarithms: the inverse is read from here.
+_GRID = [math.exp(-14 + 0.05 * step) for step in range(561)]
+_WORTHS = [math.log(_worth(z)) for z in _GRID]
+
+
+def interval_days(per_day: float, price: float) -> float:
+    """The t at which W is the price, for a page that changes this often."""
+    if price <= 0:
+        return 0.0
+    wanted = math.log(price * per_day * per_day)
+    at = bisect_left(_WORTHS, wanted)
+    if at == 0:
+        z = math.cbrt(3 * math.exp(wanted))
+    elif at == len(_WORTHS):
+        z = math.sqrt(2 * (math.exp(wanted) + 1))
+    else:
+        share = (wanted - _WORTHS[at - 1]) / (_WORTHS[at] - _WORTHS[at - 1])
+        z = _GRID[at - 1] * math.pow(_GRID[at] / _GRID[at - 1], share)
+    return z / per_day
