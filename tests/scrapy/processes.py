@@ -64,6 +64,7 @@ class Project:
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
     scrapy: str = ""
+    python: str = sys.executable
     processes: list[Process] = field(default_factory=list)
 
     def start(self, spider: str, *, settings: dict[str, Any] | None = None, **arguments: str) -> Process:
@@ -73,7 +74,7 @@ class Project:
             **self.settings,
             **(settings or {}),
         }
-        argv = [sys.executable, "-m", "scrapy", "runspider", str(SPIDERS / f"{spider}.py")]
+        argv = [self.python, "-m", "scrapy", "runspider", str(SPIDERS / f"{spider}.py")]
         argv += [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
         argv += [word for name, value in arguments.items() for word in ("-a", f"{name}={value}")]
         return self.run(argv)

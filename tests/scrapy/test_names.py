@@ -11,9 +11,10 @@ from scrapy.settings import Settings
 
 import shoal.scrapy
 from shoal.errors import SettingsError
+from shoal.operations.scrapy_crawl import digest
 from shoal.scrapy import scrapy_redis_settings
 from shoal.scrapy.crawl_join import name_of
-from shoal.scrapy.spider_arguments import digest, of_command_line
+from shoal.scrapy.spider_arguments import of_command_line
 from shoal.store.address import parse_address
 from tests.scrapy.processes import needs_scrapy_redis
 

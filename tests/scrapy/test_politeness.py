@@ -19,7 +19,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=32) as one:
+    with serving(tmp_path_factory.mktemp("site"), hosts=80) as one:
         yield one
 
 
@@ -215,6 +215,23 @@ def test_a_host_whose_places_are_all_taken_does_not_hold_up_others(site: Site, h
 
 
 @pytest.mark.smoke
+def test_hosts_that_wait_for_their_delay_do_not_keep_others_from_their_turn(site: Site, here: Project) -> None:
+    """Scrapy takes two requests at once, and there are many more hosts than that."""
+    first, *hosts = site.take(41)
+    for host in hosts:
+        site.at(host, "*", page())
+    start = site.at(first, "/", page(*(f"http://{host}/{path}" for host in hosts for path in "ab")))
+    here.crawl("tree", settings={"CONCURRENT_REQUESTS": 2, "DOWNLOAD_DELAY": 3}, start=start)
+    requests = site.judge(*hosts).requests
+    assert len(requests) == 80
+    seen: set[str] = set()
+    for request in requests:
+        if request.host in seen:
+            break
+        seen.add(request.host)
+    assert len(seen) > 20, "so many hosts had their first request before any had its second"
+
+
 def test_what_scrapys_own_parser_forbids_is_forbidden(site: Site, here: Project) -> None:
     """A user agent that imitates a browser, one of a single request, and a request that need not obey."""
     host = site.take(1)[0]

@@ -27,7 +27,8 @@ from scrapy_redis.spiders import RedisSpider, RedisCrawlSpider, RedisMixin
 from scrapy_redis.pipelines import RedisPipeline
 assert RedisSpider is shoal.scrapy.RedisSpider
 assert load_object("scrapy_redis.scheduler.Scheduler") is shoal.scrapy.Scheduler
-assert load_object("scrapy_redis.dupefilter.RFPDupeFilter") is shoal.scrapy.DupeFilter
+assert load_object("scrapy_redis.dupefilter.RFPDupeFilter").__module__ == "scrapy_redis.dupefilter"
+from scrapy_redis import get_redis
 assert load_object("scrapy_redis.stats.RedisStatsCollector") is shoal.scrapy.RedisStatsCollector
 for name in ("FifoQueue", "LifoQueue", "PriorityQueue", "SpiderQueue", "SpiderStack", "SpiderPriorityQueue"):
     load_object(f"scrapy_redis.queue.{name}")

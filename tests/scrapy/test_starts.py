@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=12) as one:
+    with serving(tmp_path_factory.mktemp("site"), hosts=24) as one:
         yield one
 
 
@@ -108,7 +108,11 @@ def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
 @pytest.mark.smoke
 def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, store: Server, here: Project) -> None:
     tree = site.plant(10, site.take(1))
-    settings = {"REDIS_ITEMS_KEY": "%(spider)s:found", "STATS_CLASS": "shoal.scrapy.RedisStatsCollector"}
+    settings = {
+        "REDIS_ITEMS_KEY": "%(spider)s:found",
+        "STATS_CLASS": "shoal.scrapy.RedisStatsCollector",
+        "SCHEDULER_PERSIST": 1,
+    }
     here.crawl("into_redis", count=2, settings=settings, start=tree.url(0))
     items = [json.loads(line) for line in store.ask("LRANGE", "into_redis:found", 0, -1)]
     assert {item["key"] for item in items} == tree.walk()
@@ -167,7 +171,8 @@ def test_only_counters_of_several_runs_are_added_up(site: Site, store: Server, h
     url = site.at(host, "/", page("/deeper"))
     seen = []
     for _ in range(2):
-        here.crawl("into_redis", settings={"STATS_CLASS": "shoal.scrapy.RedisStatsCollector"}, start=url)
+        settings = {"STATS_CLASS": "shoal.scrapy.RedisStatsCollector", "SCHEDULER_PERSIST": 1}
+        here.crawl("into_redis", settings={**settings, "SCHEDULER_FLUSH_ON_START": 1}, start=url)
         flat = store.ask("HGETALL", "into_redis:stats")
         seen.append({name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)})
     first, second = seen
@@ -185,3 +190,15 @@ def test_a_spider_can_use_the_server_itself(site: Site, store: Server, here: Pro
     here.crawl("using_server")
     assert store.ask("LRANGE", "using_server:done", 0, -1) == [url.encode()]
     assert store.ask("GET", "using_server:began") == b"1"
+
+
+def test_statistics_of_all_processes_are_read_and_removed_by_the_last_one(
+    site: Site, store: Server, here: Project
+) -> None:
+    """Both processes wait for a count that neither reaches alone."""
+    tree = site.plant(12, site.take(2))
+    settings = {"STATS_CLASS": "shoal.scrapy.RedisStatsCollector", "CONCURRENT_REQUESTS": 1}
+    here.crawl("counting", count=2, settings=settings, start=tree.url(0))
+    totals = [item["total"] for item in here.kept() if "total" in item]
+    assert totals == [2, 2]
+    assert store.ask("EXISTS", "counting:stats") == 0

@@ -5,6 +5,7 @@ Scrapy 2.13.0 drops the output of errbacks (2.13.1 has the correction), so these
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.scrapy.processes import Project, project
+from tests.servers import wait_until
 from tests.site.answers import Answer, page, redirect, robots
 from tests.site.site import Site, serving
 
@@ -92,3 +94,34 @@ def test_files_of_a_host_whose_robots_txt_is_unavailable_fail_with_a_warning(sit
     (warning,) = [line for line in one.said().splitlines() if image in line and "WARNING" in line]
     assert "refused" in warning
     assert "Forbidden by robots.txt" not in one.said()
+
+
+def test_a_crawl_with_dead_late_and_redirected_hosts_is_finished_by_itself(site: Site, here: Project) -> None:
+    """One host is dead, one answers its robots.txt with 503 for 30 s, and the robots.txt of others are elsewhere."""
+    dead, late, moved, to_dead, to_late = site.take(5)
+    site.shut(dead)
+    site.at(late, "/robots.txt", robots("busy", status=503))
+    site.at(moved, "/robots.txt", redirect(f"http://{moved}/rules"))
+    site.at(moved, "/rules", robots("User-agent: *\nDisallow: /b\n"))
+    site.at(to_dead, "/robots.txt", redirect(f"http://{dead}/robots.txt"))
+    site.at(to_late, "/robots.txt", redirect(f"http://{late}/robots.txt"))
+    for host in (late, moved, to_dead, to_late):
+        site.at(host, "/a", page())
+    urls = [f"http://{host}{path}" for host in (dead, late, moved, to_dead, to_late) for path in ("/a", "/b")]
+    processes = [here.start("errbacks", urls=",".join(urls)) for _ in range(2)]
+    wait_until(lambda: any(one.host == late for one in site.requests(late)), "the late host is requested")
+    time.sleep(30)
+    site.at(late, "/robots.txt", robots("User-agent: *\nDisallow: /b\n"))
+    for process in processes:
+        assert "Closing spider (finished)" in process.end()
+    causes = _causes(here)
+    assert causes.keys() == set(urls)
+    assert max(here.keys().values()) == 1
+    for path in ("/a", "/b"):
+        assert causes[f"http://{dead}{path}"] <= _REFUSED
+        assert causes[f"http://{to_dead}{path}"] <= {*_REFUSED, "HostUnavailable"}
+    assert (causes[f"http://{moved}/a"], causes[f"http://{moved}/b"]) == ({"200"}, {"IgnoreRequest"})
+    for host in (late, to_late):
+        # Given up after five failures, which a slow machine reaches before the 30 s are over.
+        assert causes[f"http://{host}/a"] in ({"200"}, {"HostUnavailable"})
+        assert causes[f"http://{host}/b"] in ({"IgnoreRequest"}, {"HostUnavailable"})

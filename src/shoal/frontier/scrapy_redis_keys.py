@@ -110,6 +110,15 @@ class ScrapyRedisKeys:
         """Set a statistic unless a greater (`how` is max) or a lesser one (min) is there."""
         await self._command("EVAL", _COMPARE, 1, key, name, str(number), how, key=key)
 
+    async def stats(self, key: str) -> dict[str, str]:
+        """All statistics of a hash."""
+        flat = await self._command("HGETALL", key, key=key)
+        texts = [part.decode(errors="replace") for part in flat]
+        return dict(zip(texts[::2], texts[1::2], strict=True))
+
+    async def remove_stats(self, key: str) -> None:
+        await self._command("DEL", key, key=key)
+
     # The queue and the duplicate filter of scrapy-redis
 
     async def members(self, key: str) -> AsyncIterator[bytes]:

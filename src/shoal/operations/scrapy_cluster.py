@@ -98,6 +98,7 @@ def translate(request: ClusterRequest) -> CrawlRequest:
         max_pages_per_host=request.domain_max_pages or 0, expires_at=request.expires or 0.0,
         user_agent=request.useragent or DEFAULT_USER_AGENT, cookie=request.cookie or "",
         attributes=request.attrs or {}, joins=True,
+        expired_message={"appid": request.appid, "crawlid": request.crawlid} if request.expires else {},
     )  # fmt: skip
 
 
@@ -122,6 +123,18 @@ async def act(frontier: Frontier, action: Action) -> dict[str, Any]:
         "action": "expired", "total_expired": purged
     }  # fmt: skip
     return {**await _head(frontier, action, crawl.limits.spider), "crawlid": action.crawlid, **done}
+
+
+async def expired_message(frontier: Frontier, crawl: Crawl) -> dict[str, Any]:
+    """What Scrapy Cluster sends when a crawl has expired by its `expires`."""
+    ids = crawl.spec.get("expired_message", {})
+    counts = await frontier.crawls.count(crawl.id)
+    return {
+        "server_time": int(await store_seconds(frontier)), "crawlid": ids.get("crawlid"),
+        "spiderid": crawl.limits.spider or "link", "appid": ids.get("appid"), "action": "expired",
+        # Shards exclude waiting visits one after the other.
+        "total_expired": counts.open + counts.reasons.get("excluded:expired", 0),
+    }  # fmt: skip
 
 
 async def _act_on_app(frontier: Frontier, action: Action) -> dict[str, Any]:

@@ -137,6 +137,12 @@ def _packed(
     )  # fmt: skip
 
 
+# What decoding foreign bytes, and Scrapy's own classes with foreign values, can raise.
+_UNREADABLE = (
+    msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+
+
 def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple[Request, list[Any]]:
     """The request, and cookies for its jar. StoreCorrupt for anything but a request of this spider."""
     url, method, body = known
@@ -153,7 +159,7 @@ def unpack(data: Any, *, known: tuple[str, str, bytes], spider: Spider) -> tuple
             priority=packed.priority, dont_filter=packed.dont_filter, flags=packed.flags,
             cb_kwargs=packed.cb_kwargs, **more,
         )  # fmt: skip
-    except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+    except _UNREADABLE as error:
         missing = error if isinstance(error, _Missing) else error.__cause__
         if isinstance(missing, _Missing):
             raise NotInThisProcess(

@@ -2,16 +2,16 @@
 
 A crawl's id is used once. So a spider that runs again after its crawl has finished starts the next generation: books@1,
 books@2, ... Every process finds the newest generation by itself, and two that create one at the same time get the same.
+The record of the generation before stays, so that a process that looks at this moment finds one of the two; older
+records are erased.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import logging
 import os
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,18 @@ from typing import Any
 from scrapy import Spider
 from scrapy.settings import BaseSettings
 
-from shoal.errors import CrawlEnded, UnknownCrawl
+from shoal.errors import CrawlEnded
 from shoal.frontier import Frontier
-from shoal.frontier.inspect import store_seconds
+from shoal.frontier.inspect import generations, store_seconds
 from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import Limits
+from shoal.operations.scrapy_crawl import crawl_name, safe_name
 from shoal.scrapy import scrapy_redis_settings
-from shoal.scrapy.spider_arguments import digest
 
 log = logging.getLogger("shoal.scrapy")
 _IMPORTED_MONO = time.monotonic()
-_MAX_NAME = 100
 _FLUSH_SECONDS = 10.0
+_FLEET_LIMITS = ("max_pages", "max_pages_per_host", "max_seconds")
 # A process that is older than this when its first spider starts is a service, and was not started for the spider.
 _SERVICE_SECONDS = 60.0
 _runs = itertools.count()
@@ -40,25 +40,9 @@ def name_of(spider: Spider, settings: BaseSettings, arguments: dict[str, Any]) -
     """The name of a crawl: SCHEDULER_QUEUE_KEY where it is set, else the spider's name and its arguments.
 
     Processes with other arguments (-a channel_id=2) work on another crawl, because their callbacks do something else.
-    The values of arguments are hashed, because one may be a password.
     """
     name = scrapy_redis_settings.crawl_name(settings, spider.name)
-    if name is None:
-        name = ".".join([spider.name, *sorted(arguments)]) + (f"-{digest(arguments)}" if arguments else "")
-    safe = re.sub(r"[^A-Za-z0-9._:-]", "-", name)
-    if safe == name and len(name) <= _MAX_NAME:
-        return name
-    return f"{safe[:_MAX_NAME]}-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10]}"
-
-
-def spec_of(name: str, spider: Spider, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the store keeps about a crawl, so that commands can show how to resume it. Values may be secret."""
-    return {"scrapy": name, "scrapy_spider": spider.name, "scrapy_arguments": sorted(arguments)}
-
-
-def tag_of(name: str) -> str:
-    """The `spider` of the crawl's visits, so that only processes of this crawl lease them."""
-    return "scrapy:" + hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:16]
+    return crawl_name(spider.name, arguments) if name is None else safe_name(name)
 
 
 def run_started_mono() -> float:
@@ -82,7 +66,8 @@ async def join(
     """
     deadline = time.monotonic() + _FLUSH_SECONDS
     while True:
-        number = await _newest(frontier, name)
+        numbers = await generations(frontier, name)
+        number = numbers[-1] if numbers else 0
         if number:
             crawl = await frontier.crawls.get(f"{name}@{number}")
             if crawl.state.open and (not flush or crawl.created_at >= since):
@@ -98,12 +83,21 @@ async def join(
             if crawl.state is not State.DELETED:
                 await frontier.crawls.delete(crawl.id)
         crawl = await frontier.crawls.create(f"{name}@{number + 1}", limits, spec, exist_ok=True)
+        for older in numbers[:-1]:
+            await frontier.crawls.erase(f"{name}@{older}")
         return await _with_limits(frontier, crawl, limits, alone=first)
 
 
 async def _with_limits(frontier: Frontier, crawl: Crawl, limits: Limits, *, alone: bool) -> Crawl:
     """Apply the limits of the last process to join to all, so that e.g. a delay can be changed before a restart."""
     old = crawl.limits
+    changed = [name for name in _FLEET_LIMITS if crawl.state.open and getattr(old, name) != getattr(limits, name)]
+    if changed and not (await frontier.crawls.count(crawl.id)).admitted:
+        # A crawl that was submitted, and that nobody has worked on.
+        return await frontier.crawls.extend(crawl.id, limits, crawl.spec)
+    for name in changed:
+        kept = getattr(old, name)
+        log.warning("Crawl %s keeps its %s of %s; the setting applies to new crawls.", crawl.id, name, kept)
     if not crawl.state.open or (old.delay_seconds, old.places, old.order) == (
         limits.delay_seconds, limits.places, limits.order
     ):  # fmt: skip
@@ -129,28 +123,6 @@ async def reopen(frontier: Frontier, crawl_id: str) -> bool:
     except CrawlEnded:
         return False
     return True
-
-
-async def _newest(frontier: Frontier, name: str) -> int:
-    """The newest generation, 0 where there is none. Numbers have no gaps, so a binary search finds the last."""
-
-    async def exists(number: int) -> bool:
-        try:
-            await frontier.crawls.get(f"{name}@{number}")
-        except UnknownCrawl:
-            return False
-        return True
-
-    low, high = 0, 1
-    while await exists(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if await exists(middle):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 async def _started_before(frontier: Frontier, started_mono: float, store_time: float) -> bool:

@@ -20,7 +20,7 @@ from shoal.errors import InvalidUrl, StoreCorrupt, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
 from shoal.leases.renewer import LeaseRenewer
 from shoal.leases.robots_gate import REDIRECTED
-from shoal.model.visit import Outcome, Visit
+from shoal.model.visit import Visit
 from shoal.politeness.backoff import is_success
 from shoal.scrapy.background import BackgroundTasks
 from shoal.scrapy.codec import NotInThisProcess
@@ -31,6 +31,7 @@ from shoal.scrapy.held_back import HeldBack
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.left_to_others import LeftToOthers
 from shoal.scrapy.outbox import LINGER_SECONDS, Outbox
+from shoal.scrapy.outcomes import Outcomes
 from shoal.scrapy.request_identity import RequestIdentity
 from shoal.scrapy.request_target import target_of
 from shoal.scrapy.robots import ScrapyRobots
@@ -39,6 +40,8 @@ from shoal.scrapy.unscheduled import UnscheduledRequests, is_unscheduled
 
 log = logging.getLogger("shoal.scrapy")
 _VISITS = 32
+# In a broad crawl most hosts only wait for their delay: with fewer slots, those would keep others from their turn.
+_MOST_SLOTS = 256
 # With many visits in stock, leases of this time are taken in one call; with none, at once.
 _SPACING_SECONDS = 0.05
 _WAIT_SECONDS = 1.0
@@ -61,28 +64,28 @@ class LeaseFeed:
         self._robots = robots
         self._renewer = renewer
         self._unscheduled = unscheduled
+        unscheduled.on_waiting = self.stir
         self._download_slots = download_slots
         self._engine = engine
         self._downloads = Downloads(engine.downloader, self._admit, self._give_up)
-        self._full_mono = 0.0
         self._wake = wake
         self._most = settings.getint("CONCURRENT_REQUESTS") or 100
+        self._most_slots = max(4 * self._most, _MOST_SLOTS)
         self._several = several
         self._throttle = Throttle(settings) if settings.getbool("AUTOTHROTTLE_ENABLED") else None
         self._slots: dict[str, LeasedSlot] = {}
         self._open: dict[Request, tuple[LeasedSlot, Visit]] = {}
-        self._faults: dict[Request, str] = {}
+        self.outcomes = Outcomes()
         self._held_back = HeldBack()
         self._left = left
         self.feeds: Feeds
-        self._retried: set[tuple[str, int]] = set()
         self._opened: set[str] = set()
         self._tasks = BackgroundTasks()
         self._changed = asyncio.Event()
-        self._asked_mono = 0.0
-        self.stopping = False
-        # The last lease call returned nothing: perhaps the crawl is finished.
-        self.hungry = False
+        self._asked_mono, self._full_mono, self.stopping = 0.0, 0.0, False
+        # No slot has a request to send before this time, unless one changes.
+        self._quiet_until_mono = 0.0
+        self._hungry = False  # the last call returned nothing
 
     @property
     def idle(self) -> bool:
@@ -91,6 +94,9 @@ class LeaseFeed:
 
     def next(self) -> Request | None:
         """Return a request that may be sent now."""
+        if (quiet := self._quiet_until_mono - mono()) > 0:
+            self._wake(quiet)
+            return None
         soonest = float("inf")
         for slot in self._slots.values():
             wait = slot.free_in_seconds
@@ -100,6 +106,7 @@ class LeaseFeed:
             visit = slot.queue[0]
             if is_unscheduled(visit):
                 self._serve(slot)
+                soonest = 0.0
                 continue
             if REDIRECTED in visit.meta:
                 slot.learning = True
@@ -110,13 +117,13 @@ class LeaseFeed:
             except NotInThisProcess as error:
                 slot.queue.popleft()
                 self._outbox.end(slot, self._left.leave(visit, str(error)))
-                self._wake(0.0)
+                soonest = 0.0
                 continue
             except StoreCorrupt as error:
                 slot.queue.popleft()
                 log.error("%s", error)
                 self._outbox.end(slot, visit.failed("not a request of this spider"))
-                self._wake(0.0)
+                soonest = 0.0
                 continue
             if self._robots is not None:
                 if not self._robots.is_ready(slot, request):
@@ -124,7 +131,7 @@ class LeaseFeed:
                     self._tasks.spawn(self._learn(slot, request, self._robots))
                     continue
                 if reason := self._robots.unavailable(slot.lease.host):
-                    self._faults[request] = reason
+                    self.outcomes.fault(request, reason)
             slot.queue.popleft()
             request.meta.setdefault("download_slot", SLOT)
             request.meta["autothrottle_dont_adjust_delay"] = True
@@ -133,6 +140,8 @@ class LeaseFeed:
             return request
         if soonest != float("inf"):
             self._wake(soonest)
+            # Scrapy asks several times for each page, and a broad crawl has many slots to go through.
+            self._quiet_until_mono = mono() + soonest
         return None
 
     def answered(self, request: Request, response: Response) -> None:
@@ -156,7 +165,7 @@ class LeaseFeed:
             response_seconds=latency if isinstance(latency, float) else None,
         )
         if not slot.status:
-            self._faults[request] = "no response"
+            self.outcomes.fault(request, "no response")
         self.stir()
         if slot.queue:
             self._serve(slot)
@@ -164,12 +173,7 @@ class LeaseFeed:
 
     def fault(self, request: Request | None, reason: str) -> None:
         if request in self._open:
-            self._faults[request] = reason
-
-    def retries(self, request: Request) -> None:
-        """A retry was enqueued: the visit that it repeats has not failed."""
-        if times := request.meta.get("retry_times"):
-            self._retried.add((request.url, times))
+            self.outcomes.fault(request, reason)
 
     def ended(self, request: Request) -> None:
         """Scrapy has finished a request: its callback is consumed, its items have passed the pipelines."""
@@ -183,7 +187,7 @@ class LeaseFeed:
             # It never reached the downloader: a middleware returned a response or dropped it.
             slot.request = None
             self._serve(slot)
-        outcome = self._outcome(request, visit)
+        outcome = self.outcomes.of(request, visit)
         if self._downloads.was_aborted(request):
             # Neither stored nor failed: it is queued again when the lease expires in the store.
             slot.open.pop(visit.number, None)
@@ -213,7 +217,8 @@ class LeaseFeed:
         return True
 
     def _serve(self, slot: LeasedSlot) -> None:
-        """Send an unscheduled request whose turn has come: Scrapy already waits for it."""
+        """Send an unscheduled request whose turn has come: Scrapy already waits for it. Called when a slot changes."""
+        self._quiet_until_mono = 0.0
         while slot.queue and is_unscheduled(slot.queue[0]):
             wait = slot.free_in_seconds
             if wait > 0 or not slot.trusted:
@@ -231,17 +236,8 @@ class LeaseFeed:
     def _give_up(self, request: Request) -> None:
         slot, visit = self._open.pop(request)
         slot.request = None
+        self._quiet_until_mono = 0.0
         slot.open.pop(visit.number, None)
-
-    def _outcome(self, request: Request, visit: Visit) -> Outcome:
-        reason = self._faults.pop(request, "")
-        if is_unscheduled(visit):
-            return visit.stored()
-        again = (request.url, request.meta.get("retry_times", 0) + 1)
-        if again in self._retried:
-            self._retried.discard(again)
-            return visit.excluded("retried")
-        return visit.failed(reason) if reason else visit.stored()
 
     async def run(self) -> None:
         while not self.stopping:
@@ -253,10 +249,9 @@ class LeaseFeed:
 
     async def watch(self, lease_seconds: float) -> None:
         """Abort a request when its lease expires: another process may request the host a moment later."""
-        # A lease is trusted until a tenth of it, or five seconds, are left.
-        every = min(lease_seconds / 40, 1.0)
         while True:
-            await asyncio.sleep(every)
+            # A lease is trusted until a tenth of it, or five seconds, are left.
+            await asyncio.sleep(min(lease_seconds / 40, 1.0))
             for slot in self._slots.values():
                 if slot.request is not None and not slot.trusted:
                     # Lost for good, even if the store is available again: the renewer skips it from now on.
@@ -269,22 +264,25 @@ class LeaseFeed:
         if self._stuck:
             await self._release_all()
             spiders = [self._unscheduled.tag]
-        busy = sum(1 for slot in self._slots.values() if not slot.spent and not slot.resting)
-        room = min(self._most - busy, 4 * self._most - len(self._slots) + len(self._held_back))
+        active = [slot for slot in self._slots.values() if not slot.resting]
+        busy = sum(1 for slot in active if not slot.spent)
+        room = min(self._most - busy, self._most_slots - len(self._slots) + len(self._held_back))
+        if room <= 0 and len(self._unscheduled):
+            # Scrapy has no room for requests of the scheduler, but it already waits for these.
+            room, spiders = min(self._most, len(self._unscheduled)), [self._unscheduled.tag]
         if room <= 0 or self._outbox.full:
             await self._pause()
             return
-        stock = sum(len(slot.queue) for slot in self._slots.values() if not slot.resting)
+        stock = sum(len(slot.queue) for slot in active)
         ease = _SPACING_SECONDS * min(1.0, stock / self._most)
         self._outbox.linger_seconds = LINGER_SECONDS + ease / 2
         early = self._asked_mono + ease - mono()
         if early > 0:
             await asyncio.sleep(early)
         self._asked_mono = mono()
-        wait_seconds = 0.0 if self.idle and not self.hungry else self._wait_seconds
+        wait_seconds = 0.0 if self.idle and not self._hungry else self._wait_seconds
         leases = await self._frontier.lease(hosts=room, visits=_VISITS, spiders=spiders, wait_seconds=wait_seconds)
-        # The first call does not wait, so that the end of a crawl is noticed at once.
-        self.hungry = not leases
+        self._hungry = not leases
         for lease in await self._download_slots.accept(leases):
             slot = self._slots[lease.token] = LeasedSlot(lease)
             self._renewer.add(slot)
@@ -347,7 +345,6 @@ class LeaseFeed:
 
     @property
     def _wait_seconds(self) -> float:
-        """How long to wait for a change before the next look."""
         return _FULL_SECONDS if len(self._unscheduled) else _WAIT_SECONDS
 
     @property
@@ -366,7 +363,7 @@ class LeaseFeed:
                 await self._release_queue(slot)
 
     def _kept(self, slot: LeasedSlot) -> list[Visit]:
-        """The visits of a slot that Scrapy has, or that have finished and are on their way to the store."""
+        """The visits that Scrapy has, or that have finished and are on their way to the store."""
         waiting = {visit.number for visit in slot.queue}
         return [visit for visit in slot.open.values() if visit.number not in waiting]
 
@@ -376,7 +373,6 @@ class LeaseFeed:
             del slot.open[number]
 
     async def close(self) -> None:
-        """Release the visits that were not made."""
         self._tasks.cancel()
         for slot in self._slots.values():
             self._renewer.drop(slot)

@@ -12,24 +12,27 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from scrapy import Spider
+
 from shoal.frontier import Frontier, mono
 from shoal.frontier.workers import WorkerInfo
+from shoal.operations.scrapy_crawl import tag_of
 from shoal.scrapy import unscheduled
-from shoal.scrapy.crawl_join import tag_of
 
 _KIND = "scrapy"
 
 
 class Peers:
-    def __init__(self, frontier: Frontier, name: str, since: float) -> None:
+    def __init__(self, frontier: Frontier, name: str, spider: str, since: float) -> None:
         self._frontier = frontier
         self._reaped: set[str] = set()
         # Responses so far, and the time and number at the last heartbeat.
         self.pages = 0
         self._last_heartbeat = (mono(), 0)
         self._info: dict[str, Any] = {
-            "kind": _KIND, "name": name, "since": since, "pid": os.getpid(), "machine": platform.node(),
-            "boot": _boot(), "started": _started(os.getpid()), "owns": False, "version": _version(),
+            "kind": _KIND, "name": name, "spider": spider, "since": since, "pid": os.getpid(),
+            "machine": platform.node(), "boot": _boot(), "started": _started(os.getpid()), "owns": False,
+            "version": _version(),
             "spiders": [tag_of(name), unscheduled.tag_of(frontier.worker)],
         }  # fmt: skip
 
@@ -47,7 +50,7 @@ class Peers:
         for worker in await self._frontier.workers.alive():
             if worker.name == self._frontier.worker or worker.info.get("kind") != _KIND:
                 continue
-            if self._died(worker):
+            if _died(worker):
                 if worker.name not in self._reaped:
                     await self._frontier.reap(worker.name)
                     await unscheduled.clear(self._frontier, worker.name)
@@ -63,12 +66,22 @@ class Peers:
         first = min([own, *ages])
         return first[0], first == own
 
-    def _died(self, worker: WorkerInfo) -> bool:
-        """Whether a process of the same boot and pid namespace is gone. Others cannot be checked."""
-        boot, pid, started = (worker.info.get(name) for name in ("boot", "pid", "started"))
-        if not boot or boot != self._info["boot"] or not isinstance(pid, int):
-            return False
-        return _started(pid) != started
+
+async def others_of(frontier: Frontier, spider: Spider) -> list[WorkerInfo]:
+    """The other live processes that run a spider of this name, whatever their arguments are."""
+    return [
+        worker for worker in await frontier.workers.alive()
+        if worker.name != frontier.worker and worker.info.get("kind") == _KIND
+        and worker.info.get("spider") == spider.name and not _died(worker)
+    ]  # fmt: skip
+
+
+def _died(worker: WorkerInfo) -> bool:
+    """Whether a process of the same boot and pid namespace is gone. Others cannot be checked."""
+    boot, pid, started = (worker.info.get(name) for name in ("boot", "pid", "started"))
+    if not boot or boot != _boot() or not isinstance(pid, int):
+        return False
+    return _started(pid) != started
 
 
 def _version() -> str:

@@ -19,6 +19,10 @@ from shoal.settings import masked
 PARAMS = {"socket_timeout": 30, "socket_connect_timeout": 30, "retry_on_timeout": True, "encoding": "utf-8"}
 # Keys of REDIS_PARAMS that are part of the URL.
 _IN_URL = frozenset(("url", "host", "port", "db", "username", "password", "unix_socket_path", "ssl"))
+_PARAMETERS = {
+    "REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db", "REDIS_ENCODING": "encoding",
+    "REDIS_DECODE_RESPONSES": "decode_responses",
+}  # fmt: skip
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 
 
@@ -30,11 +34,12 @@ def server_of(crawler: Crawler) -> Any:
 
 
 def get_redis_from_settings(settings: BaseSettings) -> Any:
-    """A client of the server in a project's settings."""
-    return _client(
-        settings,
-        settings.get("SHOAL_STORE_URL") or scrapy_redis_settings.store_url(settings, reads_start_urls=True) or "",
-    )
+    """A client of the server in a project's settings, with scrapy-redis' precedence."""
+    if url := settings.get("SHOAL_STORE_URL"):
+        return _client(settings, url)
+    params = {**PARAMS, **settings.getdict("REDIS_PARAMS")}
+    params |= {name: settings.get(setting) for setting, name in _PARAMETERS.items() if settings.get(setting)}
+    return get_redis(**params)
 
 
 def get_redis(**params: Any) -> Any:

@@ -27,7 +27,8 @@ from shoal.leases.robots_gate import RobotsGate, RobotsRequest, Wait
 from shoal.model.response import Response, Timings
 from shoal.model.visit import Visit
 from shoal.politeness.backoff import Fault, failure_of
-from shoal.politeness.robots_parser import MAX_BYTES, Rules, whole_agent
+from shoal.politeness.robots_parser import MAX_BYTES, Rules
+from shoal.politeness.user_agent import whole_agent
 from shoal.scrapy.downloads import DownloadAborted
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot
 from shoal.scrapy.request_target import path_of, target_of

@@ -24,14 +24,15 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from shoal.errors import InvalidUrl, InvalidVisit, ShoalError
-from shoal.frontier import Frontier, mono
+from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.leases.renewer import LeaseRenewer
-from shoal.model.crawl import State
 from shoal.model.visit import Visit
 from shoal.operations.run import finish_if_over
-from shoal.scrapy import crawl_join, left_to_others, scrapy_redis_settings, spider_arguments
+from shoal.operations.scrapy_crawl import spec_of, tag_of
+from shoal.scrapy import crawl_join, failed_start, left_to_others, scrapy_redis_settings, spider_arguments
 from shoal.scrapy.cookies import Cookies
+from shoal.scrapy.crawl_end import CrawlEnd
 from shoal.scrapy.download_slots import DownloadSlots
 from shoal.scrapy.dupefilter import choose_filter
 from shoal.scrapy.error_responses import ErrorResponses
@@ -40,6 +41,7 @@ from shoal.scrapy.in_progress import InProgress
 from shoal.scrapy.lease_feed import LeaseFeed
 from shoal.scrapy.leased_slot import SLOT, SLOT_SETTINGS
 from shoal.scrapy.local_requests import LocalRequests
+from shoal.scrapy.old_crawls import remove_old
 from shoal.scrapy.outbox import Outbox
 from shoal.scrapy.peers import Peers
 from shoal.scrapy.request_identity import RequestIdentity, RequestTooLarge, max_request_bytes
@@ -53,13 +55,8 @@ if TYPE_CHECKING:
     from shoal.scrapy.import_scrapy_redis import Importer
 
 log = logging.getLogger("shoal.scrapy")
-# How soon an idle process checks whether the crawl is finished, and its longest interval.
-_CHECK_SECONDS = 0.1
-_MAX_CHECK_SECONDS = 1.0
-_HEARTBEAT_SECONDS = 5.0
 # How long an unavailable store may delay the end of a process. Unacknowledged requests are made again.
 _CLOSE_SECONDS = 10.0
-_STOPPED_STATES = (State.STOPPED, State.EXPIRED, State.DELETED)
 
 
 class Scheduler(BaseScheduler):
@@ -79,32 +76,34 @@ class Scheduler(BaseScheduler):
         self._local = LocalRequests(crawler, self.df)
         self._left = left_to_others.LeftToOthers(crawler)
         self._pushed: dict[Request, bytes] = {}
-        self._finished = False
-        self._finished_mono = 0.0
-        self._ended = False
-        # The reason for Scrapy to close, if the crawl was stopped or has expired.
-        self._close_reason = ""
-        self._waiting = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._importer: Importer | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._start_urls: StartUrls | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         if is_inspecting():
             # E.g. `scrapy shell`: use Scrapy's own scheduler, which keeps nothing.
             return ScrapyScheduler.from_crawler(crawler)  # type: ignore[return-value]
-        return cls(crawler)
+        try:
+            return cls(crawler)
+        except ShoalError as error:
+            return failed_start.FailedScheduler(error, crawler)  # type: ignore[return-value]
 
     def open(self, spider: Spider) -> Deferred[None]:
         return deferred_from_coro(self._open(spider))
 
     async def _open(self, spider: Spider) -> None:
-        self.frontier = await self._session.join()
         try:
-            await self._start(spider)
-        except BaseException:
-            await self._session.leave()
+            self.frontier = await self._session.join()
+            try:
+                await self._start(spider)
+            except BaseException:
+                await self._session.leave()
+                raise
+        except ShoalError as error:
+            failed_start.report(error, self._crawler)
             raise
 
     async def _start(self, spider: Spider) -> None:
@@ -114,15 +113,14 @@ class Scheduler(BaseScheduler):
             log.info("%s has no effect here: %s.", name, effect)
         arguments = spider_arguments.arguments_of(self._crawler)
         name = crawl_join.name_of(spider, settings, arguments)
-        self._peers = Peers(frontier, name, await store_seconds(frontier))
+        self._peers = Peers(frontier, name, spider.name, await store_seconds(frontier))
         since, first = await self._peers.oldest()
         joined = await crawl_join.join(
-            frontier, name, scrapy_redis_settings.limits(settings, spider, tag=crawl_join.tag_of(name)),
+            frontier, name, scrapy_redis_settings.limits(settings, spider, tag=tag_of(name)),
             flush=settings.getbool("SCHEDULER_FLUSH_ON_START"), since=since, first=first,
-            started_mono=self._started_mono, spec=crawl_join.spec_of(name, spider, arguments),
+            started_mono=self._started_mono, spec=spec_of(name, spider.name, arguments),
         )  # fmt: skip
         self.crawl_id = joined.id
-        self._ended = not joined.state.open
         counts = await frontier.crawls.count(joined.id)
         others = len(await self._peers.others())
         log.info(
@@ -137,7 +135,7 @@ class Scheduler(BaseScheduler):
         frontier.on_epoch(self._identity.forget)
         self._outbox = Outbox(
             frontier, joined.id, max_bytes, on_added=self._added, on_change=self._changed,
-            on_ended=self._reopen,
+            on_ended=lambda: self._end.reopen(),
         )  # fmt: skip
         self._renewer = LeaseRenewer(self._session.settings, frontier, partial(log.error, "Cannot renew leases: %s"))
         self._renewer.start()
@@ -146,9 +144,14 @@ class Scheduler(BaseScheduler):
         self._slots = DownloadSlots(frontier, joined.id, scrapy_redis_settings.slots(settings, spider))
         await self._slots.open()
         self._feed = LeaseFeed(
-            frontier, crawl_join.tag_of(name), self._identity, self._outbox, robots, self._renewer, self._unscheduled,
+            frontier, tag_of(name), self._identity, self._outbox, robots, self._renewer, self._unscheduled,
             self._slots, self._left, self._crawler.engine, settings, wake=self.wake,
             several=joined.limits.places > 1 or bool(self._slots),
+        )  # fmt: skip
+        self._end = CrawlEnd(
+            frontier, joined, self._feed, self._outbox, self._peers, self._unscheduled, self._left,
+            idle_seconds=settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"), filling=self._filling,
+            wake=partial(self.wake, 0.0),
         )  # fmt: skip
         self._feeds = self._feed.feeds = self._outbox.feeds = Feeds(
             self._crawler, frontier, joined, self._feed.is_leased
@@ -160,7 +163,7 @@ class Scheduler(BaseScheduler):
             await opened
         lease_seconds = self._session.settings.frontier.lease_seconds
         work = [
-            self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._run_checks(), self._feeds.run()
+            self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._end.run(), self._feeds.run(),
         ]  # fmt: skip
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
@@ -170,10 +173,11 @@ class Scheduler(BaseScheduler):
             await self._importer.open()
             work.append(self._importer.run())
         self._start_urls = StartUrls.take_over(
-            spider, self._crawler, frontier, self._outbox, self.push, lambda: self._ended
+            spider, self._crawler, frontier, self._outbox, self.push, lambda: self._end.ended
         )
         if self._start_urls is not None:
             work.append(self._start_urls.run())
+        self._cleaning = asyncio.ensure_future(remove_old(frontier, self._session.settings.frontier.keep_days))
         self._tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         for task in self._tasks:
             task.add_done_callback(self._on_task_done)
@@ -222,8 +226,8 @@ class Scheduler(BaseScheduler):
             self.df.log(request, self._spider)
             return False
         visit, force = identified
-        self._feed.retries(request)
-        self._finished = False
+        self._feed.outcomes.retries(request)
+        self._end.finished = False
         self._outbox.add(visit, force or self._filter.decides, request)
         return True
 
@@ -244,11 +248,11 @@ class Scheduler(BaseScheduler):
         return request
 
     def has_pending_requests(self) -> bool:
-        return bool(len(self._local)) or bool(len(self._outbox)) or not self._feed.idle or not self._finished
+        return bool(len(self._local)) or bool(len(self._outbox)) or not self._feed.idle or not self._end.finished
 
     def __len__(self) -> int:
         """Waiting requests of all processes, as of the last heartbeat."""
-        return self._waiting
+        return self._end.waiting
 
     def close(self, reason: str) -> Deferred[None]:
         return deferred_from_coro(self._close(reason))
@@ -260,6 +264,7 @@ class Scheduler(BaseScheduler):
         with contextlib.suppress(TimeoutError, ShoalError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._outbox.empty()
+                await self._cleaning
                 await self._feed.close()
                 await self._feeds.close()
                 await self._unscheduled.close()
@@ -268,6 +273,7 @@ class Scheduler(BaseScheduler):
                 await self.frontier.workers.leave()
                 if not await self._peers.others():
                     await self._slots.reset()
+        self._cleaning.cancel()
         for task in self._tasks:
             task.remove_done_callback(self._on_task_done)
             task.cancel()
@@ -297,58 +303,9 @@ class Scheduler(BaseScheduler):
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()
 
-    async def _run_checks(self) -> None:
-        """Send heartbeats, and check whether the crawl is finished or was stopped."""
-        heartbeat_mono, pause = mono(), _CHECK_SECONDS
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                if mono() - heartbeat_mono > _HEARTBEAT_SECONDS:
-                    heartbeat_mono = mono()
-                    await self._peers.heartbeat()
-                    await self._unscheduled.check()
-                    state = (await self.frontier.crawls.get(self.crawl_id)).state
-                    self._ended = self._ended or state in _STOPPED_STATES
-                    counts = await self.frontier.crawls.count(self.crawl_id)
-                    self._waiting = counts.waiting
-                    if self._feed.idle and not len(self._outbox) and self._left.is_all(counts):
-                        self._close_reason, self._finished = left_to_others.REASON, True
-                        self.wake(0.0)
-                checked = await self._check_finished()
-                pause = min(1.5 * pause, _MAX_CHECK_SECONDS) if checked else _CHECK_SECONDS
-            except ShoalError as error:
-                log.error("%s", error)
-
-    async def _check_finished(self) -> bool:
-        """Check whether the crawl is finished. False when this process is busy, so that there was nothing to check."""
-        if not (self._feed.idle and self._feed.hungry and not len(self._outbox)):
-            self._finished_mono = 0.0
-            return False
-        if not self._ended and not await self.frontier.crawls.finished(self.crawl_id):
-            self._finished_mono = 0.0
-            return True
-        if not self._finished_mono:
-            self._finished_mono = mono()
-        if mono() - self._finished_mono < self._settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE"):
-            return True
-        state = (await self.frontier.crawls.get(self.crawl_id)).state if self._ended else State.RUNNING
-        self._close_reason = state.value if state in _STOPPED_STATES else ""
-        if self._feed.idle and not len(self._outbox) and not self._filling:
-            self._finished = True
-            self.wake(0.0)
-        return True
-
-    @property
     def _filling(self) -> bool:
         """Start URLs or imported requests are being added."""
         return any(part is not None and part.busy for part in (self._start_urls, self._importer))
-
-    async def _reopen(self) -> bool:
-        """Another process finished the crawl while this one had more requests to add."""
-        if await crawl_join.reopen(self.frontier, self.crawl_id):
-            return True
-        self._ended = True
-        return False
 
     def _added(self, request: Request, visit: Visit, new: bool, known: bool) -> None:
         if known:
@@ -366,6 +323,7 @@ class Scheduler(BaseScheduler):
 
     def _changed(self) -> None:
         self._feed.stir()
+        self._end.changed()
 
     def _response_downloaded(self, response: Response, request: Request) -> None:
         self._peers.pages += 1
@@ -377,8 +335,8 @@ class Scheduler(BaseScheduler):
             self._feed.fault(request, reason)
 
     def _spider_idle(self) -> None:
-        if self._close_reason:
-            raise CloseSpider(self._close_reason)
+        if self._end.reason:
+            raise CloseSpider(self._end.reason)
 
     def _left_downloader(self, request: Request) -> None:
         self._feed.left(request)

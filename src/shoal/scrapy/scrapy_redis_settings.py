@@ -75,6 +75,12 @@ _UNUSED_OF_SCRAPY = {
     "CONCURRENT_REQUESTS_PER_IP": "concurrency and delay are per host",
     "ROBOTSTXT_PARSER": "all processes share the rules that Shoal's parser reads",
 }
+# Limits of a crawl for all processes together; Scrapy's CLOSESPIDER_* count in each process.
+_FLEET_LIMITS: dict[str, tuple[str, type[int] | type[float]]] = {
+    "SHOAL_MAX_PAGES": ("max_pages", int),
+    "SHOAL_MAX_PAGES_PER_HOST": ("max_pages_per_host", int),
+    "SHOAL_MAX_TIME": ("max_seconds", float),
+}
 _ORDERS = {
     "FifoQueue": ("fifo", True), "SpiderQueue": ("fifo", True),
     "LifoQueue": ("lifo", True), "SpiderStack": ("lifo", True),
@@ -171,7 +177,23 @@ def limits(settings: BaseSettings, spider: Spider, *, tag: str) -> Limits:
     delay, places = _pace(settings, spider)
     if places > _MAX_PLACES:
         log.warning("CONCURRENT_REQUESTS_PER_DOMAIN is %d; the maximum is %d.", places, _MAX_PLACES)
-    return Limits(delay_seconds=delay, places=_places(settings, delay, places), order=order(settings).order, spider=tag)
+    return Limits(
+        delay_seconds=delay, places=_places(settings, delay, places), order=order(settings).order, spider=tag,
+        **_fleet_limits(settings),
+    )  # fmt: skip
+
+
+def _fleet_limits(settings: BaseSettings) -> dict[str, Any]:
+    limits = {}
+    for name, (field, kind) in _FLEET_LIMITS.items():
+        if (given := settings.get(name)) is None:
+            continue
+        try:
+            limits[field] = kind(given)
+        except (TypeError, ValueError):
+            unit = "whole number" if kind is int else "number of seconds"
+            raise SettingsError(f"{name} is {given!r}: use a {unit}, or 0 for no limit.") from None
+    return limits
 
 
 class Slot(NamedTuple):

@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
 
 from shoal.errors import SettingsError
 from shoal.frontier import Frontier
@@ -64,6 +65,12 @@ class Session:
 
 
 def settings_of(crawler: Crawler) -> Settings:
+    """Shoal's settings for a crawler. One that reads its start URLs from Redis uses localhost by default."""
+    spider = crawler.spider or crawler.spidercls
+    return load_settings(crawler.settings, reads_start_urls=getattr(spider, "redis_key", None) is not None)
+
+
+def load_settings(scrapy_settings: BaseSettings, *, reads_start_urls: bool = False) -> Settings:
     """Shoal's settings. The Scrapy project's settings override shoal.toml and SHOAL_*."""
     if not is_asyncio_available():
         raise SettingsError(
@@ -72,16 +79,15 @@ def settings_of(crawler: Crawler) -> Settings:
         )
     flags: dict[str, Any] = {}
     for setting, key in _SHOAL_SETTINGS.items():
-        if (value := crawler.settings.get(setting)) is not None:
+        if (value := scrapy_settings.get(setting)) is not None:
             flags[key] = value
     loaded = load(flags=flags)
     for warning in loaded.warnings:
         log.warning(warning)
     settings = loaded.settings
     if "store.url" not in flags:
-        spider = crawler.spider or crawler.spidercls
-        reads = getattr(spider, "redis_key", None) is not None and not settings.store.url
-        url = scrapy_redis_settings.store_url(crawler.settings, reads_start_urls=reads)
+        reads = reads_start_urls and not settings.store.url
+        url = scrapy_redis_settings.store_url(scrapy_settings, reads_start_urls=reads)
         if url is not None:
             settings = load(flags={**flags, "store.url": url}).settings
     return settings

@@ -12,25 +12,52 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from shoal.errors import InvalidInput
-from shoal.scrapy import DupeFilter, RedisCrawlSpider, RedisPipeline, RedisSpider, RedisStatsCollector, Scheduler
+from shoal.scrapy import (
+    RedisCrawlSpider,
+    RedisPipeline,
+    RedisSpider,
+    RedisStatsCollector,
+    Scheduler,
+    scrapy_redis_dupefilter,
+)
 from shoal.scrapy.redis_client import PARAMS, get_redis, get_redis_from_settings, redis_class
 from shoal.scrapy.spiders import RedisMixin
 
-
-class FifoQueue:
-    """A name for SCHEDULER_QUEUE_CLASS."""
-
-
-class LifoQueue:
-    """A name for SCHEDULER_QUEUE_CLASS."""
+# The release of scrapy-redis whose names these are.
+VERSION = "0.9.1"
 
 
-class PriorityQueue:
-    """A name for SCHEDULER_QUEUE_CLASS."""
+class Base:
+    """The queues are names for SCHEDULER_QUEUE_CLASS. The frontier is the queue."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise InvalidInput(
+            f"scrapy_redis.queue.{type(self).__name__} is only a name for SCHEDULER_QUEUE_CLASS: requests are in "
+            "Shoal's frontier; yield them from a spider, or push URLs to its redis_key."
+        )
+
+
+class FifoQueue(Base):
+    pass
+
+
+class LifoQueue(Base):
+    pass
+
+
+class PriorityQueue(Base):
+    pass
 
 
 def bytes_to_str(s: Any, encoding: str = "utf-8") -> Any:
     return s.decode(encoding) if isinstance(s, bytes) else s
+
+
+def convert_bytes_to_str(data: Any, encoding: str = "utf-8") -> Any:
+    """The same with text in place of bytes, also for the keys and values of a dict."""
+    if isinstance(data, dict):
+        return {bytes_to_str(name, encoding): bytes_to_str(value, encoding) for name, value in data.items()}
+    return bytes_to_str(data, encoding)
 
 
 def is_dict(string_content: str | bytes) -> bool:
@@ -57,7 +84,6 @@ def _default(name: str) -> Any:
 
 MODULES: dict[str, dict[str, Any]] = {
     "scheduler": {"Scheduler": Scheduler},
-    "dupefilter": {"RFPDupeFilter": DupeFilter},
     "pipelines": {"RedisPipeline": RedisPipeline},
     "spiders": {"RedisMixin": RedisMixin, "RedisSpider": RedisSpider, "RedisCrawlSpider": RedisCrawlSpider},
     "stats": {"RedisStatsCollector": RedisStatsCollector},
@@ -65,7 +91,7 @@ MODULES: dict[str, dict[str, Any]] = {
         "get_redis": get_redis, "get_redis_from_settings": get_redis_from_settings,
         "from_settings": get_redis_from_settings,
     },
-    "utils": {"bytes_to_str": bytes_to_str, "is_dict": is_dict},
+    "utils": {"bytes_to_str": bytes_to_str, "convert_bytes_to_str": convert_bytes_to_str, "is_dict": is_dict},
     "picklecompat": {"loads": _unpickle, "dumps": _unpickle},
     "defaults": {
         "DUPEFILTER_KEY": "dupefilter:%(timestamp)s", "PIPELINE_KEY": "%(spider)s:items",
@@ -78,7 +104,7 @@ MODULES: dict[str, dict[str, Any]] = {
         "MAX_IDLE_TIME": 0, "__getattr__": _default,
     },
     "queue": {
-        "FifoQueue": FifoQueue, "LifoQueue": LifoQueue, "PriorityQueue": PriorityQueue,
+        "Base": Base, "FifoQueue": FifoQueue, "LifoQueue": LifoQueue, "PriorityQueue": PriorityQueue,
         "SpiderQueue": FifoQueue, "SpiderStack": LifoQueue, "SpiderPriorityQueue": PriorityQueue,
     },
 }  # fmt: skip
@@ -90,7 +116,13 @@ def install() -> bool:
         return False
     package = ModuleType("scrapy_redis", "Shoal in place of scrapy-redis.")
     package.__path__ = []
+    vars(package).update(
+        get_redis=get_redis, get_redis_from_settings=get_redis_from_settings, __version__=VERSION,
+        __author__="Shoal's shim", __email__="none",
+    )  # fmt: skip
     sys.modules["scrapy_redis"] = package
+    sys.modules["scrapy_redis.dupefilter"] = scrapy_redis_dupefilter
+    vars(package)["dupefilter"] = scrapy_redis_dupefilter
     for name, members in MODULES.items():
         module = ModuleType(f"scrapy_redis.{name}")
         vars(module).update(members)

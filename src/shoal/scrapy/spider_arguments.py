@@ -6,9 +6,6 @@ Scrapy does not keep them. Its Crawler passes them to the spider, so this module
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
-import re
 import sys
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +14,6 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 
 _recorded: WeakKeyDictionary[Crawler, dict[str, Any]] = WeakKeyDictionary()
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def arguments_of(crawler: Crawler) -> dict[str, Any]:
@@ -38,26 +34,6 @@ def of_command_line(argv: list[str]) -> dict[str, Any]:
         if separator:
             arguments[name] = value
     return arguments
-
-
-def digest(arguments: dict[str, Any]) -> str:
-    """Ten hex digits that identify the arguments, the same in every process. A password in them is not readable."""
-    text = "\0".join(f"{name}={_text(value)}" for name, value in sorted(arguments.items()))
-    return hashlib.sha1(text.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()[:10]
-
-
-def _text(value: Any) -> str:
-    """A value as text: a number as on a command line, an object as its repr without its memory address."""
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, sort_keys=True, default=_plain)
-    except (TypeError, ValueError, RecursionError):
-        return _ADDRESS.sub("", repr(value))
-
-
-def _plain(value: Any) -> list[str] | str:
-    return sorted(map(_text, value)) if isinstance(value, set | frozenset) else _ADDRESS.sub("", repr(value))
 
 
 def _record(crawler: Crawler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

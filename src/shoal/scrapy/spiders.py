@@ -68,6 +68,12 @@ class RedisMixin:
         if not self.redis_key or (isinstance(self.redis_key, str) and not self.redis_key.strip()):
             raise ValueError("redis_key must not be empty")
         self.redis_batch_size = batch_size(self, crawler)
+        if self.max_idle_time is None:
+            self.max_idle_time = scrapy_redis_settings.value(crawler.settings, "MAX_IDLE_TIME_BEFORE_CLOSE")
+        try:
+            self.max_idle_time = int(self.max_idle_time)
+        except (TypeError, ValueError):
+            raise ValueError("max_idle_time must be an integer") from None
         if self.redis_encoding is None:
             self.redis_encoding = str(scrapy_redis_settings.value(crawler.settings, "REDIS_ENCODING"))
         self.logger.info(

@@ -27,6 +27,8 @@ log = logging.getLogger("shoal.scrapy")
 # Long enough to add a batch to the frontier. A short time is safe: a batch that is taken over stays the same batch.
 _CLAIM_MS = 2000
 _RETRY_SECONDS = 5.0
+# A claim is one call of HSET, and Lua limits the number of its arguments.
+_MAX_BATCH = 1000
 # How many bytes of a message the log shows.
 _MAX_SHOWN = 200
 _REASONS = {
@@ -58,7 +60,7 @@ class StartUrls:
         keys = spider.redis_key
         templates = [keys] if isinstance(keys, str | bytes) else list(keys)
         self._keys = [scrapy_redis_settings.key_of(template, spider.name) for template in templates]
-        self._batch = batch_size(spider, crawler)
+        self._batch = min(_MAX_BATCH, batch_size(spider, crawler))
         as_set, as_zset = (
             settings.getbool(name, bool(scrapy_redis_settings.NAMES[name].default))
             for name in ("REDIS_START_URLS_AS_SET", "REDIS_START_URLS_AS_ZSET")
@@ -89,9 +91,15 @@ class StartUrls:
         # scrapy-redis' spiders would pop URLs in start_requests and when idle.
         if hasattr(redis_spider, "next_requests"):
             redis_spider.fetch_data = _no_messages
-        if not _has_own_start(type(redis_spider)):
+        # A project's own start_requests, e.g. for a login, stays; scrapy-redis' own only pops URLs.
+        if not _project_defines(type(redis_spider), "start_requests"):
             redis_spider.start_requests = lambda: iter(())
         if hasattr(redis_spider, "spider_idle"):
+            if _project_defines(type(redis_spider), "spider_idle"):
+                log.warning(
+                    "spider_idle of %s is not called: Shoal reads the start URLs; MAX_IDLE_TIME_BEFORE_CLOSE sets when "
+                    "an idle spider closes.", spider.name,
+                )  # fmt: skip
             crawler.signals.disconnect(redis_spider.spider_idle, signal=signals.spider_idle)
         crawler.signals.connect(start_urls.keep_open, signal=signals.spider_idle)
         return start_urls
@@ -181,9 +189,9 @@ def _no_messages(*_: Any) -> list[bytes]:
     return []
 
 
-def _has_own_start(kind: type) -> bool:
-    """Whether the project defines `start_requests`, e.g. for a login; scrapy-redis' own only pops URLs."""
-    module = next((base.__module__ for base in kind.__mro__ if "start_requests" in vars(base)), "")
+def _project_defines(kind: type, method: str) -> bool:
+    """Whether a class of the project has the method, not Scrapy's or scrapy-redis'."""
+    module = next((base.__module__ for base in kind.__mro__ if method in vars(base)), "")
     return module.partition(".")[0] not in ("", "scrapy", "scrapy_redis")
 
 
@@ -194,7 +202,7 @@ def batch_size(spider: Any, crawler: Crawler) -> int:
             crawler.settings, "CONCURRENT_REQUESTS"
         )
     try:
-        return max(1, min(1000, int(size)))
+        return max(1, int(size))
     except (TypeError, ValueError):
         raise ValueError("redis_batch_size must be an integer") from None
 

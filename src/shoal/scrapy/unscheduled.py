@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from shoal.model.visit import Visit
 from shoal.scrapy.request_target import target_of
 
 log = logging.getLogger("shoal.scrapy")
+_PREFIX = "guests:"
 _NUMBER_KEY = "scrapy.guest"
 _EXPIRY_SECONDS = 6 * 3600.0
 _RETRY_SECONDS = 1.0
@@ -41,6 +43,8 @@ class UnscheduledRequests:
         self._ended = True
         self._expires_at = 0.0
         self._joining = asyncio.Lock()
+        # Called when a request waits in the store.
+        self.on_waiting: Callable[[], None] = lambda: None
 
     @property
     def active(self) -> bool:
@@ -58,6 +62,7 @@ class UnscheduledRequests:
         self._waiting[number] = (request, turn)
         try:
             await self._add(Visit(url=target_of(request.url).url, found="other", meta={_NUMBER_KEY: number}))
+            self.on_waiting()
             await turn
         finally:
             self._waiting.pop(number, None)
@@ -148,11 +153,16 @@ async def clear(frontier: Frontier, worker: str) -> None:
             await frontier.crawls.stop(crawl, "its process is gone")
         with contextlib.suppress(ShoalError):
             await frontier.crawls.delete(crawl)
+            await frontier.crawls.erase(crawl)
         generation += 1
 
 
+def is_unscheduled_crawl(crawl_id: str) -> bool:
+    return crawl_id.startswith(_PREFIX)
+
+
 def _crawl_name(worker: str) -> str:
-    return f"guests:{worker}"
+    return f"{_PREFIX}{worker}"
 
 
 def _number(visit: Visit) -> int:

@@ -1,0 +1,76 @@
+"""What runs leave in the store: no more after many runs than after three."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.api.fleet_stats import CrawlTotals
+from shoal.frontier import Frontier
+from tests.scrapy.processes import Project, project
+from tests.servers import Server
+from tests.site.answers import Answer, page
+from tests.site.site import Site, serving
+
+pytestmark = pytest.mark.full
+# More in `make chaos`, which takes longer.
+RUNS = 30 if os.environ.get("CHAOS_LONG") == "1" else 8
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("site"), hosts=2) as one:
+        yield one
+
+
+@pytest.fixture
+def here(store: Server, tmp_path: Path) -> Iterator[Project]:
+    settings: dict[str, Any] = {"REDIS_URL": store.url, "FILES_STORE": tmp_path / "files"}
+    settings |= {"FILES_EXPIRES": 0, "ROBOTSTXT_OBEY": 1}
+    with project(tmp_path / "project", **settings) as one:
+        yield one
+
+
+def _keys(store: Server) -> list[str]:
+    """Keys that never expire."""
+    names = [name.decode() for name in store.ask("KEYS", "*")]
+    return [name for name in names if store.ask("TTL", name) == -1]
+
+
+async def test_as_many_keys_after_many_runs_as_after_three(site: Site, store: Server, here: Project) -> None:
+    """In a store of one shard, so that it does not depend on the shards that crawls have their records in."""
+    (here.folder / "shoal.toml").write_text("[store]\nshards = 1\n")
+    (host,) = site.take(1)
+    url = site.at(host, "/", page(body=f'<img src="http://{host}/a.png">'))
+    site.at(host, "/a.png", Answer(body="image", type="image/png"))
+    counts = []
+    for number in range(1, RUNS + 1):
+        here.crawl("with_files", start=url)
+        counts.append(len(_keys(store)))
+        assert len(here.kept()) == number
+    assert counts[-1] == counts[2], counts
+    async with await Frontier.open(store.url) as frontier:
+        totals = CrawlTotals(frontier)
+        await totals.read()
+        # A page and a file in each run.
+        assert totals.with_deleted.stored == 2 * RUNS
+
+
+async def test_a_crawl_with_arguments_of_its_own_leaves_the_store_after_the_days_to_keep_it(
+    site: Site, store: Server, here: Project
+) -> None:
+    (host,) = site.take(1)
+    url = site.at(host, "/", page())
+    here.crawl("tree", start=url, day="1")
+    (here.folder / "shoal.toml").write_text("[frontier]\nkeep_days = 0.00000001\n")
+    here.crawl("tree", start=url, day="2")
+    async with await Frontier.open(store.url) as frontier:
+        (left,) = [crawl.id async for crawl in frontier.crawls.all()]
+    first, second = (re.findall(r"Crawl (\S+) in", one.said())[0] for one in here.processes)
+    assert left == second
+    assert not [name for name in _keys(store) if name.endswith(first)]
