@@ -1,11 +1,13 @@
 """The audit log: an event for every change that a request made, and for every request that was refused or failed.
 
 Owns which route is which operation. Events are built here, from a route's request and response, so that handlers need
-not emit any. A request that only reads is logged when it fails or is not authorized.
+not emit any. A request that only reads is logged when it fails or is not authorized. Reports of IndexNow, which any
+site may send without a token, are logged only if they fail.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any, NamedTuple
 
@@ -19,6 +21,8 @@ from shoal.api.middleware import RateLimiter, now
 from shoal.api.problem_details import TYPE, Problem
 from shoal.api.request import ApiServer, RequestContext
 from shoal.api.routes import Route
+from shoal.errors import ShoalError
+from shoal.frontier.audit_trail import AuditRecord
 from shoal.model.crawl import Crawl
 from shoal.operations.events import Emit, emit_action
 from shoal.operations.scrapy_cluster import Action, cluster_name
@@ -46,8 +50,12 @@ OPERATIONS = {
     "post_crawls_crawl_pause": Operation("crawl.paused", ("state",)),
     "post_crawls_crawl_resume": Operation("crawl.resumed", ("state",)),
     "post_crawls_crawl_stop": Operation("crawl.stopped", ("state",)),
+    "patch_crawls_crawl": Operation("crawl.changed", ("changed", "removed")),
     "post_crawls_crawl_seeds": Operation("crawl.seeded", ("new", "known", "refused")),
+    "post_crawls_crawl_touch": Operation("crawl.touched", ("touched", "new")),
     "post_crawls_crawl_retry": Operation("crawl.retried", ("retried",)),
+    "post_crawls_crawl_forget": Operation("urls.forgotten", ("forgotten",)),
+    "post_crawls_crawl_revisit": Operation("urls.revisited", ("queued",)),
     "patch_hosts_host": Operation("host.changed", ("delay_seconds", "places", "blocked")),
 }
 
@@ -77,6 +85,10 @@ class AuditEntry:
         self.caller: Caller | None = None
         self.crawl = self.app = ""
         self.body = b""
+
+
+def start_entry(scope: Scope, route: Route) -> None:
+    scope[_ENTRY] = AuditEntry(route)
 
 
 class AuditedRequest(RequestContext):
@@ -116,10 +128,25 @@ class AuditLog:
         self._left_out = 0
 
     def start(self, request: Request, route: Route) -> None:
-        request.scope[_ENTRY] = AuditEntry(route)
+        start_entry(request.scope, route)
 
     async def log_change(self, context: RequestContext, route: Route, response: Response) -> None:
-        """Emit the event of a request that was carried out."""
+        """Emit the event of a request that was carried out, and note it in the audit trail."""
+        changes: list[tuple[str, str]] = []
+
+        def emit(text: str, /, *, event: str, **facts: object) -> None:
+            self._emit(text, event=event, **facts)
+            changes.append((text, event))
+
+        await self._log_change(context, route, response, emit)
+        for text, event in changes:
+            caller = context.caller
+            record = AuditRecord(event=event, text=text, who=caller.name, role=caller.role.name.lower())
+            # The change is made, whatever becomes of the note; the log has it.
+            with contextlib.suppress(ShoalError):
+                await context.frontier.audit_trail.add(record)
+
+    async def _log_change(self, context: RequestContext, route: Route, response: Response, emit: Emit) -> None:
         operation = OPERATIONS.get(route.name)
         if operation is None:
             return
@@ -133,20 +160,23 @@ class AuditLog:
             return
         if subject.domain:
             text = f"Host {subject.domain} was changed by {context.caller.name}."
-            self._emit(text, event="host.changed", host=subject.domain, changed=[subject.action], **caller)
+            emit(text, event="host.changed", host=subject.domain, changed=[subject.action], **caller)
             return
         if route.path == "/feed" and content.get("data") and not subject.action:
             # Statistics change nothing.
             return
         if subject.action:
             action = msgspec.json.decode(entry.body, type=Action)
-            await emit_action(self._emit, context.frontier, action, **caller)
+            await emit_action(emit, context.frontier, action, **caller)
+            return
+        if content.get("applied") is False:
+            # A preview changes nothing.
             return
         facts = {name: content.get(name) for name in operation.facts}
         if operation.event == "host.changed":
             host = str(content.get("name", ""))
             facts["changed"] = sorted(_decoded(entry.body, dict[str, Any]) or ())
-            self._emit(f"Host {host} was changed by {context.caller.name}.", event=operation.event,
+            emit(f"Host {host} was changed by {context.caller.name}.", event=operation.event,
                        host=host, **caller, **facts)  # fmt: skip
             return
         crawl = str(content.get("id") or entry.crawl or _crawl_name(subject))
@@ -154,7 +184,8 @@ class AuditLog:
         again = " again" if content.get("created") is False else ""
         verb = operation.event.partition(".")[2]
         seeds = len(subject.seeds) or None
-        self._emit(f"Crawl {crawl} was {verb}{again} by {context.caller.name}.", event=operation.event,
+        what = f"URLs of crawl {crawl} were" if operation.event.startswith("urls.") else f"Crawl {crawl} was"
+        emit(f"{what} {verb}{again} by {context.caller.name}.", event=operation.event,
                    crawl=crawl, app=app, seeds=seeds, **caller, **facts)  # fmt: skip
 
     def log_problem(self, scope: Scope, problem: Problem, error: BaseException, trace: str) -> None:

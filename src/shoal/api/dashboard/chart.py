@@ -1,0 +1,55 @@
+"""Charts as SVG, drawn by the server: a line over time, its highest value, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shoal.api.dashboard.components import moment
+from shoal.api.dashboard.html import E, Element
+from shoal.frontier.history import Growth
+
+_WIDTH, _HEIGHT = 600, 100
+# More than a screen has: neighbours are then drawn as their mean.
+_MOST_POINTS = 300
+
+
+def chart(
+    name: str, points: Sequence[tuple[float, float]], shown: Callable[[float], str], *, start: float, end: float
+) -> Element:
+    """Values over time, from `start` to `end` in seconds since 1970."""
+    points = _thinned([point for point in points if start <= point[0] <= end])
+    highest = max((value for _, value in points), default=0.0)
+    latest = points[-1][1] if points else 0.0
+    label = f"{name}: now {shown(latest)}, at most {shown(highest)}"
+    scale = highest or 1.0
+    at = [
+        ((time - start) / max(end - start, 1) * _WIDTH, _HEIGHT - value / scale * (_HEIGHT - 6))
+        for time, value in points
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+    drawing = None
+    if at:
+        area = f"M{at[0][0]:.1f},{_HEIGHT} L{line} L{at[-1][0]:.1f},{_HEIGHT} Z"
+        drawing = [E.path(d=area, class_="area"), E.polyline(points=line, class_="line")]
+    return E.figure(
+        E.figcaption(E.b(name), f"{shown(latest)} · at most {shown(highest)}"),
+        E.svg(
+            drawing, class_="chart", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img",
+            aria_label=label,
+        ),
+        E.div(moment(start, "clock" if end - start <= 86400 else "day"),
+              moment(end, "clock" if end - start <= 86400 else "day"), class_="axis"),
+    )  # fmt: skip
+
+
+def per_second(grown: Sequence[Growth], name: str) -> list[tuple[float, float]]:
+    """A rate over time. A minute without a point had the rate of the time around it."""
+    return [(point.at, getattr(point, name) / max(1, point.seconds)) for point in grown]
+
+
+def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    group = -(-len(points) // _MOST_POINTS)
+    if group <= 1:
+        return points
+    groups = [points[start : start + group] for start in range(0, len(points), group)]
+    return [(each[-1][0], sum(value for _, value in each) / len(each)) for each in groups]

@@ -1,0 +1,31 @@
+"""The audit trail: who did what, and when."""
+
+from __future__ import annotations
+
+from shoal.api.dashboard.components import empty, foreign, moment, table
+from shoal.api.dashboard.html import E, Node
+from shoal.api.dashboard.view import Page, View, live
+
+_SHOWN = 200
+
+
+async def audit_page(view: View) -> Page:
+    entries = await view.frontier.audit_trail.read(_SHOWN)
+    rows: list[list[Node]] = [
+        # Who it was has a column of its own.
+        [moment(entry.at), foreign(entry.who), entry.role, entry.event,
+         foreign(entry.text.removesuffix(f" by {entry.who}.").removesuffix(".") + ".", 300)]
+        for entry in entries
+    ]  # fmt: skip
+    shown = (
+        table("Changes", ("=Time", "Who", "Role", "=Event", ">What"), rows)
+        if rows
+        else empty("Nobody has changed anything yet.")
+    )
+    content: list[Node] = [
+        E.h1("Audit trail"),
+        E.p("Changes made through the API and this dashboard. The server's log has all of them, and refused requests.",
+            class_="quiet"),
+        live("entries", shown),
+    ]  # fmt: skip
+    return Page("Audit trail", content, "Audit trail")

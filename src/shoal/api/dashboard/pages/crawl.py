@@ -1,0 +1,314 @@
+"""One crawl: what it has done, what it waits for, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shoal.api.auth import Role
+from shoal.api.dashboard.components import (
+    button,
+    by_reason,
+    confirm,
+    duration,
+    empty,
+    facts,
+    figures,
+    foreign,
+    form,
+    more,
+    note,
+    number,
+    outside,
+    path,
+    rate,
+    size,
+    state,
+    table,
+    tick,
+)
+from shoal.api.dashboard.fleet import CrawlRow
+from shoal.api.dashboard.html import E, Node
+from shoal.api.dashboard.pages.change_crawl import change_form
+from shoal.api.dashboard.pages.charts import charts
+from shoal.api.dashboard.pages.hosts import mean_response
+from shoal.api.dashboard.pages.records import some_records
+from shoal.api.dashboard.pages.workers import limited_by
+from shoal.api.dashboard.view import Page, View, live
+from shoal.api.pagination import make_cursor
+from shoal.frontier.failures import FailureCursor
+from shoal.frontier.inspect import PendingHost, hosts_of, store_seconds
+from shoal.model.crawl import Crawl, CrawlKind, State
+from shoal.model.crawl_spec import CrawlSpec, options
+from shoal.operations.describe import Description, describe
+
+_SECTION = "Crawls"
+_FAILED_SHOWN = 100
+_HOSTS_SHOWN = 200
+# With a reason, so many pages of failures are looked at for one that is shown.
+_PAGES_SEARCHED = 50
+_ACTS = Role.SUBMIT
+# A crawl that was stopped, or has expired, takes no URL back.
+_RETRIED = (State.RUNNING, State.PAUSED, State.FINISHED)
+
+
+async def crawl_page(view: View) -> Page:
+    crawl = await view.crawl()
+    described = await describe(view.frontier, crawl)
+    row = CrawlRow(crawl, described.counts, view.rates.of(crawl.id, described.counts.stored))
+    content: list[Node] = [
+        E.h1(crawl.id),
+        live("state", E.p(state(described.state, described.why))),
+        live("actions", _actions(view, crawl, described), class_="actions"),
+        live("waiting", _waiting(described)),
+        live("figures", _figures(row, described)),
+        await charts(view, crawl),
+        await _limit(view, crawl),
+        E.div(
+            E.section(E.h2("Failures"), live("failures", _failures(view, crawl, described))),
+            E.section(E.h2("Exclusions"), live("exclusions", _exclusions(described)), _samples(described)),
+            class_="columns",
+        ),
+        E.h2("Hosts it waits for"),
+        live("pending", _pending(described.pending)),
+        E.p(E.a("All hosts with waiting URLs", href=path("crawls", crawl.id, "hosts"))),
+        E.h2("Records"),
+        await some_records(view, crawl),
+        _seeds_form(view, crawl),
+        E.h2("Settings"),
+        change_form(view, crawl, {**msgspec.structs.asdict(described.limits), **described.policy}),
+        _settings(described),
+    ]
+    return Page(crawl.id, content, _SECTION)
+
+
+def _actions(view: View, crawl: Crawl, described: Description) -> Node:
+    if not view.may(_ACTS):
+        return None
+    own = path("crawls", crawl.id)
+    acts: list[Node] = []
+    if crawl.state is State.RUNNING:
+        acts.append(button("Pause", f"{own}/pause"))
+    if crawl.state is State.PAUSED:
+        acts.append(button("Resume", f"{own}/resume", kind="main"))
+    if crawl.state.open:
+        acts.append(
+            confirm(
+                "Stop…",
+                f"Stop crawl {crawl.id} for good. URLs that are waiting are excluded; it cannot be resumed.",
+                f"{own}/stop", f"Stop crawl {crawl.id}",
+            )
+        )  # fmt: skip
+    elif view.may(Role.ADMIN):
+        acts.append(
+            confirm(
+                "Delete…",
+                f"Delete crawl {crawl.id} from the store: its queue, its known URLs and its history. Its records in "
+                "the output stay. Only shoal crawl can use its name again.",
+                f"{own}/delete", f"Delete crawl {crawl.id}",
+            )
+        )  # fmt: skip
+    if described.counts.failed and crawl.state in _RETRIED:
+        acts.append(button("Retry all failed URLs", f"{own}/retry"))
+    if crawl.kind is CrawlKind.OWN:
+        acts.append(E.a("Clone as new", href=path("new", like=crawl.id), class_="button"))
+    return acts
+
+
+def _waiting(described: Description) -> Node:
+    return [note("warn", text) for text in described.waiting]
+
+
+def _figures(row: CrawlRow, described: Description) -> Node:
+    counts = described.counts
+    values: list[tuple[str, Node]] = [
+        ("Pages stored", number(counts.stored)),
+        ("Pages per second", rate(row.rate) if row.crawl.state.open else "–"),
+        ("Time left", duration(row.eta_seconds)),
+        ("Failed", number(counts.failed)),
+        ("Excluded", number(counts.excluded)),
+        ("Waiting", number(counts.waiting)),
+        ("Leased", number(counts.leased)),
+        ("Later", number(counts.later)),
+        ("Admitted", number(counts.admitted)),
+        ("Received", size(described.bytes)),
+    ]
+    if described.items:
+        values.append(("Items", number(described.items)))
+    return figures(values)
+
+
+async def _limit(view: View, crawl: Crawl) -> Node:
+    """What limits the fleet's speed. A token of an application learns nothing of the fleet."""
+    if view.caller.app or not crawl.state.open:
+        return None
+    fleet = await view.fleet.read()
+    return live("limit", E.p("The workers' time went mostly into: ", E.b(limited_by(fleet.workers)), class_="quiet"))
+
+
+def _failures(view: View, crawl: Crawl, described: Description) -> Node:
+    if not described.failed:
+        return E.p("No URL has failed.", class_="quiet")
+    return [
+        by_reason(
+            "Failures by reason", described.failed, lambda reason: path("crawls", crawl.id, "failed", reason=reason)
+        ),
+        E.p(E.a("All failed URLs", href=path("crawls", crawl.id, "failed"))),
+    ]
+
+
+def _exclusions(described: Description) -> Node:
+    if not described.excluded:
+        return E.p("No URL was excluded.", class_="quiet")
+    return by_reason("Exclusions by reason", described.excluded)
+
+
+def _samples(described: Description) -> Node:
+    """Not live: which URLs are chosen may differ each time."""
+    return [
+        E.details(
+            E.summary(f"URLs not visited: {reason}"),
+            E.ul([E.li(outside(url)) for url in urls]),
+        )
+        for reason, urls in described.samples.items()
+    ]
+
+
+def _pending(pending: tuple[PendingHost, ...]) -> Node:
+    if not pending:
+        return E.p("It waits for no host after failures.", class_="quiet")
+    rows: list[list[Node]] = [
+        [
+            E.a(host.host, href=path("hosts", host.host)), "whole host" if host.paused else "some URLs", host.reason,
+            duration(host.seconds), number(host.retries),
+        ]
+        for host in pending
+    ]  # fmt: skip
+    return table("Hosts it waits for", (">Host", "=Pauses", ">Reason", "#Again in", "#Retries"), rows)
+
+
+def _seeds_form(view: View, crawl: Crawl) -> Node:
+    if not crawl.state.open or not view.may(_ACTS) or crawl.kind is CrawlKind.SCRAPY:
+        return None
+    return E.details(
+        E.summary("Add seeds"),
+        form(
+            f"{path('crawls', crawl.id)}/seeds", view.proof,
+            E.label("URLs, one a line", for_="seeds"),
+            E.textarea(name="seeds", id="seeds", required=True),
+            E.button("Add", type="submit"),
+        ),
+    )  # fmt: skip
+
+
+def _settings(described: Description) -> Node:
+    """What differs from the defaults; the rest folded."""
+    values = {**msgspec.structs.asdict(described.limits), **described.policy}
+    defaults = {option.attribute: option.default for option in options(CrawlSpec)}
+    defaults["reach"] = defaults["scope"]
+    changed: list[tuple[str, Node]] = []
+    usual: list[tuple[str, Node]] = []
+    for name in sorted(values):
+        value = msgspec.to_builtins(values[name])
+        default = msgspec.to_builtins(defaults.get(name))
+        (usual if value == default or (not value and not default) else changed).append((name, _shown(value)))
+    return [facts(changed), E.details(E.summary(f"{len(usual)} settings with their default"), facts(usual))]
+
+
+def _shown(value: Any) -> Node:
+    if isinstance(value, str):
+        return foreign(value) if value else "–"
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return foreign(", ".join(value), 400)
+    return foreign(msgspec.json.encode(value).decode())
+
+
+async def failed_page(view: View) -> Page:
+    """Failed URLs of a crawl, oldest first in each shard."""
+    crawl = await view.crawl()
+    reason = view.text("reason")
+    last: FailureCursor | None = view.cursor(FailureCursor, "failed", crawl.id)
+    rows: list[list[Node]] = []
+    own = path("crawls", crawl.id)
+    acts = view.may(_ACTS) and crawl.state in _RETRIED
+    for _ in range(_PAGES_SEARCHED):
+        visits, last = await view.frontier.crawls.failed_page(crawl.id, _FAILED_SHOWN, last)
+        rows += [
+            [
+                *([tick("urls", visit.url, f"Choose {visit.url[:200]}")] if acts else []),
+                outside(visit.url),
+                foreign(why),
+                str(visit.depth),
+                str(visit.retries + 1),
+                *([button("Retry", f"{own}/retry/chosen", name="only", value=visit.url)] if acts else []),
+            ]
+            for visit, why in visits
+            if not reason or why == reason
+        ]
+        if last is None or len(rows) >= _FAILED_SHOWN:
+            break
+    cursor = make_cursor(last, "failed", crawl.id) if last else ""
+    following = path("crawls", crawl.id, "failed", reason=reason, cursor=cursor) if cursor else None
+    columns = (
+        *(("=Choose",) if acts else ()),
+        ">URL",
+        ">Reason",
+        "#Depth",
+        "#Attempts",
+        *(("=Retry",) if acts else ()),
+    )
+    content: list[Node] = [
+        _heading(crawl, "Failed URLs"),
+        E.p("Reason: ", E.b(foreign(reason)), " · ", E.a("all reasons", href=path("crawls", crawl.id, "failed")))
+        if reason
+        else None,
+        _retries(own, reason) if rows and acts else None,
+        table("Failed URLs", columns, rows) if rows else empty(_no_failures(reason, following)),
+        more(following),
+    ]  # fmt: skip
+    return Page(f"Failed URLs of {crawl.id}", content, _SECTION)
+
+
+def _retries(own: str, reason: str) -> Node:
+    of_reason = button(
+        f"Retry all that failed with: {reason}", f"{own}/retry/reason", name="reason", value=reason
+    ) if reason else None  # fmt: skip
+    return E.div(
+        button("Retry the chosen URLs", f"{own}/retry/chosen", kind="main"), of_reason,
+        button("Retry all failed URLs", f"{own}/retry"), class_="actions",
+    )  # fmt: skip
+
+
+def _no_failures(reason: str, following: str | None) -> str:
+    if not reason:
+        return "No URL has failed."
+    return "None so far with this reason." if following else "No URL has failed for this reason."
+
+
+async def hosts_page(view: View) -> Page:
+    """Hosts with waiting URLs of a crawl, the longest queue first."""
+    crawl = await view.crawl()
+    waiting: list[tuple[int, str]] = []
+    async for name, lengths in hosts_of(view.frontier, crawl.key, crawl.limits.spider, _HOSTS_SHOWN):
+        waiting.append((sum(lengths.values()), name))
+    rows: list[list[Node]] = []
+    now = await store_seconds(view.frontier)
+    for length, name in sorted(waiting, key=lambda pair: (-pair[0], pair[1])):
+        host = await view.frontier.hosts.get(name)
+        rows.append([
+            E.a(name, href=path("hosts", name)) if not view.caller.app else name, number(length),
+            mean_response(host), duration(max(host.crawl_delay_seconds, host.adaptive_delay_seconds) or None),
+            str(host.failures), host.backoff_reason if host.backoff_until > now else "–",
+        ])  # fmt: skip
+    columns = (">Host", "#Waiting", "#Mean response", "#Own delay", "#Failures", ">Back-off")
+    content: list[Node] = [
+        _heading(crawl, "Hosts"),
+        table("Hosts", columns, rows) if rows else empty("No host has waiting URLs of this crawl."),
+        E.p(f"The first {_HOSTS_SHOWN} hosts are shown.", class_="quiet") if len(rows) == _HOSTS_SHOWN else None,
+    ]
+    return Page(f"Hosts of {crawl.id}", content, _SECTION)
+
+
+def _heading(crawl: Crawl, what: str) -> Node:
+    return E.h1(E.a(crawl.id, href=path("crawls", crawl.id)), f" · {what}")

@@ -1,0 +1,44 @@
+"""All crawls, newest first, page by page."""
+
+from __future__ import annotations
+
+from shoal.api.dashboard.components import empty, moment, more, number, path, state, table
+from shoal.api.dashboard.html import E, Node
+from shoal.api.dashboard.view import Page, View, live
+from shoal.api.handlers.crawls import CrawlPage, page_of
+from shoal.model.crawl import State
+
+_STATES = [state.value for state in State if state is not State.DELETED]
+
+
+async def page_of_crawls(view: View) -> Page:
+    chosen = view.text("state", *_STATES)
+    found: CrawlPage = await page_of(view)
+    links = [
+        E.li(E.a(name or "all", href=path("crawls", state=name), aria_current="page" if name == chosen else None))
+        for name in ("", *_STATES)
+    ]
+    content: list[Node] = [
+        E.h1("Crawls"),
+        E.nav(E.ul(links), aria_label="Crawls by state"),
+        live("crawls", _table(found, chosen)),
+        more(path("crawls", state=chosen, cursor=found.next) if found.next else None),
+    ]
+    return Page("Crawls", content, "Crawls")
+
+
+def _table(found: CrawlPage, chosen: str) -> Node:
+    if not found.crawls:
+        if chosen:
+            return empty(f"No crawl is {chosen}.")
+        return empty("No crawl yet. ", E.a("Start one", href="/new"), ".")
+    rows: list[list[Node]] = [
+        [
+            E.a(crawl.id, href=path("crawls", crawl.id)), crawl.app, state(crawl.state, crawl.why),
+            number(crawl.counts.stored), number(crawl.counts.failed), number(crawl.counts.open), str(crawl.priority),
+            moment(crawl.created_at), moment(crawl.ended_at),
+        ]
+        for crawl in found.crawls
+    ]  # fmt: skip
+    columns = (">Crawl", "Application", "State", "#Pages", "#Failed", "#Remaining", "#Priority", "=Started", "=Ended")
+    return table("Crawls", columns, rows)

@@ -1,0 +1,242 @@
+"""Records of a crawl: browse, search, and one record with everything that is known of it.
+
+Read from the first output that this server can read, in the order of that output. A search looks at some thousand
+records at a time, and says where it stopped: outputs differ in what they can search themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from shoal.api.dashboard.components import (
+    duration,
+    empty,
+    facts,
+    field,
+    foreign,
+    moment,
+    more,
+    number,
+    outside,
+    path,
+    size,
+    table,
+)
+from shoal.api.dashboard.html import E, Node
+from shoal.api.dashboard.view import Page, View
+from shoal.api.pagination import make_cursor, parse_cursor
+from shoal.api.request import RequestContext
+from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
+from shoal.model.crawl import Crawl
+from shoal.model.record import Record
+from shoal.sinks.reader import Cursor, page_with_cursors
+
+_SECTION = "Crawls"
+_SHOWN, _SOME = 50, 8
+_LOOKED_AT, _SECONDS = 5000, 2.0
+_BATCH = 500
+# Of the text of a record.
+_PREVIEW = 4000
+_COLUMNS = ("crawl", "url", "status", "error", "title", "content_type", "bytes", "fetched_at")
+_Position = tuple[Annotated[int, Meta(ge=0)], list[Any] | None]
+
+
+class Search(NamedTuple):
+    """What records must have; '' is anything."""
+
+    prefix: str = ""
+    status: str = ""
+    error: str = ""
+    text: str = ""
+
+    def matches(self, record: Record) -> bool:
+        return (
+            record.url.startswith(self.prefix)
+            and (not self.status or str(record.status).startswith(self.status))
+            and self.error.lower() in record.error.lower()
+            and (not self.text or self.text.lower() in f"{record.title}\n{record.description}\n{record.text}".lower())
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*_COLUMNS, *(("description", "text") if self.text else ()))
+
+
+class Found(NamedTuple):
+    # Each with the position before it, from which it can be read again.
+    records: list[tuple[_Position, Record]]
+    following: _Position | None
+    looked_at: int
+
+
+async def records_page(view: View) -> Page:
+    crawl = await view.crawl()
+    search = Search(*(view.text(name).strip() for name in Search._fields))
+    of = ("dashboard records", crawl.id, *search)
+    position = view.cursor(_Position, *of)
+    try:
+        found, trouble = await find(view, crawl, search, position), ""
+    except (InvalidInput, SinkRefused, SinkUnavailable) as error:
+        if position is not None:
+            raise
+        # An output is created with its first record.
+        found, trouble = Found([], None, 0), str(error)
+    asked = search._asdict()
+    following = (
+        path("crawls", crawl.id, "records", **asked, cursor=make_cursor(found.following, *of))
+        if found.following
+        else None
+    )
+    searched = any(search)
+    content: list[Node] = [
+        E.h1(E.a(crawl.id, href=path("crawls", crawl.id)), " · Records"),
+        E.form(
+            field("URL starts with", "prefix", search.prefix, maxlength=1000, placeholder="https://example.org/docs/"),
+            field("Status starts with", "status", search.status, maxlength=3, pattern="[0-9]*", placeholder="404"),
+            field("Error contains", "error", search.error, maxlength=200),
+            field("Title or text contains", "text", search.text, maxlength=200),
+            E.button("Search", type="submit"), action=path("crawls", crawl.id, "records"), method="get", class_="row",
+        ),
+        _table(crawl, found) if found.records else empty(_nothing(searched, following, trouble)),
+        E.p(f"{number(found.looked_at)} records were searched.", class_="quiet") if searched else None,
+        more(following, "Search further" if searched else "Next page"),
+    ]  # fmt: skip
+    return Page(f"Records of {crawl.id}", content, _SECTION)
+
+
+async def some_records(view: View, crawl: Crawl) -> Node:
+    """A few records for the page of a crawl. Not for its live updates: an output may be slow."""
+    if view.for_updates:
+        return None
+    link = E.p(E.a("Browse and search the records", href=path("crawls", crawl.id, "records")))
+    try:
+        found = await find(view, crawl, Search(), None, _SOME)
+    except (InvalidInput, SinkRefused, SinkUnavailable) as error:
+        return E.p(f"No record yet. {error}", class_="quiet")
+    return [_table(crawl, found), link] if found.records else E.p("No record yet.", class_="quiet")
+
+
+def _table(crawl: Crawl, found: Found) -> Node:
+    rows: list[list[Node]] = [
+        [
+            E.a(foreign(record.url), href=path("crawls", crawl.id, "record", at=_at(position, crawl))),
+            str(record.status or "–"), foreign(record.error or record.title, 100), foreign(record.content_type, 40),
+            size(record.bytes), moment(record.fetched_at),
+        ]
+        for position, record in found.records
+    ]  # fmt: skip
+    return table("Records", (">URL", "#Status", ">Title or error", "=Type", "#Size", "=Fetched"), rows)
+
+
+def _nothing(searched: bool, following: str | None, trouble: str) -> str:
+    if trouble:
+        return f"No record yet. {trouble}"
+    if following:
+        return "No match so far."
+    return "No record matches." if searched else "No record yet."
+
+
+async def find(
+    context: RequestContext, crawl: Crawl, search: Search, start: _Position | None, most: int = _SHOWN
+) -> Found:
+    """Records behind a position that match. It ends when it has enough, or has looked at enough."""
+    first, after = start or (0, None)
+    deadline = time.monotonic() + _SECONDS
+    found: list[tuple[_Position, Record]] = []
+    looked = 0
+    batch = _BATCH if any(search) else most
+    while True:
+        first, rows, last = await _read(context, crawl, first, after, batch, search.columns)
+        before: Sequence[Any] | None = after
+        for cursor, record in rows:
+            looked += 1
+            if search.matches(record):
+                found.append(((first, list(before) if before is not None else None), record))
+            before = cursor
+            if len(found) == most:
+                more_left = last is not None or cursor != rows[-1][0]
+                return Found(found, (first, list(cursor)) if more_left else None, looked)
+        if last is None:
+            return Found(found, None, looked)
+        after = list(last)
+        if looked >= _LOOKED_AT or time.monotonic() > deadline:
+            return Found(found, (first, after), looked)
+
+
+async def _read(
+    context: RequestContext, crawl: Crawl, first: int, after: Sequence[Any] | None, count: int, columns: Sequence[str]
+) -> tuple[int, list[tuple[Cursor, Record]], Cursor | None]:
+    """Records of the first output that can be read, and its number."""
+    refused: Exception = InvalidInput(f"Crawl {crawl.id!r} has no output, so it has no records.")
+    for place, output in enumerate(crawl.spec.get("outputs", ())):
+        if place < first:
+            continue
+        uri = context.server.settings.outputs.get(output, output)
+        try:
+            rows, last = await page_with_cursors(uri, crawl.id, count, after=after, columns=columns)
+        except UnknownCrawl:
+            return place, [], None
+        except (SinkRefused, InvalidInput) as error:
+            if after is not None:
+                raise
+            refused = error
+            continue
+        return place, [(cursor, row) for cursor, row in rows if isinstance(row, Record)], last
+    raise refused
+
+
+async def record_page(view: View) -> Page:
+    crawl = await view.crawl()
+    position = _position(view, crawl)
+    if position is None:
+        raise InvalidInput("Choose a record from the list of records.")
+    _, rows, _ = await _read(view, crawl, position[0], position[1], 1, ())
+    if not rows:
+        raise InvalidInput("The output does not have this record any more.")
+    record = rows[0][1]
+    raw = msgspec.json.format(
+        msgspec.json.encode(msgspec.structs.replace(record, text=record.text[:_PREVIEW])), indent=2
+    )
+    chain: Node = None
+    if record.redirects:
+        hops: list[list[Node]] = [[outside(url), str(status or "refresh")] for url, status in record.redirects]
+        chain = [E.h2("Redirects"), table("Redirects", (">URL", "#Status"), hops)]
+    content: list[Node] = [
+        E.h1(E.a(crawl.id, href=path("crawls", crawl.id)), " · Record"),
+        facts([
+            ("URL", outside(record.url, 1000)),
+            ("Title", foreign(record.title, 500) if record.title else "–"),
+            ("Status", [str(record.status or "–"), f" {record.error}" if record.error else ""]),
+            ("Fetched", moment(record.fetched_at)),
+            ("Response", [duration(record.response_seconds), f" from {record.address}" if record.address else "",
+                          f", HTTP/{record.http_version}" if record.http_version else ""]),
+            ("Content", f"{record.content_type} {record.charset}".strip() or "–"),
+            ("Size", f"{size(record.bytes)}, {size(record.bytes_received)} received"),
+            ("Found", f"as {record.found}, at depth {record.depth}, attempt {record.attempt}"),
+            ("Headers kept", ", ".join(filter(None, [f"ETag {record.etag}" if record.etag else "",
+             f"Last-Modified {record.last_modified}" if record.last_modified else ""])) or "–"),
+            ("Worker", record.worker or "–"),
+            ("File", foreign(record.file) if record.file else "–"),
+        ]),
+        chain,
+        E.h2("Text"),
+        E.pre(record.text[:_PREVIEW] + ("…" if len(record.text) > _PREVIEW else ""), tabindex=0) if record.text
+        else E.p("No text.", class_="quiet"),
+        E.h2("Record as JSON"),
+        E.pre(raw.decode(errors="replace"), tabindex=0),
+    ]  # fmt: skip
+    return Page("Record", content, _SECTION)
+
+
+def _at(position: _Position, crawl: Crawl) -> str:
+    return make_cursor(position, "record", crawl.id)
+
+
+def _position(view: View, crawl: Crawl) -> _Position | None:
+    position: _Position | None = parse_cursor(view.request.query_params.get("at", ""), _Position, "record", crawl.id)
+    return position

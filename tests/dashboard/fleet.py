@@ -1,0 +1,41 @@
+"""A fleet for the dashboard's tests: real workers on a real site, and `shoal serve` beside them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.api.served import Served, served
+from tests.site.answers import page
+from tests.system.crawling import Crawls, crawling
+
+
+@dataclass
+class Fleet:
+    crawls: Crawls
+    api: Served
+
+    def site(self, pages: int = 3, *, failing: int = 0) -> str:
+        """A new host with some pages, and links to some that are not there. Returns its URL."""
+        (host,) = self.crawls.site.take()
+        links = [f"/{number}" for number in range(pages - 1)] + [f"/gone/{number}" for number in range(failing)]
+        self.crawls.site.at(host, "/", page(*links, title="Start"))
+        for number in range(pages - 1):
+            self.crawls.site.at(host, f"/{number}", page(title=f"Page {number}"))
+        return f"http://{host}/"
+
+
+@contextlib.contextmanager
+def fleet(
+    folder: Path, *, hosts: int = 40, workers: int = 1, settings: str = "", token: str = "",
+    worker_settings: dict[str, object] | None = None,
+) -> Iterator[Fleet]:  # fmt: skip
+    output = folder / "default.db"
+    chosen = {"outputs": {"default": str(output)}, **(worker_settings or {})}
+    with crawling(folder, hosts=hosts, workers=workers, settings=chosen, shared=True) as crawls:
+        settings = f'[api]\nrate = 100000\n[outputs]\ndefault = "{output}"\n{settings}'
+        where = ("--folder", folder / "store")
+        with served(folder / "served", *where, settings=settings, token=token) as api:
+            yield Fleet(crawls, api)
