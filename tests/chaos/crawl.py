@@ -287,10 +287,11 @@ async def crawling(
         frontier = await Frontier.from_settings(load(environ={}, flags=chosen).settings)
         paths = tuple((output_folder or folder) / name for name in outputs)
         first = tuple(tree.url(number) for number in range(seeds))
-        spec = CrawlSpec(seeds=first, scope="any", outputs=tuple(map(str, paths)), **(policy or {})).stored()  # type: ignore[arg-type]
+        spec = CrawlSpec(seeds=first, scope="any", outputs=tuple(map(str, paths)), **(policy or {}))  # type: ignore[arg-type]
         crawl = Crawling(folder, site, tree, frontier, chosen, delay_seconds, paths)
         try:
-            await frontier.crawls.create(CRAWL, Limits(delay_seconds=delay_seconds), spec=spec)
+            limits = Limits(delay_seconds=delay_seconds, every=spec.every, budget=spec.budget)
+            await frontier.crawls.create(CRAWL, limits, spec=spec.stored())
             await frontier.add(CRAWL, [Visit(url=url, found="seed") for url in first])
             yield crawl
         finally:

@@ -54,6 +54,40 @@ async def test_healthy_shards_are_leased_from_and_renewed_without_the_others(tmp
             await ann.close()
 
 
+async def test_a_worker_that_cannot_read_the_record_of_a_crawl_gives_its_hosts_back(tmp_path: Path) -> None:
+    with cluster(tmp_path, options=OPTIONS) as nodes:
+        async with (
+            await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as store,
+            await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as other,
+        ):
+            shards = await Shards.found(store, "outage", 6)
+            ann = Frontier(shards, worker="ann", lease_seconds=3600)
+            await ann.crawls.create("c", Limits(delay_seconds=0))
+            hosts = [f"h{number}.example" for number in range(30)]
+            await ann.add("c", [f"http://{host}/" for host in hosts])
+            # A worker that has just started. Its leases would outlast this test.
+            bob = Frontier(await Shards.found(other, "outage"), worker="bob", lease_seconds=3600)
+            home = holder(nodes, shards, shards.home("c"))
+            healthy = {host for host in hosts if holder(nodes, shards, shards.of(host)) is not home}
+            assert 0 < len(healthy) < len(hosts)
+            home.kill()
+            assert await bob.lease(hosts=30, visits=1) == []
+            assert await bob.lease(hosts=30, visits=1) == []
+
+            leases: list[Lease] = []
+            while {lease.host for lease in leases} != healthy:
+                leases += await ann.lease(hosts=30, visits=1, wait_seconds=WAIT_SECONDS)
+            await ann.release(leases)
+            # Its calls to the home shard would get leases when that is back.
+            await ann.close()
+
+            await asyncio.to_thread(home.start)
+            leases = []
+            while {lease.host for lease in leases} != set(hosts):
+                leases += await bob.lease(hosts=30, visits=1, wait_seconds=WAIT_SECONDS)
+            await bob.close()
+
+
 async def test_a_crawl_is_described_without_the_shards_that_do_not_respond(tmp_path: Path) -> None:
     with cluster(tmp_path, options=OPTIONS) as nodes:
         async with await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as store:
@@ -90,8 +124,8 @@ async def test_a_crawl_goes_on_without_one_primary_and_is_complete_when_it_is_ba
             for _ in range(2):
                 crawl.start()
             await crawl.requested(100)
-            # A worker that has not read the record of the crawl yet cannot work without it.
-            await crawl.until(lambda: all(crawl.last_report(name).pages for name in crawl.workers), "both work")
+            # A worker that has not read the record of the crawl yet leaves the hosts to the others.
+            await crawl.until(lambda: any(crawl.last_report(name).pages for name in crawl.workers), "one works")
             # The one that also has the record of the crawl.
             down = holder(nodes, shards, shards.home(CRAWL))
             healthy = {host for host in crawl.tree.hosts if holder(nodes, shards, shards.of(host)) is not down}

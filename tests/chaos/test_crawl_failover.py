@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.crawl import LONG, crawling
 from tests.chaos.test_crawl_clocks import wrong_by
-from tests.servers import Cluster, Server, cluster, server, wait_until
+from tests.servers import Cluster, Server, cluster, sentinel_trio, server, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
@@ -36,6 +36,23 @@ async def test_a_failover_that_asks_no_primary_loses_no_page(tmp_path: Path, how
                 await asyncio.to_thread(replica.ask, "CLUSTER", "FAILOVER", how)
                 is_primary = partial(lambda node: node.ask("ROLE")[0] == b"master", replica)
                 await asyncio.to_thread(wait_until, is_primary, "the replica is the primary")
+            await crawl.finish(180)
+            await crawl.judge()
+
+
+async def test_a_failover_by_sentinels_loses_no_page(tmp_path: Path) -> None:
+    pages = 6_000 if LONG else 900
+    with sentinel_trio(tmp_path / "sentinels") as trio:
+        async with crawling(
+            tmp_path, pages=pages, hosts=20, url=trio.url, outputs=("pages.db",), lease_seconds=2.0
+        ) as crawl:
+            for _ in range(2):
+                crawl.start()
+            await crawl.requested(pages // 3)
+            before = trio.named()
+            # The primary is not asked: what its replicas do not have yet is lost.
+            await asyncio.to_thread(trio.sentinels[0].ask, "SENTINEL", "FAILOVER", trio.service)
+            await asyncio.to_thread(wait_until, lambda: trio.named() != before, "another server is the primary")
             await crawl.finish(180)
             await crawl.judge()
 

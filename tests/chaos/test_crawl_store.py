@@ -81,8 +81,8 @@ async def test_a_frozen_store_is_waited_for_without_haste(tmp_path: Path) -> Non
             asked = crawl.asked()
             await crawl.until(lambda: crawl.asked() > asked + 5, "they go on")
             await crawl.finish()
-            judge = await crawl.judge(extra=0)
-            assert not judge.repeated()
+            # On a busy machine a worker can be too late to renew a lease, and then its pages are requested again.
+            await crawl.judge()
             for door, was in zip(doors, before, strict=True):
                 door.accepted = door.accepted[was:]
                 assert door.most_in_a_second() < 5
@@ -142,6 +142,9 @@ async def test_a_store_whose_disk_is_full_stops_the_crawl_until_there_is_room(tm
             held = sum([await crawl.held_by(name) for name in crawl.workers])
             with filled(disk):
                 await crawl.until(lambda: any(crawl.last_report(one).trouble for one in crawl.workers), "they say so")
+                # It is not blamed on the store.
+                said = [crawl.last_report(one).trouble for one in crawl.workers]
+                assert any(f"no space left on the disk of {disk}" in trouble for trouble in said), said
                 await asyncio.sleep(1.0)
                 crawl.check_workers()
                 stalled = crawl.asked()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Any
 
 import pytest
@@ -159,6 +160,30 @@ async def test_a_page_whose_acknowledgement_is_lost_brings_its_links_again(fleet
     assert (counts.stored, counts.leased) == (0, 1)
 
 
+@pytest.mark.parametrize("name", ["ann", "bob"])
+async def test_one_shard_loses_an_acknowledgement_and_later_another_one_its_links(
+    fleet: Fleet, ann: Frontier, name: str
+) -> None:
+    """The page is visited again between the two, when its links are known: by the same worker or by a new one."""
+    here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
+    await ann.add("c", paths(here, 1))
+    both = [await Copy.of(fleet, 0), await Copy.of(fleet, 1)]
+    (lease,) = await ann.lease()
+    assert await _link(ann, lease, paths(there, 3)) == 3
+    await ann.acknowledge(lease, [lease.visits[0].stored()])
+    await both[0].put_back()
+    assert not await ann.crawls.finished("c")
+    fleet.clock.tick(10)
+    worker = ann if name == "ann" else await _worker(fleet, "bob")
+    (lease,) = await worker.lease(shards=[0])
+    assert not lease.visits[0].abandoned
+    assert await _link(worker, lease, paths(there, 3)) == 0
+    await worker.acknowledge(lease, [lease.visits[0].stored()])
+    await both[1].put_back()
+    assert not await worker.crawls.finished("c")
+    assert (await worker.crawls.count("c")).waiting == 3
+
+
 async def test_seeds_that_a_shard_lost_are_added_again(fleet: Fleet, ann: Frontier) -> None:
     here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
     await ann.add("c", paths(here, 1))
@@ -172,16 +197,97 @@ async def test_seeds_that_a_shard_lost_are_added_again(fleet: Fleet, ann: Fronti
     assert len(await drain(fleet, bob)) == 3
 
 
+async def test_large_and_many_links_are_kept(fleet: Fleet, ann: Frontier) -> None:
+    here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
+    await ann.add("c", paths(here, 1))
+    (lease,) = await ann.lease()
+    copy = await Copy.of(fleet, 1)
+    large = Visit(url=f"http://{there}/large", method="POST", body=os.urandom(9_000_000))
+    many = [Visit(url=f"http://{there}/{'a' * 1000}{number}") for number in range(3000)]
+    page = lease.visits[0]
+    added = await ann.add("c", [large, *many], found_on=[(lease, page)] * 3001, max_bytes=10_000_000)
+    assert added.new == 3001
+    await ann.acknowledge(lease, [page.stored()])
+    await copy.put_back()
+    assert not await ann.crawls.finished("c")
+    assert (await ann.crawls.count("c")).waiting == 3001
+
+
 async def test_a_journal_forgets_what_no_shard_can_lose_any_more(fleet: Fleet, ann: Frontier) -> None:
     here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
     await ann.add("c", paths(here, 40))
+    # Adding does not notice that another process holds the shard, leasing does.
+    assert not await ann.lease(shards=[1])
     for number in range(40):
         (lease,) = await ann.lease(visits=1, shards=[0])
         await _link(ann, lease, [f"http://{there}/{number}"])
         await ann.acknowledge(lease, [lease.visits[0].stored()])
         fleet.clock.tick(10)
-    lengths = [len(value) for name, value in (await fleet.state()).items() if "}j:1:" in name]
-    assert lengths == [12]
+    prefix = fleet.shards.prefixes[0] + "j:"
+    journals = {name: value for name, value in (await fleet.state()).items() if name.startswith(prefix)}
+    assert [*journals] == [f"{prefix}0123456789abcdef"]
+    (entries,) = journals.values()
+    # 12 entries of the last two minutes. Old ones are removed by every eighth.
+    assert 12 <= len(entries) < 20
+
+
+@pytest.mark.parametrize("change", ["pause", "resume", "stop"])
+async def test_a_home_shard_that_lost_a_change_of_a_crawl_is_brought_up_to_date(
+    fleet: Fleet, ann: Frontier, change: str
+) -> None:
+    home = ann.shards.home("c")
+    here = fleet.hosts(1, shard=(home + 1) % fleet.shards.count)[0]
+    await ann.add("c", paths(here, 2))
+    if change == "resume":
+        await ann.crawls.pause("c")
+    copy = await Copy.of(fleet, home)
+    await getattr(ann.crawls, change)("c")
+    await copy.put_back()
+    fleet.clock.tick(10)
+    # As the maintainer of a crawl does.
+    bob = await _worker(fleet, "bob")
+    await bob.crawls.repair(await bob.crawls.get("c"))
+    state = (await bob.crawls.get("c")).state
+    assert state.value == {"pause": "running", "resume": "paused", "stop": "stopped"}[change]
+    if state.open:
+        await bob.crawls.resume("c")
+        assert len(await drain(fleet, bob)) == 2
+        # The first check may find links to add again.
+        assert await bob.crawls.finish("c") or await bob.crawls.finish("c")
+
+
+async def test_a_crawl_whose_creation_is_lost_stops_no_worker(fleet: Fleet, ann: Frontier) -> None:
+    home = ann.shards.home("lost")
+    copy = await Copy.of(fleet, home)
+    await ann.crawls.create("lost", Limits(delay_seconds=0))
+    lost, other = fleet.hosts(2, shard=(home + 1) % fleet.shards.count)
+    await ann.add("lost", paths(lost, 2))
+    await copy.put_back()
+    fleet.clock.tick(10)
+    bob = await _worker(fleet, "bob")
+    await bob.add("c", paths(other, 2))
+    assert {visit.crawl for visit in await drain(fleet, bob)} == {"c"}
+
+
+@pytest.mark.parametrize("lost", ["home", "other"])
+async def test_a_shard_that_lost_moves_of_page_budget_keeps_no_crawl_waiting(
+    fleet: Fleet, ann: Frontier, lost: str
+) -> None:
+    await ann.crawls.create("p", Limits(delay_seconds=0, max_pages=10))
+    home = ann.shards.home("p")
+    shards = [shard for shard in range(fleet.shards.count) if shard != home][:2]
+    first, second = (fleet.hosts(1, shard=shard)[0] for shard in shards)
+    await ann.add("p", [*paths(first, 30), *paths(second, 30)])
+    copy = await Copy.of(fleet, home if lost == "home" else shards[0])
+    # This host gets pages and stores some of them.
+    (lease,) = await ann.lease(hosts=1, visits=2, shards=shards[:1])
+    await ann.acknowledge(lease, [visit.stored() for visit in lease.visits])
+    await copy.put_back()
+    assert not await ann.crawls.finished("p")
+    while (await ann.crawls.get("p")).state.open:
+        fleet.clock.tick(10)
+        await drain(fleet, ann)
+    assert (await ann.crawls.count("p")).stored == 10
 
 
 async def test_one_server_keeps_no_journal(fleet: Fleet) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
+from shoal.model.page_history import HISTORY_BYTES
 from tests.servers import Server
 
 # One call, so that nothing happens in between. KEYS is for tests only.
@@ -41,6 +43,11 @@ class Shard:
         self.unparking: set[str] = set()
         self.pages: dict[str, dict[str, str]] = {}
         self.meta: dict[str, str] = {}
+        self.due: dict[str, list[bytes]] = {}
+        self.calendar: dict[str, float] = {}
+        self.rates: dict[str, dict[str, str]] = {}
+        self.names: dict[str, dict[str, str]] = {}
+        self.failed: dict[str, list[bytes]] = defaultdict(list)
 
     def number(self, key: str, field: str) -> int:
         return int(float(self.crawls[key].get(field, 0)))
@@ -95,6 +102,18 @@ def _file(shard: Shard, name: str, value: Any) -> None:
             shard.pages[rest] = _pairs(value)
         case "meta":
             shard.meta = _pairs(value)
+        case "due":
+            shard.due[rest] = value
+        case "calendar":
+            shard.calendar = _scores(value)
+        case "rates":
+            shard.rates[rest] = _pairs(value)
+        case "names":
+            shard.names[rest] = _pairs(value)
+        case "failed":
+            shard.failed[rest] += [packed.partition(b"\n")[2] for packed in value]
+        case "fq":
+            shard.failed[rest.partition(":")[0]] += value
 
 
 def visits_of(lease: dict[str, bytes]) -> list[bytes]:
@@ -106,6 +125,50 @@ def check(shards: dict[str, Shard]) -> None:
         check_counts(prefix, shard)
         check_one_place(prefix, shard)
         check_nothing_stranded(prefix, shard)
+        check_calendar(prefix, shard)
+
+
+def check_calendar(prefix: str, shard: Shard) -> None:
+    """I3 of perpetual crawls: every bucket is in the calendar, the copy counts its pages, the host their classes."""
+    for bucket, members in shard.due.items():
+        assert members, f"I3: bucket {bucket} of {prefix} is empty"
+        assert bucket in shard.calendar, f"I3: bucket {bucket} of {prefix} is not in the calendar"
+    for key in shard.crawls:
+        mine = {bucket: members for bucket, members in shard.due.items() if bucket.partition(":")[0] == key}
+        if shard.ended(key):
+            assert not shard.rates.get(key), f"I3: an ended crawl has rates in {prefix}"
+            continue
+        scheduled = sum(map(len, mine.values()))
+        assert scheduled == shard.number(key, "sc"), f"I3: {scheduled} pages are scheduled, {shard.crawls[key]}"
+        classes: Counter[str] = Counter()
+        for entry in _entries_of(shard, key, [member for members in mine.values() for member in members]):
+            if entry[0] & 128:
+                classes[str(entry[4 if entry[0] & 4 else 1] // 4)] += 1
+        counted: Counter[str] = Counter()
+        for value in shard.rates.get(key, {}).values():
+            for part in value.split()[2:]:
+                number, _, pages = part.partition(":")
+                counted[number] += int(pages)
+        assert classes == counted, f"I3: pages by class are {classes}, the hosts of {prefix} have {counted}"
+
+
+def _entries_of(shard: Shard, key: str, due: list[bytes]) -> Iterator[bytes]:
+    """All entries of a crawl, wherever they are."""
+    for member in due:
+        yield member.partition(b" ")[2].lstrip(b"-0123456789")
+    for (crawl, _), entries in shard.waiting.items():
+        if crawl == key:
+            yield from entries
+    for lease in shard.leases.values():
+        for packed in visits_of(lease):
+            owner, _, entry = packed.split(b":", 2)
+            if owner == key.encode():
+                yield entry
+    for name in shard.later:
+        member = name.encode("latin-1")
+        if member.startswith(key.encode() + b":"):
+            yield member.partition(b" ")[2]
+    yield from shard.failed[key]
 
 
 def check_counts(prefix: str, shard: Shard) -> None:
@@ -132,7 +195,8 @@ def check_counts(prefix: str, shard: Shard) -> None:
 def _rest(entry: bytes) -> bytes:
     """An entry without what changes when it is tried again."""
     flags = entry[0]
-    return bytes((flags & ~4,)) + (entry[4:] if flags & 4 else entry[1:])
+    rest = entry[4:] if flags & 4 else entry[1:]
+    return bytes((flags & ~132,)) + (rest[HISTORY_BYTES:] if flags & 128 else rest)
 
 
 def check_one_place(prefix: str, shard: Shard) -> None:
@@ -150,6 +214,13 @@ def check_one_place(prefix: str, shard: Shard) -> None:
         crawl, _, host = head.decode().split(":", 2)
         if crawl in shard.crawls and not shard.ended(crawl):
             places[crawl, host, _rest(entry)] += 1
+    for bucket, members in shard.due.items():
+        crawl = bucket.partition(":")[0]
+        if crawl in shard.crawls and not shard.ended(crawl):
+            for raw in members:
+                name, _, entry = raw.partition(b" ")
+                host = shard.names[crawl][name.decode()[1:]] if name.startswith(b"#") else name.decode()
+                places[crawl, host, _rest(entry.lstrip(b"-0123456789"))] += 1
     twice = [place for place, count in places.items() if count > 1]
     assert not twice, f"I3: in two places at once in {prefix}: {twice}"
 

@@ -26,9 +26,29 @@ from shoal.model.visit import Visit
 
 # Several shards start new epochs together: one replay for all of them.
 _LINGER_SECONDS = 1.0
+# How long a journal keeps links (lua/include/journal.lua), and a little more.
+_HORIZON_SECONDS = 150.0
 
+# An entry has no more links when it has this size, without compression.
+_ENTRY_BYTES = 1_000_000
+# What a link takes besides its request: host, fingerprint, numbers.
+_LINK_BYTES = 60
+
+_ByTarget = dict[int, list[NewLink]]
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[NewLink]).decode
+_decode = msgspec.msgpack.Decoder(_ByTarget).decode
+
+
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Links that one server process has confirmed for several shards."""
+
+    run: bytes
+    shards: str
+    links: bytes
+
+    def __iter__(self) -> Iterator[bytes | str]:
+        """As the scripts take them."""
+        return iter((self.run, self.shards, self.links))
 
 
 class LinkJournal:
@@ -36,8 +56,8 @@ class LinkJournal:
         self._shards = shards
         self._crawls = crawls
         self._admission = admission
-        # Shard of the page -> shard and server process that confirmed the links -> links.
-        self._noted: dict[int, dict[tuple[int, bytes], list[NewLink]]] = {}
+        # Shard of the page -> server process that confirmed the links -> shard of the links -> links.
+        self._noted: dict[int, dict[bytes, _ByTarget]] = {}
         self._replaying: asyncio.Task[None] | None = None
         if self.active:
             shards.epochs.on_turn.append(self._replay_soon)
@@ -49,54 +69,80 @@ class LinkJournal:
     async def keep(self, confirmed: Sequence[Confirmed], found_on: Sequence[tuple[Lease, Visit]] | None) -> None:
         """Note links for the acknowledgements of their pages; write those that no page led to."""
         if found_on is None:
-            by_process: dict[tuple[int, bytes], list[NewLink]] = defaultdict(list)
+            seeds: dict[tuple[int, bytes], list[NewLink]] = defaultdict(list)
             for _, shard, run, new, link in confirmed:
                 if new:
-                    by_process[shard, run].append(link)
-            for (shard, run), links in by_process.items():
+                    seeds[shard, run].append(link)
+            for (shard, run), links in seeds.items():
                 await self._write(shard, run, links)
             return
         for position, shard, run, new, link in confirmed:
             lease, page = found_on[position]
-            # An abandoned page may have added its links before, without an acknowledgement that kept them.
-            if lease.shard != shard and (new or page.abandoned):
-                self._noted.setdefault(lease.shard, {}).setdefault((shard, run), []).append(link)
+            # A page that is visited again has added its links before, and no acknowledgement may have kept them: its
+            # worker died, or the shard has lost it.
+            again = page.abandoned or self._shards.epochs.lately(lease.epoch, _HORIZON_SECONDS)
+            if lease.shard != shard and (new or again):
+                by_process = self._noted.setdefault(lease.shard, {})
+                by_process.setdefault(run, {}).setdefault(shard, []).append(link)
 
-    def take(self, shard: int) -> list[tuple[str, bytes]]:
-        """The names and contents of the entries that go with the next acknowledgement in this shard."""
-        return [_entry(target, run, links) for (target, run), links in self._noted.pop(shard, {}).items()]
+    def take(self, shard: int) -> list[JournalEntry]:
+        """The entries that go with the next acknowledgement in this shard."""
+        return [entry for run, links in self._noted.pop(shard, {}).items() for entry in _entries(run, links)]
 
     async def _write(self, target: int, run: bytes, links: list[NewLink]) -> None:
         """Keep links that no page led to: in a shard that is on another server than theirs."""
         shard = (target + self._shards.count // 2) % self._shards.count
         if shard != target:
-            await self._shards.call("links", shard, ("w", *_entry(target, run, links)), replicated=True)
+            await self._write_to(shard, run, {target: links})
+
+    async def _write_to(self, shard: int, run: bytes, by_target: _ByTarget) -> None:
+        for entry in _entries(run, by_target):
+            await self._shards.call("links", shard, ("w", *entry, self._shards.request()), replicated=True)
 
     async def replay(self) -> int:
         """Add links again that earlier server processes of their shards have confirmed. Returns how many there were."""
         if not self.active:
             return 0
         lists = await self._shards.call_all("links", dict.fromkeys(range(self._shards.count), ("l", "")))
+        current = {shard: reply[1] for shard, reply in lists.items()}
         replayed = 0
         for shard, reply in lists.items():
-            for raw in reply[2:]:
-                target, _, run = raw.decode().partition(":")
-                current = lists[int(target)][1] if int(target) in lists else b""
-                if current and run != current.decode():
-                    replayed += await self._replay(shard, int(target), raw.decode(), current)
+            # Earlier process -> shards that it served, with the last call that wrote links of them.
+            earlier: dict[bytes, dict[int, bytes]] = {}
+            for name, mark in zip(reply[2::2], reply[3::2], strict=True):
+                target, _, run = name.partition(b":")
+                if current.get(int(target), run) != run:
+                    earlier.setdefault(run, {})[int(target)] = mark
+            for run, marks in earlier.items():
+                replayed += await self._replay(shard, run, marks, current)
         return replayed
 
-    async def _replay(self, shard: int, target: int, name: str, run: bytes) -> int:
-        replayed = 0
-        # Moved entries leave the front of the list.
-        while entries := (await self._shards.call("links", shard, ("r", name, 0)))[2:]:
-            for key, links in _by_crawl(entries):
-                replayed += len(links)
-                # A crawl that has ended needs no links.
-                with contextlib.suppress(CrawlEnded, UnknownCrawl):
-                    await self._admission.add_again((await self._crawls.by_key(key)).id, target, links)
-            await self._shards.call("links", shard, ("m", name, run, *entries), replicated=True)
+    async def _replay(self, shard: int, run: bytes, marks: dict[int, bytes], current: dict[int, bytes]) -> int:
+        replayed = known = 0
+        while entries := (await self._shards.call("links", shard, ("r", run, known)))[2:]:
+            known += len(entries)
+            again: dict[bytes, _ByTarget] = {}
+            for target, links in _decoded(entries):
+                if target in marks:
+                    again.setdefault(current[target], {}).setdefault(target, []).extend(links)
+            for process, by_target in again.items():
+                for target, links in by_target.items():
+                    replayed += len(links)
+                    await self._add_again(target, links)
+                # The shard may lose them again.
+                await self._write_to(shard, process, by_target)
+        for target, mark in marks.items():
+            await self._shards.call("links", shard, ("d", run, target, mark), replicated=True)
         return replayed
+
+    async def _add_again(self, target: int, links: list[NewLink]) -> None:
+        by_crawl: dict[str, list[NewLink]] = defaultdict(list)
+        for link in links:
+            by_crawl[link.crawl].append(link)
+        for key, part in by_crawl.items():
+            # A crawl that has ended needs no links.
+            with contextlib.suppress(CrawlEnded, UnknownCrawl):
+                await self._admission.add_again((await self._crawls.by_key(key)).id, target, part)
 
     def _replay_soon(self) -> None:
         if self._replaying is None or self._replaying.done():
@@ -115,14 +161,24 @@ class LinkJournal:
             await asyncio.gather(self._replaying, return_exceptions=True)
 
 
-def _entry(target: int, run: bytes, links: list[NewLink]) -> tuple[str, bytes]:
-    """The name of the list for a server process of a shard, and links in their stored form."""
-    return f"{target}:{run.decode()}", zlib.compress(_encode(links), 1)
+def _entries(run: bytes, by_target: _ByTarget) -> Iterator[JournalEntry]:
+    """Entries of a few megabytes: a replay reads 20 at once."""
+    part: _ByTarget = {}
+    size = 0
+    for target, links in by_target.items():
+        for link in links:
+            if size > _ENTRY_BYTES:
+                yield _entry(run, part)
+                part, size = {}, 0
+            part.setdefault(target, []).append(link)
+            size += len(link.entry) + _LINK_BYTES
+    yield _entry(run, part)
 
 
-def _by_crawl(entries: list[bytes]) -> Iterator[tuple[str, list[NewLink]]]:
-    by_crawl: dict[str, list[NewLink]] = defaultdict(list)
+def _entry(run: bytes, by_target: _ByTarget) -> JournalEntry:
+    return JournalEntry(run, ",".join(map(str, by_target)), zlib.compress(_encode(by_target), 1))
+
+
+def _decoded(entries: list[bytes]) -> Iterator[tuple[int, list[NewLink]]]:
     for entry in entries:
-        for link in _decode(zlib.decompress(entry.partition(b" ")[2])):
-            by_crawl[link.crawl].append(link)
-    yield from by_crawl.items()
+        yield from _decode(zlib.decompress(entry.partition(b" ")[2])).items()

@@ -1,38 +1,37 @@
 -- links: the journal of a shard: links to other shards that must be added again if those shards lose writes.
--- ARGV    1 now | 2 what to do: l list the names, r read, w write, m move | 3 name: '<shard>:<server process>', l: ''
---         then r: the first entry to read | w: links | m: the server process that has confirmed these entries now, and
---         the entries as they were read
--- Reply   OK, the server process of this shard, then l: names, r: up to 20 entries
--- Keeps   an entry is moved by one caller: if it is not the first any more, another one has moved it
+-- ARGV    1 now | 2 what to do: l list the names, r read, w write, d drop a name | 3 server process that confirmed the
+--         links (l: '') | then r: how many of the last entries are known | w: shards, links, a name for the call
+--         d: shard, the last call that wrote links of it
+-- Reply   OK, the server process of this shard, then l: name '<shard>:<server process>' and last call of each
+--         r: up to 20 entries before the known ones
+-- Keeps   a name is dropped only if no links were written under it since it was listed
 -- Cost    O(entries)
 --include shard open
 
-local what = text(1, '^[lrwm]$')
-local name = text(40, '^[%d]*:?%x*$')
+local what = text(1, '^[lrwd]$')
+local process = text(16, '^%x*$')
 if wrong then return {S.INVALID, wrong} end
 --include server run journal
 
 local reply = {S.OK, RUN}
 if what == 'l' then
-  for _, known in ipairs(call('SMEMBERS', P .. 'journals')) do reply[#reply + 1] = known end
+  for _, part in ipairs(call('HGETALL', P .. 'journal')) do reply[#reply + 1] = part end
 elseif what == 'r' then
-  local from = number(0, BIG)
+  local known = number(0, BIG)
   if wrong then return {S.INVALID, wrong} end
-  for _, entry in ipairs(call('LRANGE', P .. 'j:' .. name, from, from + 19)) do reply[#reply + 1] = entry end
-  if #reply == 2 and from == 0 then call('SREM', P .. 'journals', name) end
+  -- From the end: old entries may leave the front meanwhile.
+  for _, entry in ipairs(call('LRANGE', P .. 'j:' .. process, -known - 20, -known - 1)) do reply[#reply + 1] = entry end
 elseif what == 'w' then
-  local links = text(8388608)
+  local shards, links, mark = text(16384, '^[%d,]+$'), text(2 * ENTRY), text(32, '^%w+$')
   if wrong then return {S.INVALID, wrong} end
-  journal(name, links)
+  journal(process, shards, links, mark)
 else
-  local run = text(16, '^%x+$')
-  local entries = {}
-  while not wrong and at < #ARGV do entries[#entries + 1] = text(8388608) end
+  local name, mark = text(5, '^%d+$') .. ':' .. process, text(32, '^%w+$')
   if wrong then return {S.INVALID, wrong} end
-  for _, entry in ipairs(entries) do
-    if call('LINDEX', P .. 'j:' .. name, 0) ~= entry then break end
-    call('LPOP', P .. 'j:' .. name)
-    journal(string.match(name, '^%d+') .. ':' .. run, string.sub(entry, string.find(entry, ' ') + 1))
+  if call('HGET', P .. 'journal', name) == mark then call('HDEL', P .. 'journal', name) end
+  for _, other in ipairs(call('HKEYS', P .. 'journal')) do
+    if string.match(other, ':(%x+)$') == process then return reply end
   end
+  call('UNLINK', P .. 'j:' .. process)
 end
 return reply

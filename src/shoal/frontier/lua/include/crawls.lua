@@ -1,15 +1,18 @@
 -- crawls: the shard's copies of crawls, read once a call and written back once by save().
 -- Fields   v version, st state (r running, p paused, s stopped, e expired, f finished), sp spider, pr priority,
 --          ord (f first in first out, l last in first out), d delay ms, n places, md depth limit, mp 1 = pages are
---          limited, ph pages per host, exp end ms, life dedup lifetime ms, up 1 = priorities other than 0 are used
+--          limited, ph pages per host, pd URLs of a host per depth, exp end ms, life dedup lifetime ms, up 1 = priorities
+--          other than 0 are used
 -- Counts   a admitted = w waiting + l leased + t later + s stored + f failed + x excluded, at every script boundary
 -- Corr.    rf failed visits that were retried, rx excluded ones that were admitted again, rs stored ones that were visited
 --          again: they are in a twice, and one counts them once by subtracting these
 -- Kept     kp the limit that ended the crawl: what waited (kw) or was due later (kt) is kept for a higher limit
 -- Allow.   al pages that may still be leased here, rc received and rt returned in all (both only grow)
+-- Calendar sc pages in it, ev shortest interval ms, bp and bn the budget (calendar.lua)
+-- Signals  tn and pn how many there are, tc and ta the search for them (signals.lua)
 -- Valid.   vn hashes of validators, vc their fields
 -- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the generation before
-local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'rf', 'rx', 'rs', 'kw', 'kt', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc'}
+local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'rf', 'rx', 'rs', 'kw', 'kt', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'pd', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc', 'sc', 'ev', 'bp', 'bn', 'tn', 'pn', 'ta'}
 local MOST_REASONS = 200
 -- URLs that a limit set aside, per crawl and shard; beyond this they are not kept.
 local MOST_KEPT = 100000
@@ -51,7 +54,17 @@ local function finish(key, state, why)
   put(key, 'st', state)
   call('ZREM', P .. 'expiring', key)
   call('ZREM', P .. 'dry', key)
-  if not c.kp then call('SADD', P .. 'unparking', key) end
+  if not c.kp then
+    call('SADD', P .. 'unparking', key)
+    if c.sc > 0 then put(key, 'sc', 0) end
+    if c.ev > 0 then
+      call('UNLINK', P .. 'rates:' .. key, P .. 'names:' .. key, P .. 'touched:' .. key, P .. 'pulled:' .. key, P .. 'signals:' .. key)
+      if c.tn + c.pn > 0 then
+        put(key, 'tn', 0)
+        put(key, 'pn', 0)
+      end
+    end
+  end
 end
 
 -- A crawl continues under a higher limit: what was kept waits again.

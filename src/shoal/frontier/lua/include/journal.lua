@@ -1,15 +1,22 @@
--- journal: links to other shards, kept until those shards cannot forget them any more. `j:<shard>:<server process>` is a
--- list of '<ms> <links>' that this process of the other shard has confirmed; `journals` names the lists. The links are
--- opaque (journal.py). Nothing is removed while the other shard does not answer: only a new entry removes old ones.
+-- journal: links to other shards, kept until those shards cannot forget them any more. `j:<server process>` is a list of
+-- '<ms> <links>' that this process has confirmed for its shards. `journal` maps '<shard>:<server process>' to the last
+-- call that wrote links of this shard. The links are opaque (journal.py). Nothing is removed while the process does not
+-- answer: only a new entry removes old ones, and only now and then.
 local HORIZON = 120000
 
-local function journal(name, links)
-  local list = P .. 'j:' .. name
-  call('RPUSH', list, NOW .. ' ' .. links)
-  call('PEXPIRE', list, 86400000)
-  call('SADD', P .. 'journals', name)
-  for _ = 1, 20 do
-    if tonumber(string.match(call('LINDEX', list, 0), '^%d+')) > NOW - HORIZON then break end
-    call('LPOP', list)
+local function journal(process, shards, links, mark)
+  local list = P .. 'j:' .. process
+  if call('RPUSH', list, NOW .. ' ' .. links) % 8 == 1 then
+    call('PEXPIRE', list, 86400000)
+    for _ = 1, 16 do
+      if tonumber(string.match(call('LINDEX', list, 0), '^%d+')) > NOW - HORIZON then break end
+      call('LPOP', list)
+    end
   end
+  local marks = {}
+  for shard in string.gmatch(shards, '%d+') do
+    marks[#marks + 1] = shard .. ':' .. process
+    marks[#marks + 1] = mark
+  end
+  call('HSET', P .. 'journal', unpack(marks))
 end
