@@ -11,6 +11,7 @@ import pytest
 
 from shoal.errors import FetchError, InvalidInput
 from shoal.fetch import Request
+from shoal.fetch import fetcher as fetcher_module
 from shoal.model.response import Response
 from shoal.politeness.backoff import Fault
 from tests.fetch.failing import failure
@@ -125,12 +126,18 @@ async def test_a_body_longer_than_announced_ends_where_it_was_announced(fetcher)
         assert site.connections == 3, "what is left over poisons no later request"
 
 
-async def test_a_connection_is_not_used_again_after_a_head_with_two_lengths(fetcher):
+async def test_a_connection_is_not_used_again_after_a_head_with_two_lengths(fetcher, monkeypatch):
+    # Else, a connection that was found dead would explain new ones.
+    monkeypatch.setattr(fetcher_module, "PRUNE_SECONDS", 0.0)
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-    async with Hostile({"*": keep(raw)}) as site:
+    async with Hostile({"/good": keep(ok(b"abc")), "*": keep(raw)}) as site:
         for _ in range(3):
-            assert (await fetcher.fetch(Request(url=site.url()))).body == b"abc"
-        assert site.connections == 3
+            assert (await fetcher.fetch(Request(url=site.url("/good")))).body == b"abc"
+        assert site.connections == 1
+        # The first one comes on a connection that was used before.
+        for path in ("/bad", "/good", "/bad", "/good"):
+            assert (await fetcher.fetch(Request(url=site.url(path)))).body == b"abc"
+        assert site.connections == 4
 
 
 @pytest.mark.parametrize(
