@@ -14,6 +14,7 @@ import uvloop
 
 from bench import before
 from bench.crawl.against import crawl
+from bench.crawl.broad import broad
 from bench.crawl.memory import footprint
 from bench.crawl.outputs import outputs
 from bench.crawl.rate import rate, start
@@ -24,11 +25,13 @@ from bench.idle import idle, latency
 from bench.machine import machine
 from bench.memory import seen, waiting
 from bench.polite import polite
+from bench.revisit import live, revisit
 from bench.server import Server
 from bench.sinks import sinks
 from bench.size import Size
 from bench.speed import speed
 from bench.submit import submit
+from bench.together import together
 
 MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "seen": seen,
@@ -37,11 +40,15 @@ MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "growth": growth,
     "hosts": hosts,
     "polite": polite,
+    "together": together,
     "idle": idle,
     "latency": latency,
     "submit": submit,
+    "revisit": revisit,
+    "live": live,
     "crawl": crawl,
     "scrapy": scrapy,
+    "broad": broad,
     "footprint": footprint,
     "rate": rate,
     "start": start,
@@ -73,10 +80,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and figures there too")
     parser.add_argument("--server", default="", metavar="PROGRAM", help="a valkey-server or redis-server of your own")
     parser.add_argument(
-        "--before", type=Path, metavar="CHECKOUT", help="compare with another checkout of Shoal (crawl, speed)"
+        "--before", type=Path, metavar="CHECKOUT", help="compare with another checkout of Shoal (crawl, speed, store)"
     )
     options = parser.parse_args()
-    if unknown := set(options.names) - set(MEASUREMENTS):
+    if unknown := set(options.names) - set(before.MEASUREMENTS if options.before else MEASUREMENTS):
         parser.error(f"there is no measurement {', '.join(sorted(unknown))}; choose from {', '.join(MEASUREMENTS)}")
     if options.before and (unknown := set(options.names) - set(before.MEASUREMENTS)):
         parser.error(f"--before measures {', '.join(before.MEASUREMENTS)}, not {', '.join(sorted(unknown))}")
@@ -91,7 +98,8 @@ def main() -> None:
         names = options.names or list(before.MEASUREMENTS)
         figures = [row for name in names for row in before.MEASUREMENTS[name](options.before.resolve(), size)]
     else:
-        figures, failed = uvloop.run(run(options.names or list(MEASUREMENTS), size))
+        # `live` is a part of `revisit`.
+        figures, failed = uvloop.run(run(options.names or [name for name in MEASUREMENTS if name != "live"], size))
     print()
     if size.quick:
         print("Quick: a tenth of the sizes. Not figures to publish.\n")

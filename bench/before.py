@@ -6,12 +6,14 @@ busy machine slows both.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -22,6 +24,7 @@ from bench.crawl.corpus import DJANGO, MIX, pages, unpack
 from bench.crawl.program import ROOT
 from bench.figures import Figure
 from bench.size import Size
+from tests import servers
 from tests.system.documents import Web
 
 _COPIES = 10
@@ -72,10 +75,100 @@ def _end_to_end(tree: Path, *, quick: bool) -> float:
     return float(next(figure["values"][0] for figure in figures if figure["name"] == "end to end, CPU of both"))
 
 
-def _ratio(name: str, now: list[float], then: list[float], unit: str) -> Figure:
+@dataclass
+class _StoreCost:
+    """What pages cost the servers of a store, one value a repeat."""
+
+    cpu_us: list[float] = field(default_factory=list)
+    memory_bytes: list[float] = field(default_factory=list)
+    sent_bytes: list[float] = field(default_factory=list)
+    client_us: list[float] = field(default_factory=list)
+    commands: list[float] = field(default_factory=list)
+
+
+def store(before: Path, size: Size) -> list[Figure]:
+    """CPU and bytes of the store for a page, on one server and on a cluster, where links cross shards."""
+    pages = size.of(30_000)
+    figures = []
+    for name, count in (("one server", 1), ("cluster of three", 3)):
+        costs = {ROOT: _StoreCost(), before: _StoreCost()}
+        for _ in range(size.repeats):
+            for tree, cost in costs.items():
+                _crawl_pages(tree, count, pages, cost)
+        now, then = costs[ROOT], costs[before]
+        figures += [
+            _ratio(f"{name}: CPU of the store a page", now.cpu_us, then.cpu_us, "us", at_most=1.05),
+            _ratio(f"{name}: memory of the store a page", now.memory_bytes, then.memory_bytes, "bytes"),
+            _ratio(f"{name}: sent to the store a page", now.sent_bytes, then.sent_bytes, "bytes"),
+            _ratio(f"{name}: commands a page, with those in scripts", now.commands, then.commands, "commands"),
+            _ratio(f"{name}: CPU of the worker a page", now.client_us, then.client_us, "us"),
+        ]
+    return figures
+
+
+def _crawl_pages(tree: Path, nodes: int, pages: int, cost: _StoreCost) -> None:
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as name, contextlib.ExitStack() as stack:
+        options = {"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
+        if nodes == 1:
+            one = stack.enter_context(servers.server(Path(name), options=options))
+            url, all_nodes = one.url, [one]
+        else:
+            cluster = stack.enter_context(servers.cluster(Path(name), primaries=nodes, options=options))
+            url, all_nodes = cluster.url, cluster.nodes
+        program = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "store_pages.py"), url, str(pages)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(tree / "src")},
+        )  # fmt: skip
+        stack.callback(program.kill)
+        _line(program)
+        began = [_used(node) for node in all_nodes]
+        _continue(program)
+        client_seconds = float(_line(program).split()[1])
+        ended = [_used(node) for node in all_nodes]
+        _continue(program)
+        program.wait()
+    cpu, memory, sent, commands = (
+        sum(after[i] - before[i] for after, before in zip(ended, began, strict=True)) for i in range(4)
+    )
+    cost.commands.append(commands / pages)
+    cost.cpu_us.append(cpu / pages * 1e6)
+    cost.memory_bytes.append(memory / pages)
+    cost.sent_bytes.append(sent / pages)
+    cost.client_us.append(client_seconds / pages * 1e6)
+
+
+def _line(program: subprocess.Popen[bytes]) -> str:
+    if program.stdout is None or not (line := program.stdout.readline()):
+        raise RuntimeError(f"{program.args!r} ended early")
+    return line.decode()
+
+
+def _continue(program: subprocess.Popen[bytes]) -> None:
+    if program.stdin is not None:
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+
+
+def _used(node: servers.Server) -> tuple[float, float, float, float]:
+    """CPU seconds, bytes of memory, bytes received and commands run so far."""
+    cpu, memory, stats, calls = (node.info(section) for section in ("cpu", "memory", "stats", "commandstats"))
+    return (
+        float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]),
+        float(memory["used_memory_dataset"]),
+        float(stats["total_net_input_bytes"]),
+        float(sum(int(text.split(",")[0].removeprefix("calls=")) for text in calls.values())),
+    )
+
+
+def _ratio(name: str, now: list[float], then: list[float], unit: str, *, at_most: float | None = None) -> Figure:
     ratios = [new / old for new, old in zip(now, then, strict=True)]
-    note = f"{statistics.median(now):.3g} {unit} now, {statistics.median(then):.3g} before"
-    return Figure(name=f"{name}, now to before", unit="times", values=ratios, note=note)
+    note = f"{statistics.median(now):.3g} {unit} now, {statistics.median(then):.3g} before; "
+    note += f"least {min(now):.3g} now, {min(then):.3g} before"
+    return Figure(name=f"{name}, now to before", unit="times", values=ratios, note=note, at_most=at_most)
 
 
-MEASUREMENTS: dict[str, Callable[[Path, Size], list[Figure]]] = {"crawl": crawl, "speed": speed}
+MEASUREMENTS: dict[str, Callable[[Path, Size], list[Figure]]] = {
+    "crawl": crawl,
+    "speed": speed,
+    "store": store,
+}
