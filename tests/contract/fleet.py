@@ -22,7 +22,7 @@ START_MS = 1_700_000_000_000
 State = dict[str, Any]
 _HASHES = {
     "meta", "workers", "acks", "keys", "h", "l", "c", "hp", "fi", "reasons", "crawl", "grants", "v", "tally", "infos",
-    "facts", "counted",
+    "facts", "counted", "samples",
 }  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def _unordered(name: str, value: Any) -> Any:
     family = name.partition("}")[2].partition(":")[0]
     if family in _HASHES:
         return dict(zip(value[::2], value[1::2], strict=True)) if isinstance(value, list) else value
-    if family in ("s", "parked", "unparking"):
+    if family in ("s", "blocked", "parked", "unparking"):
         return sorted(value) if isinstance(value, list) else value
     return value
 

@@ -7,7 +7,7 @@ import pytest
 from shoal.errors import CrawlEnded, UnknownCrawl
 from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.model import Added, Counts, Limits, Visit
-from tests.contract.fleet import Fleet, end, names, paths
+from tests.contract.fleet import Fleet, drain, end, names, paths
 
 
 async def test_a_url_is_admitted_once(fleet: Fleet) -> None:
@@ -226,3 +226,23 @@ async def test_the_65th_priority_of_a_host_joins_the_next_lower(fleet: Fleet) ->
     assert order.index("late") == order.index("310") + 1
     assert made[order.index("late")].priority == 310
     assert order[-2:] == ["0", "least"]
+
+
+async def test_urls_per_depth_are_counted_for_each_host_and_depth_and_not_for_seeds(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0, max_urls_per_depth=2))
+    assert (await ann.add("c", paths("a.example", 5))).letters == "nnnnn"
+
+    def at(depth: int, *numbers: int, host: str = "a.example") -> list[Visit]:
+        return [Visit(url=f"http://{host}/{depth}-{number}", depth=depth) for number in numbers]
+
+    assert (await ann.add("c", at(1, 1, 2, 3))).letters == "nnl"
+    # A URL that the crawl has is no URL too many, and a refused one was not marked seen.
+    assert (await ann.add("c", at(1, 3, 2, 4, 1))).letters == "lsls"
+    assert (await ann.add("c", [*at(2, 1), *at(1, 1, host="b.example")])).letters == "nn"
+    assert (await ann.add("c", at(2, 2, 3))).letters == "nl"
+    counts = await ann.crawls.count("c")
+    assert counts.admitted == 5 + 2 + 1 + 2
+    await fleet.check()
+    assert len(await drain(fleet, ann)) == counts.admitted
+    assert await ann.crawls.finish("c")

@@ -98,8 +98,9 @@ async def test_what_failed_in_a_branch_is_listed_and_retried_with_its_crawl(flee
     await end(ann, [lease], lambda visit: visit.failed("broken"))
     assert await ann.crawls.finish(crawl)
     assert [(visit.url, why) for visit, why in await ann.crawls.failed(crawl)] == [("http://b.example/page", "broken")]
-    assert await ann.crawls.retry(crawl) == 1
+    assert await ann.crawls.retry(crawl, urls=["http://b.example/page"]) == 1
     assert {(await ann.crawls.get(name)).state for name in (crawl, branch)} == {State.RUNNING}
+    assert await ann.crawls.retry(crawl) == 0
     await fleet.check()
 
 

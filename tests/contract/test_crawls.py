@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
@@ -12,7 +14,7 @@ from shoal.settings import Settings
 from tests.contract.fleet import Fleet, drain, end, names, paths
 
 # What may be left of a deleted crawl: its id, and what belongs to hosts and workers.
-_LASTING = ("meta", "workers", "acks", "idle", "keys", "crawls", "crawl:", "h:", "j:", "journals")
+_LASTING = ("meta", "workers", "acks", "idle", "keys", "crawls", "crawl:", "h:", "j:", "journal", "rest")
 
 
 async def test_a_crawl_is_kept_as_it_was_given(fleet: Fleet) -> None:
@@ -263,6 +265,41 @@ async def test_failed_visits_are_retried_as_new_admissions(fleet: Fleet) -> None
     assert await ann.crawls.retry("c") == 0
 
 
+async def test_some_failed_visits_are_retried_and_the_others_stay(fleet: Fleet) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    urls = paths("a.example", 250)
+    await ann.add("c", urls)
+    await drain(fleet, ann, how=lambda v: v.failed("odd" if urls.index(v.url) % 2 else "even"), visits=100)
+    # A host that was set aside has a list of its own.
+    aside = paths("dead.example", 5)
+    await ann.add("c", aside)
+    await ann.hosts.postpone("dead.example", 1, failed=True, host_failures=1, reason="no route")
+    assert await ann.crawls.finish("c")
+    chosen = [urls[0], urls[7], urls[249], aside[1], aside[4]]
+    assert await ann.crawls.retry("c", urls=["http://a.example/never", "http://b.example/"]) == 0
+    assert await ann.crawls.retry("c", urls=[]) == 0
+    assert (await ann.crawls.get("c")).state is State.FINISHED
+    assert await ann.crawls.retry("c", urls=chosen) == 5
+    assert (await ann.crawls.get("c")).state is State.RUNNING
+    left = {*urls, *aside} - {*chosen}
+    failed = await bob.crawls.failed("c", 1000)
+    assert sorted(visit.url for visit, _ in failed) == sorted(left)
+    await fleet.check()
+    # By reason, in more than one call, while somebody else does the same.
+    odd = [visit.url for visit, why in failed if why == "odd"]
+    both = await asyncio.gather(*(one.crawls.retry("c", reason="odd") for one in (ann, bob)))
+    assert sum(both) == len(odd) > 100
+    assert {why for _, why in await ann.crawls.failed("c", 1000)} == {"even", "no route"}
+    await fleet.check()
+    await ann.hosts.unblock("dead.example")
+    made = await drain(fleet, ann, visits=100)
+    assert sorted(visit.url for visit in made) == sorted([*chosen, *odd])
+    assert {visit.retries for visit in made} == {0}
+    assert await ann.crawls.retry("c") == len(left) - len(odd)
+    await fleet.check()
+
+
 async def test_a_stopped_crawl_is_not_retried(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
@@ -276,7 +313,7 @@ async def test_shards_that_missed_a_change_are_repaired(fleet: Fleet) -> None:
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [f"http://{host}/" for host in fleet.hosts(8, shard=None)])
     # Whoever stopped it died after the home shard had it.
-    await fleet.run("change", fleet.shards.home("c"), "c", "s", "stopped", "", "")
+    await fleet.run("change", fleet.shards.home("c"), "c", "s", "stopped", "", "", 0)
     assert (await ann.crawls.count("c")).waiting == 8
     bob = fleet.worker("bob")
     await bob.crawls.repair(await bob.crawls.get("c"))
@@ -292,7 +329,7 @@ async def test_the_maintainer_repairs_shards_after_a_kill(fleet: Fleet, state: s
     maintainer = Maintainer(bob, Settings())
     await maintainer.check()
     # Whoever paused or stopped it was killed after the home shard had the change.
-    await fleet.run("change", fleet.shards.home("c"), "c", state, "", "", "")
+    await fleet.run("change", fleet.shards.home("c"), "c", state, "", "", "", 0)
     assert len(await ann.lease(hosts=1)) == 1
     maintainer.check_soon("c")
     await maintainer.check()
@@ -302,13 +339,26 @@ async def test_the_maintainer_repairs_shards_after_a_kill(fleet: Fleet, state: s
     await fleet.check()
 
 
+async def test_a_shard_that_missed_that_a_crawl_is_open_again_loses_no_link(fleet: Fleet) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    hosts = fleet.hosts(8, shard=None)
+    await ann.add("c", [f"http://{host}/" for host in hosts])
+    await drain(fleet, ann)
+    assert await ann.crawls.finish("c")
+    # Whoever opens it again has changed the home shard so far.
+    await fleet.run("change", fleet.shards.home("c"), "c", "r", "", "", "", 0)
+    assert (await bob.add("c", [f"http://{host}/new" for host in hosts])).new == 8
+    assert len(await drain(fleet, ann)) == 8
+
+
 async def test_a_crawl_that_was_closed_too_early_is_reopened_after_a_kill(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     hosts = fleet.hosts(8, shard=None)
     await ann.add("c", [f"http://{host}/" for host in hosts])
     # Whoever finished it was killed before the shards knew; a visit came in between the look and that.
-    await fleet.run("change", fleet.shards.home("c"), "c", "f", "finished", "", "")
+    await fleet.run("change", fleet.shards.home("c"), "c", "f", "finished", "", "", 0)
     await Maintainer(bob, Settings()).check()
     assert (await ann.crawls.get("c")).state is State.RUNNING
     assert (await ann.crawls.count("c")).waiting == 8

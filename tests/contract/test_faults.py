@@ -45,7 +45,35 @@ async def test_an_acknowledgement_whose_reply_was_lost_counts_once(fleet: Fleet)
     shard, reply = await _leased(fleet)
     token, host = reply[5], reply[6]
     lost = re.sub(rb"-\d+", b"-999", token)
-    args = ("ann", "a1", 0, token, host, 0, 1, 20, "", 2, 1, "s", "", 0, 2, "r", "", 1000, lost, host, 0, "", "", "", 0)
+    args = (
+        "ann",
+        "a1",
+        0,
+        token,
+        host,
+        0,
+        1,
+        20,
+        "",
+        2,
+        1,
+        "s",
+        "",
+        0,
+        "",
+        2,
+        "r",
+        "",
+        1000,
+        "",
+        lost,
+        host,
+        0,
+        "",
+        "",
+        "",
+        0,
+    )
     first = await fleet.run("acknowledge", shard, *args)
     assert first == [Status.OK, fleet.clock.ms, lost]
     before = await fleet.state()

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import CrawlEnded
 from shoal.frontier import Frontier
-from shoal.frontier.set_aside import readmit
+from shoal.frontier.set_aside import forget_depths, readmit
 from shoal.model import Limits, State, Visit
 from tests.contract.fleet import Fleet, drain, end, paths
 
@@ -104,6 +104,37 @@ async def test_urls_over_the_pages_per_host_are_added_when_it_is_raised(fleet: F
     await drain(fleet, ann)
     counts = await ann.crawls.count("c")
     assert (counts.admitted, counts.stored, counts.reasons) == (7, 7, {})
+    await fleet.check()
+
+
+async def test_urls_over_the_limit_of_a_depth_are_added_when_it_is_raised(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0, max_urls_per_depth=2))
+    hosts = fleet.hosts(3, shard=None)
+    for host in hosts:
+        await ann.add("c", [Visit(url=f"http://{host}/{number}", depth=1) for number in range(6)])
+    assert len(await drain(fleet, ann)) == 6
+    assert await ann.crawls.finish("c")
+    await raise_limits(ann, "c", max_urls_per_depth=5)
+    assert len(await drain(fleet, ann)) == 9
+    await raise_limits(ann, "c", max_urls_per_depth=0)
+    assert len(await drain(fleet, ann)) == 3
+    counts = await ann.crawls.count("c")
+    assert (counts.admitted, counts.stored, counts.reasons) == (18, 18, {})
+    await fleet.check()
+
+
+async def test_another_pass_counts_the_urls_of_a_depth_from_zero(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", Limits(delay_seconds=0, max_urls_per_depth=2))
+    visits = [Visit(url=f"http://{host}/{number}", depth=1) for host in fleet.hosts(3, shard=None) for number in (1, 2)]
+    assert (await ann.add("c", visits)).new == 6
+    await drain(fleet, ann)
+    crawl = await ann.crawls.get("c")
+    await ann.crawls.forget("c", [visit.url for visit in visits])
+    assert (await ann.add("c", visits)).new == 0
+    await forget_depths(ann, crawl)
+    assert (await ann.add("c", visits)).new == 6
     await fleet.check()
 
 

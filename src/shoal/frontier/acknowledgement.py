@@ -15,11 +15,12 @@ import msgspec
 
 from shoal.errors import InvalidInput, InvalidVisit
 from shoal.frontier.epochs import mono
-from shoal.frontier.journal import LinkJournal
+from shoal.frontier.journal import JournalEntry, LinkJournal
 from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import brief
 from shoal.model import validation
 from shoal.model.lease import Lease
+from shoal.model.page_history import PageHistory
 from shoal.model.visit import Outcome, OutcomeCode
 from shoal.store import Argument
 
@@ -63,8 +64,8 @@ class ShardAcks(msgspec.Struct, frozen=True, array_like=True):
     shard: int
     request: str
     entries: tuple[AckEntry, ...]
-    # New links to other shards, for the journal: the names and contents of its entries.
-    links: tuple[tuple[str, bytes], ...] = ()
+    # New links to other shards, for the journal.
+    links: tuple[JournalEntry, ...] = ()
 
 
 class AckBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -188,6 +189,11 @@ class Acknowledgement:
             validation.whole("A visit's number", outcome.number, 0, validation.WIDEST)
             validation.number("The time of an outcome", outcome.seconds, 0, 10**9)
             brief(outcome.reason, "")
+            if outcome.history:
+                try:
+                    PageHistory.unpack(outcome.history)
+                except (ValueError, TypeError) as error:
+                    raise InvalidVisit(f"An outcome has an invalid history: {error}.") from None
 
     async def _acknowledge(self, part: ShardAcks, batch: AckBatch) -> list[str]:
         async with self._calling[part.shard]:
@@ -205,7 +211,10 @@ class Acknowledgement:
                 ]  # fmt: skip
                 for outcome in entry.outcomes:
                     reason = brief(outcome.reason, "unknown") if outcome.reason else ""
-                    args += [outcome.number, OutcomeCode(outcome.code).value, reason, round(outcome.seconds * 1000)]
+                    args += [
+                        outcome.number, OutcomeCode(outcome.code).value, reason, round(outcome.seconds * 1000),
+                        outcome.history,
+                    ]  # fmt: skip
             reply = await self._shards.call("acknowledge", part.shard, args, replicated=True)
         return [token.decode() for token in reply[2:]]
 

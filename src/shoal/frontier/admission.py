@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from shoal.frontier.shards import Shards
 from shoal.model.visit import Added, AddResult, Visit
 from shoal.store import Argument
 from shoal.urls.canonical import canonical
-from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
+from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of, variant_mark
 
 MOST_A_CALL = 250
 # What add.lua answers for links that the shard has.
@@ -81,13 +81,8 @@ class Admission:
             args = {shard: (crawl.key, len(places), request, *rest) for shard, (places, rest) in this_round.items()}
             replies = await self._shards.call_all("add", args, replicated=True)
             for shard, reply in replies.items():
-                while reply[0] == Status.UNKNOWN:
-                    crawl = await self._crawls.introduce(crawl_id, shard)
-                    reply = await self._shards.call("add", shard, args[shard], replicated=True)
-                if reply[0] == Status.ENDED:
-                    self._crawls.drop_cache(crawl_id)
-                    self._crawls.check_open(await self._crawls.get(crawl_id))
-                    raise CrawlEnded(f"Crawl {crawl_id!r} has ended: it accepts no more URLs.")
+                if reply[0] != Status.OK:
+                    reply = await self._add_after_change(crawl_id, shard, args[shard], reply[0])
                 self._shards.epochs.answered(shard, reply[2])
                 for place, letter in zip(this_round[shard][0], reply[1], strict=True):
                     letters[place] = letter
@@ -107,8 +102,25 @@ class Admission:
                 pairs += [link.fingerprint, link.entry]
             for places, rest in _calls(groups, force):
                 args = (crawl.key, len(places), secrets.token_hex(8) if force else "", *rest)
-                while (await self._shards.call("add", shard, args, replicated=True))[0] == Status.UNKNOWN:
-                    await self._crawls.introduce(crawl_id, shard)
+                reply = await self._shards.call("add", shard, args, replicated=True)
+                if reply[0] != Status.OK:
+                    await self._add_after_change(crawl_id, shard, args, reply[0])
+
+    async def _add_after_change(self, crawl_id: str, shard: int, args: Sequence[Argument], status: Status) -> list[Any]:
+        """Add to a shard that does not know the crawl, or that has missed that it is open again."""
+        while status == Status.UNKNOWN:
+            await self._crawls.introduce(crawl_id, shard)
+            reply = await self._shards.call("add", shard, args, replicated=True)
+            status = reply[0]
+        if status == Status.ENDED:
+            self._crawls.drop_cache(crawl_id)
+            crawl = await self._crawls.get(crawl_id)
+            self._crawls.check_open(crawl)
+            await self._crawls.repair(crawl)
+            reply = await self._shards.call("add", shard, args, replicated=True)
+            if reply[0] != Status.OK:
+                raise CrawlEnded(f"Crawl {crawl_id!r} has ended: it accepts no more URLs.")
+        return reply
 
     def _grouped(
         self, visits: Iterable[Visit | str], skip_invalid: bool, max_bytes: int
@@ -137,7 +149,9 @@ class Admission:
                 if visit.host:
                     target = target._replace(host=canonical(f"http://{visit.host}/").host, rest=target.url, whole=True)
                 packed = visit_codec.pack(target, visit, max_bytes)
-                if visit.found in _OF_A_PASS and (number := visit.notes.pass_number):
+                if not visit.is_plain and (variant := visit.notes.variant):
+                    body = variant_mark(variant, body)
+                elif visit.found in _OF_A_PASS and (number := visit.notes.pass_number):
                     # Deduplicated by its URL for the crawl, and by this fingerprint once in each pass.
                     body = pass_mark(number)
             known = hosts.get(target.host)

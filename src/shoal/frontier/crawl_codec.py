@@ -9,6 +9,7 @@ import msgspec
 from shoal.errors import InvalidInput
 from shoal.model.crawl import STATES, Crawl, State
 from shoal.model.crawl_spec import Limits
+from shoal.model.revisit_schedule import revisit_schedule
 
 MAX_SPEC_BYTES = 1_000_000
 # Under which name a reason is counted again when its visits are admitted again.
@@ -45,8 +46,15 @@ def copy_fields(crawl: Crawl) -> list[str | int]:
     fields: list[str | int] = [
         "id", crawl.id, "sp", limits.spider, "pr", limits.priority, "ord", limits.order[0],
         "d", round(limits.delay_seconds * 1000), "n", limits.places, "ph", limits.max_pages_per_host,
+        "pd", limits.max_urls_per_depth,
         "exp", round(limits.expires_at * 1000), "life", round(limits.dedup_seconds * 1000),
     ]  # fmt: skip
+    plan = revisit_schedule(limits.every, limits.budget)
+    if plan.perpetual:
+        fields += [
+            "ev", round(plan.shortest_seconds * 1000), "bp", round(plan.share * 1000),
+            "bn", round(plan.slot_seconds * 1000),
+        ]  # fmt: skip
     if limits.max_depth is not None:
         fields += ["md", limits.max_depth]
     if limits.max_pages:

@@ -21,7 +21,7 @@ from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit, St
 from shoal.frontier import deletion, keys, visit_codec
 from shoal.frontier.crawl_codec import copy_fields, crawl_of, limits_of, packed, reasons_now, removed_fields
 from shoal.frontier.crawl_facts import CrawlFacts
-from shoal.frontier.failures import FailureCursor, failures
+from shoal.frontier.failures import FailureChoice, FailureCursor, failures, retry_chosen
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model import validation
@@ -51,11 +51,13 @@ class Crawls:
         shards.on_replaced += [self._by_id.clear, self._by_key.clear]
 
     async def create(
-        self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None, *, exist_ok: bool = False
-    ) -> Crawl:
+        self, crawl_id: str, limits: Limits | None = None, spec: dict[str, Any] | None = None, *,
+        exist_ok: bool = False, reuse: bool = False,
+    ) -> Crawl:  # fmt: skip
         """Create a crawl. An id is used once: CrawlExists is raised for an id that is taken, even by an ended crawl.
 
-        With `exist_ok`, an existing crawl of this id is returned as it is, with its own limits.
+        With `exist_ok`, an existing crawl of this id is returned as it is, with its own limits. With `reuse`, the id of
+        a deleted crawl is free. Without it, a request that is repeated after the deletion creates nothing.
         """
         validation.crawl_id(crawl_id)
         limits = Limits() if limits is None else limits
@@ -63,7 +65,7 @@ class Crawls:
             raise InvalidLimit(f"limits are {limits!r}: they must be Limits.")
         limits.check()
         try:
-            return await self._create(crawl_id, limits, packed(limits, spec or {}))
+            return await self._create(crawl_id, limits, packed(limits, spec or {}), reuse=reuse)
         except CrawlExists:
             if exist_ok:
                 return await self.get(crawl_id)
@@ -73,10 +75,13 @@ class Crawls:
         """Create a crawl from a dump. `data` is its stored specification, empty if it was deleted."""
         return await self._create(validation.crawl_id(crawl_id), limits_of(data) if data else Limits(), data)
 
-    async def _create(self, crawl_id: str, limits: Limits, data: bytes) -> Crawl:
+    async def _create(self, crawl_id: str, limits: Limits, data: bytes, *, reuse: bool = False) -> Crawl:
         home = self._shards.home(crawl_id)
         args = (crawl_id, secrets.token_hex(8), limits.max_pages, data)
         reply = await self._shards.call("create", home, args, replicated=True)
+        if reuse and reply[0] == Status.EXISTS and reply[1] == State.DELETED.code.encode():
+            await self.erase(crawl_id)
+            reply = await self._shards.call("create", home, args, replicated=True)
         if reply[0] == Status.EXISTS:
             state = STATES[reply[1].decode()].value
             raise CrawlExists(f"A crawl {crawl_id!r} exists and is {state}: choose another id.")
@@ -90,6 +95,10 @@ class Crawls:
         """The crawl with this key, cached."""
         known = self._by_key.get(key)
         return known or self._keep(await self._record(keys.home_of(key), "", key))
+
+    def cached(self, key: str) -> bool:
+        """Whether `by_key` returns this crawl without a call."""
+        return key in self._by_key
 
     async def known(self, crawl_id: str) -> Crawl:
         """As `get`, but cached: key and limits are used until a shard reports another version."""
@@ -116,7 +125,8 @@ class Crawls:
             limits = msgspec.structs.replace(crawl.limits, spider=spider)
             # Recorded before the branch has visits: a check whether the crawl is finished must see it.
             await self.facts.add_branch(crawl_id, spider)
-            made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True)
+            # The branch of a deleted crawl of the same name is deleted, too.
+            made = await self.create(name, limits, {**crawl.spec, "parent": crawl_id}, exist_ok=True, reuse=True)
             # A process that pauses, resumes or stops the crawl at this moment may not have seen the branch.
             while made.state.open and made.parent == crawl_id:
                 state = (await self.get(crawl_id)).state
@@ -168,7 +178,7 @@ class Crawls:
         return await self._change(crawl_id, crawl.state, spec=packed(limits, crawl.spec))
 
     async def delete(self, crawl_id: str) -> None:
-        """Remove everything an ended crawl holds. Its id stays taken."""
+        """Remove everything an ended crawl holds. Its id stays taken, unless `create` is called with `reuse`."""
         crawl = await self.get(crawl_id)
         if crawl.state.open:
             raise InvalidInput(f"Crawl {crawl_id!r} is {crawl.state.value}: stop it before you delete it.")
@@ -183,8 +193,13 @@ class Crawls:
             crawl = await self._at_home(crawl_id, State.EXPIRED, "expired", b"")
         await self._bring(crawl, crawl.why)
         await deletion.purge(self._shards, crawl.key)
-        await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", "", ""))
+        await self._shards.call("change", self._shards.home(crawl_id), (crawl_id, "d", "", "", "", 0))
         self._forget(crawl)
+
+    async def erase(self, crawl_id: str) -> bool:
+        """Remove the record of a deleted crawl, so that its id is free. Totals keep its counts."""
+        self.drop_cache(crawl_id)
+        return await deletion.erase(self._shards, validation.crawl_id(crawl_id))
 
     async def count(
         self, crawl_id: str, *, all_admissions: bool = False, within_seconds: float | None = None
@@ -213,9 +228,16 @@ class Crawls:
     async def finished(self, crawl_id: str) -> bool:
         """True exactly when nothing is waiting, leased or due later in any shard.
 
+        A perpetual crawl is not finished while it is open.
+
         Ended visits are read from all shards before admitted ones: a visit that ends in between has added its links
         before, so the sums cannot be equal too early. Branches are looked up each time for the same reason.
         """
+        if (await self.known(crawl_id)).perpetual and (await self.get(crawl_id)).state.open:
+            # Nobody else would add links again that a shard has lost.
+            if self.replay_links is not None:
+                await self.replay_links()
+            return False
         ended, servers = await self._sum(crawl_id, slice(7, 10))
         if self.replay_links is not None and await self.replay_links():
             return False
@@ -269,13 +291,15 @@ class Crawls:
             await self._bring(changed, "")
         return await self.get(crawl_id)
 
-    async def retry(self, crawl_id: str) -> int:
-        """Add every failed visit again; a finished crawl runs again. Returns how many."""
-        crawl = await self.get(crawl_id)
-        if crawl.state is State.FINISHED:
-            crawl = await self._change(crawl_id, State.RUNNING)
-        if not crawl.state.open:
-            raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: its failed URLs cannot be retried.")
+    async def retry(self, crawl_id: str, *, urls: Iterable[str] | None = None, reason: str = "") -> int:
+        """Add failed visits again, all or those of these URLs or this reason; a finished crawl runs again.
+
+        Returns how many. A choice of URLs or of a reason reads every failed visit of the crawl.
+        """
+        if urls is not None or reason:
+            choice = FailureChoice(frozenset(canonical(url).url for url in urls or ()), reason)
+            return await self._retry_chosen(crawl_id, choice) if reason or choice.urls else 0
+        crawl = await self._reopened(crawl_id)
         total = 0
         for shard in range(self._shards.count):
             more, until = 1, ""
@@ -290,6 +314,27 @@ class Crawls:
             with contextlib.suppress(CrawlEnded):
                 total += await self.retry(branch)
         return total
+
+    async def _retry_chosen(self, crawl_id: str, choice: FailureChoice) -> int:
+        total = 0
+        for name in await self._family(crawl_id):
+            crawl = await self.known(name)
+            # A crawl that has none of them is not reopened.
+            async for _, visit, reason in failures(self._shards, crawl, FailureCursor(name), 1000):
+                if choice.matches(visit, reason):
+                    if name != crawl_id:
+                        await self._reopened(crawl_id)
+                    total += await retry_chosen(self._shards, await self._reopened(name), choice)
+                    break
+        return total
+
+    async def _reopened(self, crawl_id: str) -> Crawl:
+        crawl = await self.get(crawl_id)
+        if crawl.state is State.FINISHED:
+            crawl = await self._change(crawl_id, State.RUNNING)
+        if not crawl.state.open:
+            raise CrawlEnded(f"Crawl {crawl_id!r} is {crawl.state.value}: its failed URLs cannot be retried.")
+        return crawl
 
     async def failed(self, crawl_id: str, most: int = 100) -> list[tuple[Visit, str]]:
         """Failed visits with their reasons, oldest first in each shard."""
@@ -314,7 +359,8 @@ class Crawls:
     async def forget(self, crawl_id: str, urls: Iterable[str], *, passed: int = 0) -> int:
         """Let these URLs be visited again when they are added again. Returns how many were known.
 
-        With `passed`, only their visit in the pass of that number is forgotten.
+        With `passed`, only their visit in the pass of that number is forgotten. Workers, which remember the links that
+        they have added recently, learn of it within five seconds.
         """
         crawl = await self.known(crawl_id)
         body = pass_mark(passed) if passed else b""
@@ -329,6 +375,9 @@ class Crawls:
             for start in range(0, len(marks), 250):
                 reply = await self._shards.call("forget", shard, (crawl.key, *marks[start : start + 250]))
                 known += reply[1] if reply[0] == Status.OK else 0
+        if known and not passed and (crawl := await self.get(crawl_id)).state.open:
+            # A new version: workers read it, and begin with no links.
+            await self._bring(await self._at_home(crawl_id, crawl.state, crawl.why, b"", elsewhere=crawl.version), "")
         return known
 
     async def tally(self, crawl_id: str, **counts: int) -> dict[str, int]:
@@ -393,9 +442,13 @@ class Crawls:
         await self._bring(crawl, why)
         return crawl
 
-    async def _at_home(self, crawl_id: str, state: State, why: str, spec: bytes, pages: int | None = None) -> Crawl:
+    async def _at_home(
+        self, crawl_id: str, state: State, why: str, spec: bytes, pages: int | None = None, elsewhere: int = 0
+    ) -> Crawl:
+        """`elsewhere`: the version of a shard that has a newer one than the home shard."""
         home = self._shards.home(validation.crawl_id(crawl_id))
-        args = (crawl_id, state.code, visit_codec.brief(why, "") if why else "", spec, "" if pages is None else pages)
+        reason = visit_codec.brief(why, "") if why else ""
+        args = (crawl_id, state.code, reason, spec, "" if pages is None else pages, elsewhere)
         reply = await self._shards.call("change", home, args, replicated=True)
         if reply[0] == Status.UNKNOWN:
             raise _unknown(crawl_id)
@@ -407,6 +460,27 @@ class Crawls:
     async def _bring(self, crawl: Crawl, why: str, mode: str = "u") -> list[list[Any]]:
         if crawl.state is State.DELETED:
             return []
+        replies = await self._sync(crawl, why, mode)
+        if any(_is_newer(reply, crawl) for reply in replies):
+            # Another process has changed it since; or, in a cluster, its home shard has lost a change.
+            crawl = await self.get(crawl.id)
+            if newer := [reply for reply in replies if _is_newer(reply, crawl)]:
+                await self._catch_up(crawl, newer)
+                replies = await self._sync(await self.get(crawl.id), why, mode)
+        return replies
+
+    async def _catch_up(self, crawl: Crawl, newer: list[list[Any]]) -> None:
+        """Let the home shard, which has lost writes, have the newest version. What it has applies.
+
+        Except that a crawl stays stopped: its visits are excluded already.
+        """
+        states = {STATES[reply[2].decode()] for reply in newer}
+        ended = states & {State.STOPPED, State.EXPIRED} if crawl.state.open else set()
+        state = ended.pop() if ended else crawl.state
+        version = max(reply[1] for reply in newer)
+        await self._at_home(crawl.id, state, state.value if ended else crawl.why, b"", elsewhere=version)
+
+    async def _sync(self, crawl: Crawl, why: str, mode: str) -> list[list[Any]]:
         args = _sync_args(crawl, why or crawl.state.value, mode)
         shards = range(self._shards.count)
         return list((await self._shards.call_all("sync", dict.fromkeys(shards, args), replicated=True)).values())
@@ -445,6 +519,15 @@ class Crawls:
     def _forget(self, crawl: Crawl) -> None:
         self._by_id.pop(crawl.id, None)
         self._by_key.pop(crawl.key, None)
+
+
+def _is_newer(reply: list[Any], crawl: Crawl) -> bool:
+    """Whether a shard has a change of the crawl that its home shard does not have, or another one of this version."""
+    if reply[0] != Status.OK:
+        return False
+    version, state = reply[1], reply[2].decode()
+    other = state in (State.RUNNING.code, State.PAUSED.code) and state != crawl.state.code
+    return bool(state) and (version > crawl.version or (version == crawl.version and other))
 
 
 def _sync_args(crawl: Crawl, why: str, mode: str) -> tuple[str | int, ...]:

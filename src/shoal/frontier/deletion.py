@@ -1,5 +1,8 @@
 """Deletion: everything an ended crawl holds is removed, shard by shard. Its id and its counts stay.
 
+Ids that a program makes up, e.g. one for each run, would fill the store with such records. `erase` removes one of them,
+and adds its counts to a sum in its home shard.
+
 Owns `freed` in a crawl's record: totals over all crawls must not fall when one is deleted. It is written once, before
 the first count is removed, because a second attempt after a crash would find less.
 """
@@ -7,10 +10,13 @@ the first count is removed, because a second attempt after a crash would find le
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 
 from shoal.errors import StoreCorrupt
+from shoal.frontier import keys
+from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model.crawl import Counts
 
@@ -33,6 +39,35 @@ async def noted(shards: Shards, crawl_id: str) -> Counts | None:
         return msgspec.json.decode(reply[1], type=Counts) if len(reply) > 1 and reply[1] else None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreCorrupt(f"Invalid counts of crawl {crawl_id} in the store: {error}.") from None
+
+
+async def erase(shards: Shards, crawl_id: str) -> bool:
+    """Remove the record of a deleted crawl. False if it is not deleted, or is unknown."""
+    reply = await shards.call("erase", shards.home(crawl_id), (crawl_id,))
+    return bool(reply[0] == Status.OK)
+
+
+async def erased(shards: Shards) -> list[Counts]:
+    """The summed counts of all erased crawls, by shard."""
+    sums = []
+    for prefix in shards.prefixes:
+        key = keys.meta(prefix)
+        text = await shards.store.command("HGET", key, "erased", key=key)
+        try:
+            sums.append(msgspec.json.decode(text or b"{}", type=Counts, strict=False))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreCorrupt(f"Invalid counts of erased crawls in the store: {error}.") from None
+    return sums
+
+
+def total(every: Iterable[Counts]) -> Counts:
+    numbers: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for counts in every:
+        fields = msgspec.structs.asdict(counts)
+        reasons.update(fields.pop("reasons"))
+        numbers.update(fields)
+    return Counts(**numbers, reasons=dict(reasons))
 
 
 async def purge(shards: Shards, key: str) -> None:

@@ -3,8 +3,10 @@
     {"frontier": 1, "seed": ..., "now_ms": ...}                                first
     {"crawl": id, "key": ..., "state": ..., "spec": base64, ...}               then every crawl with its counts
     {"waiting" | "front" | "failed": [base64, ...], "crawl": key, ...}         entries as they are in the queues
-    {"later": base64, ...}  {"seen": [...], ...}  {"pages": n, ...}  {"host": name, "fields": {...}}
-    {"validators": {field: base64, ...}, "crawl": key}  {"tally" | "facts": {name: total, ...}, "of": id}
+    {"later": base64, ...}  {"due": [base64], ...}  {"seen": [...], ...}  {"pages": n, ...}
+    {"host": name, "fields": {...}}
+    {"validators": {field: base64, ...}, "crawl": key}  {"cookies": base64, "crawl": key, "jar": name}
+    {"tally" | "facts": {name: total, ...}, "of": id}
     {"end": lines}                                                             last: without it the dump is cut off
 
 During a dump every shard refuses writes and workers wait. If the dumping process dies, shards stay frozen for a minute
@@ -20,7 +22,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from shoal.frontier import keys
+from shoal.frontier import keys, visit_codec
 from shoal.frontier.crawl_codec import reasons_now
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
@@ -64,10 +66,12 @@ class _Dump:
         self._by_family: dict[str, Callable[[str, str], AsyncIterator[_Line]]] = {
             "q": self._queue,
             "later": self._later,
+            "due": self._due,
             "failed": self._failed,
             "fi": self._failed_lists,
             "s": self._seen,
             "v": self._validators,
+            "jars": self._cookie_jars,
             "hp": self._pages_per_host,
             "h": self._host,
         }
@@ -158,6 +162,23 @@ class _Dump:
                 where = {"crawl": crawl, "host": host, "priority": int(priority)}
                 yield {"later": _b64(entry), **where, "due_ms": _ms(due)}
 
+    async def _due(self, name: str, rest: str) -> AsyncIterator[_Line]:
+        crawl, bucket = rest.split(":", 1)
+        if crawl in self._ended | self._limited:
+            return
+        exponent, _, number = bucket.rstrip("r").partition(".")
+        due_ms = int(number) * 2 ** int(exponent)
+        names = keys.names(name.partition("}")[0] + "}", crawl)
+        hosts = {number.encode(): host for number, host in (await self._hash(names)).items()}
+        start = 0
+        while members := await self._command("LRANGE", name, start, start + _PART - 1, key=name):
+            for member in members:
+                head, priority, entry = visit_codec.scheduled(member)
+                host = hosts[head[1:]] if head.startswith(b"#") else head
+                where = {"crawl": crawl, "host": host.decode(), "priority": priority}
+                yield {"due": [_b64(entry)], **where, "due_ms": due_ms}
+            start += _PART
+
     async def _failed(self, name: str, crawl: str) -> AsyncIterator[_Line]:
         for packed in await self._command("LRANGE", name, 0, -1, key=name):
             head, _, entry = packed.partition(b"\n")
@@ -183,6 +204,11 @@ class _Dump:
             for start in range(0, len(fields), _PART):
                 part = {field: _b64(value) for field, value in fields[start : start + _PART]}
                 yield {"validators": part, "crawl": crawl}
+
+    async def _cookie_jars(self, name: str, crawl: str) -> AsyncIterator[_Line]:
+        if crawl not in self._ended:
+            for jar, value in (await self._hash(name)).items():
+                yield {"cookies": _b64(value), "crawl": crawl, "jar": jar}
 
     async def _pages_per_host(self, name: str, crawl: str) -> AsyncIterator[_Line]:
         for host, stored in (await self._hash(name)).items():

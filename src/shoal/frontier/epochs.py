@@ -49,6 +49,8 @@ class Epochs:
         # The longest lease that this process holds.
         self.lease_ms = 0
         self.count = 0
+        # When this worker noticed the last new epoch; at first, when it started.
+        self._turned_mono = mono()
         self.on_turn: list[Callable[[], None]] = []
 
     def answered(self, shard: int, run: bytes) -> None:
@@ -62,8 +64,13 @@ class Epochs:
 
     def _turned(self) -> None:
         self.count += 1
+        self._turned_mono = mono()
         for callback in self.on_turn:
             callback()
+
+    def lately(self, epoch: int, seconds: float) -> bool:
+        """Whether a new epoch may have started in the last `seconds`, in a shard that is in this epoch now."""
+        return mono() - self._turned_mono < seconds and (self.count > 0 or epoch > 1)
 
     def note(self, shard: int, epoch: int, now_ms: int, called_mono: float) -> None:
         """Record the shard's clock as returned by a call that started at `called_mono`."""

@@ -1,8 +1,8 @@
-"""Failed visits, listed from a cursor on, so that a caller can read them page by page.
+"""Failed visits: listed from a cursor on, so that a caller can read them page by page, and some of them retried.
 
 A shard has one list of a crawl's failed visits that grows at its end, and one for each queue of a host that was set
-aside, which never grows. Only a retry takes from them, from their front, and then an index means another visit: a
-place knows the visit before it, and a list that has another one there is begun again.
+aside, which never grows. Only a retry takes from them and makes them shorter at their front, and then an index means
+another visit: a place knows the visit before it, and a list that has another one there is begun again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import msgspec
 from msgspec import Meta
 
 from shoal.frontier import visit_codec
+from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model.crawl import Crawl
 from shoal.model.visit import Visit
 
-# How many lists of hosts that were set aside are read at once.
-_LISTS = 100
+# How many lists of hosts that were set aside are read at once, how many lines of one, and how many are retried.
+_LISTS, _LINES, _AT_ONCE = 100, 1000, 100
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
@@ -51,11 +52,60 @@ async def failures(
                 more = len(lines) == at_once
                 for line in lines:
                     index += 1
-                    told = (head, line) if number else line.partition(b"\n")[::2]
-                    yield (
-                        FailureCursor(crawl.id, shard, number, index, _mark(line)),
-                        *visit_codec.failed(*told, crawl=crawl.id),
-                    )
+                    cursor = FailureCursor(crawl.id, shard, number, index, _mark(line))
+                    yield cursor, *_visit(crawl, head, line)
+
+
+class FailureChoice(msgspec.Struct, frozen=True):
+    """Which failed visits: those with one of these URLs, in canonical form, or with this reason; all without both."""
+
+    urls: frozenset[str] = frozenset()
+    reason: str = ""
+
+    def matches(self, visit: Visit, reason: str) -> bool:
+        return (not self.urls or visit.url in self.urls) and self.reason in ("", reason)
+
+
+async def retry_chosen(shards: Shards, crawl: Crawl, choice: FailureChoice) -> int:
+    """Retry the failed visits that match, and return how many. Those that fail meanwhile are not retried.
+
+    Reads every failed visit of the crawl.
+    """
+    retried = 0
+    for shard in range(shards.count):
+        async for number, key, head in _lists(shards, shard, crawl.key, 0):
+            retried += await _retry_list(shards, crawl, choice, (shard, number, key, head))
+    return retried
+
+
+async def _retry_list(shards: Shards, crawl: Crawl, choice: FailureChoice, of: tuple[int, int, str, bytes]) -> int:
+    shard, number, key, head = of
+    index, retried = 0, 0
+    end = await _ask(shards, "LLEN", key)
+    while index < end:
+        lines = await _ask(shards, "LRANGE", key, index, min(index + _LINES, end) - 1)
+        if not lines:
+            break
+        matching = [
+            (index + place, line) for place, line in enumerate(lines) if choice.matches(*_visit(crawl, head, line))
+        ][:_AT_ONCE]
+        if not matching:
+            index += len(lines)
+            continue
+        pairs = [part for pair in matching for part in pair]
+        reply = await shards.call("retry", shard, (crawl.key, "", "f", number, *pairs), replicated=True)
+        if reply[0] != Status.OK:
+            break
+        retried += reply[1]
+        end -= reply[1]
+        # The list is shorter at its front. If another process has taken from it, it is begun again.
+        index = matching[-1][0] + 1 - reply[1] if reply[1] == len(matching) else 0
+    return retried
+
+
+def _visit(crawl: Crawl, head: bytes, line: bytes) -> tuple[Visit, str]:
+    """A failed visit and its reason. In a list of a host, `head` is the same for every line."""
+    return visit_codec.failed(*((head, line) if head else line.partition(b"\n")[::2]), crawl=crawl.id)
 
 
 async def _lists(shards: Shards, shard: int, crawl: str, first: int) -> AsyncIterator[tuple[int, str, bytes]]:

@@ -23,13 +23,19 @@ from typing import Self
 from shoal.errors import InvalidLimit, LeaseLost
 from shoal.frontier.acknowledgement import AckBatch, Acknowledgement, Done, passed_ms
 from shoal.frontier.admission import Admission, Confirmed
+from shoal.frontier.audit_trail import AuditTrail
+from shoal.frontier.calendar import Calendar
+from shoal.frontier.cookie_jars import CookieJars
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.epochs import mono
+from shoal.frontier.history import CountHistory
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.journal import LinkJournal
 from shoal.frontier.leasing import LeaseRequest, LeaseTerms, Leasing
 from shoal.frontier.robots_cache import RobotsCache
+from shoal.frontier.session_table import SessionTable
 from shoal.frontier.shards import Shards
+from shoal.frontier.signals import Signals
 from shoal.frontier.validators import Validators
 from shoal.frontier.visit_codec import LARGEST_EXTENSION_BYTES, MAX_EXTENSION_BYTES
 from shoal.frontier.wakeups import Wakeups
@@ -56,10 +62,16 @@ class Frontier:
         self.worker = worker
         self.shards = shards
         self.crawls = Crawls(shards)
+        self.calendar = Calendar(shards, self.crawls)
+        self.signals = Signals(shards, self.crawls)
         self.hosts = Hosts(shards, host_failures, back_off)
         self.robots = RobotsCache(shards, self.hosts)
         self.validators = Validators(shards, self.crawls)
+        self.cookie_jars = CookieJars(shards, self.crawls)
         self.workers = Workers(shards, worker)
+        self.history = CountHistory(shards)
+        self.audit_trail = AuditTrail(shards)
+        self.sessions = SessionTable(shards)
         self._wakeups = Wakeups(shards, worker)
         self._admission = Admission(shards, self.crawls)
         self._leasing = Leasing(shards, self.crawls, self._wakeups, self._terms)

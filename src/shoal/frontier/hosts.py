@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidUrl, StoreCorrupt
+from shoal.frontier import keys
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.frontier.visit_codec import brief
@@ -37,6 +38,23 @@ class Host(msgspec.Struct, frozen=True):
     last_finished_at: float
     last_successful_at: float
     mean_response_seconds: float
+
+
+class PastBackOff(msgspec.Struct, frozen=True, kw_only=True):
+    """A back-off of a host.
+
+    at           when it began, in seconds since 1970 on the store's clock
+    seconds      how long the host was paused; 0 if an operator ended the back-off, or its visits were set aside at once
+    failures     failures in a row
+    set_aside    the host was given up: its waiting visits failed
+    reason       the last failure
+    """
+
+    at: float
+    seconds: float
+    failures: int
+    set_aside: bool
+    reason: str
 
 
 class Hosts:
@@ -90,6 +108,23 @@ class Hosts:
         )  # fmt: skip
         reply = await self._shards.call("postpone", self._shards.of(name), args, replicated=True)
         return bool(reply[3])
+
+    async def back_offs(self, host: str) -> list[PastBackOff]:
+        """The last back-offs of the host, newest first: at most 20 of the last seven days."""
+        name = self.name(host)
+        key = keys.back_offs(self._shards.prefixes[self._shards.of(name)], name)
+        found = []
+        for line in await self._shards.store.command("LRANGE", key, 0, -1, key=key):
+            parts = line.decode(errors="replace").split(" ", 4)
+            # A line of another version counts as missing.
+            if len(parts) == 5 and all(part.isdecimal() for part in parts[:4]):
+                at, length, failures, aside = (int(part) for part in parts[:4])
+                found.append(
+                    PastBackOff(
+                        at=at / 1000, seconds=length / 1000, failures=failures, set_aside=bool(aside), reason=parts[4]
+                    )
+                )
+        return found
 
     async def add_bytes(self, crawl_key: str, host: str, count: int) -> int:
         """Count bytes that a crawl has received from a host, and return the total. A count of 0 only reads it.

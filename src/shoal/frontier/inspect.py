@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import re
 from collections.abc import AsyncIterator, Collection
 from typing import Any, NamedTuple
 
@@ -16,10 +17,14 @@ from shoal.errors import InvalidInput, StoreCorrupt, UnknownCrawl
 from shoal.frontier import keys
 from shoal.frontier.frontier import Frontier
 from shoal.frontier.shards import DEFAULT_SHARDS
+from shoal.frontier.visit_codec import unpack
 from shoal.model.crawl import Crawl
+from shoal.model.visit import Visit
 from shoal.store import Store
 
 PRIORITY_CLASSES = 3
+_GENERATION = re.compile(r".*@([1-9][0-9]{0,15})")
+_PART = 500
 
 
 async def store_seconds(frontier: Frontier) -> float:
@@ -33,6 +38,21 @@ async def crawl_ids(frontier: Frontier) -> list[str]:
     for shard in frontier.shards.prefixes:
         ids += [name.decode() for name in await _command(frontier, "ZREVRANGE", keys.crawls(shard), 0, -1)]
     return ids
+
+
+async def generations(frontier: Frontier, name: str) -> list[int]:
+    """The numbers of the crawls NAME@NUMBER, deleted ones too, in ascending order."""
+    numbers: set[int] = set()
+    for shard in frontier.shards.prefixes:
+        cursor: Any = b"0"
+        while True:
+            cursor, flat = await _command(
+                frontier, "ZSCAN", keys.crawls(shard), cursor, "MATCH", f"{name}@*", "COUNT", 1000
+            )
+            numbers.update(int(found[1]) for member in flat[::2] if (found := _GENERATION.fullmatch(member.decode())))
+            if cursor == b"0":
+                break
+    return sorted(numbers)
 
 
 async def list_crawls(frontier: Frontier, after: tuple[float, str] | None = None) -> AsyncIterator[tuple[float, Crawl]]:
@@ -61,6 +81,47 @@ async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
         if first:
             oldest = max(oldest, now + lease_seconds - float(first[1]) / 1000)
     return oldest
+
+
+async def count_leases(frontier: Frontier) -> int:
+    """How many leases workers hold: one per slot of a host."""
+    return sum(await asyncio.gather(*(_command(frontier, "ZCARD", keys.leases(p)) for p in frontier.shards.prefixes)))
+
+
+async def blocked_host_names(frontier: Frontier) -> list[str]:
+    """Hosts that an operator has blocked since Shoal keeps a list of them."""
+    names: set[bytes] = set()
+    for prefix in frontier.shards.prefixes:
+        names.update(await _command(frontier, "SMEMBERS", keys.blocked(prefix)))
+    return sorted(name.decode(errors="replace") for name in names)
+
+
+class NodeMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one server of the store; a limit of 0 means none."""
+
+    server: str
+    used_bytes: int
+    limit_bytes: int
+
+
+async def store_memory(frontier: Frontier) -> list[NodeMemory]:
+    """The memory of each server that holds a shard."""
+    servers = {frontier.shards.store.server_of(keys.meta(prefix)): prefix for prefix in frontier.shards.prefixes}
+    found = []
+    for server, prefix in sorted(servers.items()):
+        key = keys.meta(prefix)
+        info = await frontier.shards.store.command("INFO", "memory", key=key)
+        lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+        fields = {name: value for name, _, value in lines}
+        used, limit = (int(fields.get(name) or 0) for name in ("used_memory", "maxmemory"))
+        found.append(NodeMemory(server=server, used_bytes=used, limit_bytes=limit))
+    return found
+
+
+async def blocked_hosts(frontier: Frontier) -> int:
+    """How many hosts are blocked by an operator."""
+    counts = [await _command(frontier, "HGET", keys.meta(prefix), "blocked") for prefix in frontier.shards.prefixes]
+    return sum(int(count) for count in counts if count and count.isdigit())
 
 
 async def waiting_hosts(
@@ -107,7 +168,7 @@ async def waiting(frontier: Frontier, host: str, paused: Collection[str] = ()) -
 
 
 async def hosts_of(frontier: Frontier, key: str, spider: str, most: int) -> AsyncIterator[tuple[str, dict[int, int]]]:
-    """Hosts with waiting visits of one crawl, up to `most`, and how many wait by priority."""
+    """Hosts with waiting visits of one crawl, up to `most` (0: all), and how many wait by priority."""
     left = most
     for shard in range(frontier.shards.count):
         for host in await waiting_hosts(frontier, shard, [spider], [key]):
@@ -116,6 +177,19 @@ async def hosts_of(frontier: Frontier, key: str, spider: str, most: int) -> Asyn
                 left -= 1
                 if left == 0:
                     return
+
+
+async def waiting_visits(frontier: Frontier, crawl: Crawl) -> AsyncIterator[Visit]:
+    """Every waiting visit of a crawl, without those of its branches."""
+    async for host, by_priority in hosts_of(frontier, crawl.key, crawl.limits.spider, 0):
+        prefix = frontier.shards.prefixes[frontier.shards.of(host)]
+        for priority in by_priority:
+            start = 0
+            key = keys.queue(prefix, crawl.key, priority, host)
+            while entries := await _command(frontier, "LRANGE", key, start, start + _PART - 1):
+                for entry in entries:
+                    yield unpack(entry, host=host, crawl=crawl.id, priority=priority, number=0)
+                start += _PART
 
 
 class PendingHost(msgspec.Struct, frozen=True, kw_only=True):

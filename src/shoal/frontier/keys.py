@@ -50,6 +50,10 @@ def leases(shard: str) -> str:
     return shard + "leases"
 
 
+def blocked(shard: str) -> str:
+    return shard + "blocked"
+
+
 def lease(shard: str, token: str) -> str:
     return f"{shard}l:{token}"
 
@@ -70,8 +74,29 @@ def ready(shard: str, priority_class: int, spider: str) -> str:
     return f"{shard}ready:{priority_class}:{spider}"
 
 
+def calendar(shard: str) -> str:
+    return shard + "calendar"
+
+
+def due(shard: str, bucket: str) -> str:
+    """`bucket` is as in the calendar: with the key of its crawl."""
+    return f"{shard}due:{bucket}"
+
+
+def names(shard: str, key: str) -> str:
+    return f"{shard}names:{key}"
+
+
+def signals(shard: str, key: str) -> str:
+    return f"{shard}signals:{key}"
+
+
 def parked(shard: str, key: str) -> str:
     return f"{shard}parked:{key}"
+
+
+def host_counts(shard: str, key: str) -> str:
+    return f"{shard}hp:{key}"
 
 
 def over(shard: str, key: str) -> str:
@@ -94,12 +119,27 @@ def queue(shard: str, key: str, priority: int, host: str) -> str:
     return f"{shard}q:{key}:{priority}:{host}"
 
 
+def history(shard: str, step: str, name: str) -> str:
+    """The history of a crawl, or of the fleet beside `store_meta`, by minute or by hour."""
+    return f"{shard}h{step[0]}:{name}"
+
+
 def store_meta(namespace: str) -> str:
     """Where a store says how many shards it has, before anybody can know their tags.
 
     Beside it, `beats` and `infos` say which workers live.
     """
     return prefix(namespace, "store") + "meta"
+
+
+def back_offs(prefix: str, host: str) -> str:
+    """The last back-offs of a host."""
+    return f"{prefix}rests:{host}"
+
+
+def audit(namespace: str) -> str:
+    """The latest changes that were made through the API."""
+    return prefix(namespace, "store") + "audit"
 
 
 def maintenance_lock(namespace: str) -> str:

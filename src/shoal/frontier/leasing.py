@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from shoal.errors import InvalidLimit, StoreCorrupt, StoreHeld, StoreUnavailable
+from shoal.errors import InvalidLimit, StoreCorrupt, StoreHeld, StoreUnavailable, UnknownCrawl
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.epochs import mono
 from shoal.frontier.page_budget import PageBudget
@@ -18,6 +18,7 @@ from shoal.frontier.shards import SLOW_SECONDS, Shards
 from shoal.frontier.visit_codec import unpack
 from shoal.frontier.wakeups import Wakeups
 from shoal.model import validation
+from shoal.model.crawl import Crawl
 from shoal.model.lease import Lease
 from shoal.model.visit import OutcomeCode, Visit
 from shoal.store import Argument
@@ -92,6 +93,10 @@ class Leasing:
         # Leases of such calls, for the next caller that has their spiders.
         self._spare: list[tuple[tuple[str, ...], Lease]] = []
         self._distributing: dict[str, asyncio.Future[None]] = {}
+        # Crawls whose records are being read, by key, and until when callers wait for that.
+        self._reading: dict[str, tuple[asyncio.Future[Crawl], float]] = {}
+        # Until when no host is leased from a shard, because this worker could not visit those it has got there.
+        self._resting: dict[int, float] = {}
         self.turn = 0
         self.hurry = asyncio.Event()
 
@@ -145,8 +150,11 @@ class Leasing:
         given = LeaseReply([], -1, set())
         errors = self._take_late(given)
         given.leases += self._take_spare(order, wanted)
+        self._resting = {shard: until for shard, until in self._resting.items() if until > mono()}
+        if self._resting:
+            given.soonest_ms = round(1000 * (min(self._resting.values()) - mono())) + 1
         late = {shard for shard, _ in self._late.values()}
-        others = [shard for shard in order if shard not in late]
+        others = [shard for shard in order if shard not in late and shard not in self._resting]
         answered = 0
         first = True
         while others and (left := wanted.hosts - len(given.leases)) > 0:
@@ -232,6 +240,7 @@ class Leasing:
     async def close(self) -> None:
         """End the calls that are not answered. Their leases expire."""
         calls: list[asyncio.Future[Any]] = [*self._late, *self._distributing.values()]
+        calls += [call for call, _ in self._reading.values()]
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
@@ -250,6 +259,9 @@ class Leasing:
         self._epochs.note(shard, reply[4], reply[1], called)
         trusted = terms.trusted_until(called)
         leases = []
+        unread = await self._unread({key for i in range(11, len(reply), 7) for key in reply[i][::3]})
+        if unread:
+            reply = await self._give_back(shard, reply, unread)
         for i in range(5, len(reply), 7):
             token, host_bytes, delay_ms, epoch, robots, ahead_ms, flat = reply[i : i + 7]
             self._epochs.answered(shard, token.partition(b".")[0])
@@ -262,6 +274,46 @@ class Leasing:
             if made:
                 leases.append(msgspec.structs.replace(lease, visits=tuple(made)))
         return LeaseReply(leases, reply[2], {key.decode() for key in reply[3]})
+
+    async def _unread(self, keys: Collection[bytes]) -> set[bytes]:
+        """The crawls whose records cannot be read now: their home shards do not respond.
+
+        All callers that need a record at the same time wait for it. Then its call continues without them.
+        """
+        # A corrupt key is nobody's crawl: `_visits` handles it.
+        unknown = {raw: key for raw in keys if not self._crawls.cached(key := raw.decode(errors="replace"))}
+        if not unknown:
+            return set()
+        now = mono()
+        for key in unknown.values():
+            if key not in self._reading:
+                self._reading[key] = (asyncio.ensure_future(self._crawls.by_key(key)), now + SLOW_SECONDS)
+        calls = {raw: self._reading[key] for raw, key in unknown.items()}
+        if (left := max(until for _, until in calls.values()) - now) > 0:
+            await asyncio.wait([call for call, _ in calls.values()], timeout=left)
+        unread = set()
+        for raw, (call, _) in calls.items():
+            if call.done():
+                self._reading.pop(unknown[raw], None)
+            if not call.done() or isinstance(call.exception(), StoreUnavailable | StoreHeld):
+                unread.add(raw)
+        return unread
+
+    async def _give_back(self, shard: int, reply: list[Any], unread: set[bytes]) -> list[Any]:
+        """Release the leases with visits of crawls that cannot be read: another worker may know these crawls.
+
+        Returns the reply without them. The shard is skipped for a moment, or the same hosts would be leased again.
+        """
+        kept = reply[:5]
+        tokens: list[Argument] = [self._terms.blames]
+        for i in range(5, len(reply), 7):
+            if unread.isdisjoint(reply[i + 6][::3]):
+                kept += reply[i : i + 7]
+            else:
+                tokens += [reply[i], "", 0, 0]
+        self._resting[shard] = mono() + SLOW_SECONDS
+        await self._shards.call("release", shard, tokens, replicated=True)
+        return kept
 
     async def renew(self, leases: Sequence[Lease], visits: int) -> list[Lease | None]:
         validation.whole("visits", visits, 0, 1000)
@@ -276,6 +328,8 @@ class Leasing:
                 args[shard] += [leases[index].token, _known(leases[index]), visits]
         called = mono()
         replies = await self._shards.call_all("renew", args, replicated=True)
+        if visits and await self._unread(set(_crawl_keys(replies))):
+            raise StoreUnavailable("The home shard of a crawl does not respond, so its record cannot be read; retry.")
         renewed: list[Lease | None] = [None] * len(leases)
         for shard, indexes in by_shard.items():
             for index, flat in zip(indexes, replies[shard][2:], strict=True):
@@ -301,14 +355,23 @@ class Leasing:
             try:
                 crawl = await self._crawls.by_key(key.decode())
                 visit = unpack(entry, host=lease.host, crawl=crawl.id, priority=int(priority), number=number)
-            except (StoreCorrupt, ValueError):
-                corrupt: tuple[Argument, ...] = (number, OutcomeCode.FAILED.value, "corrupt entry", 0)
+            except (StoreCorrupt, UnknownCrawl, ValueError):
+                # Also a crawl whose home shard has lost its creation: nobody knows how to visit its pages.
+                corrupt: tuple[Argument, ...] = (number, OutcomeCode.FAILED.value, "corrupt entry", 0, "")
                 block = (lease.token, lease.host, "", "", "", "", 1, *corrupt)
                 args = (self._terms.worker + ".corrupt", self._shards.request(), 0, *block)
                 await self._shards.call("acknowledge", lease.shard, args, replicated=True)
             else:
                 made.append(visit)
         return made
+
+
+def _crawl_keys(replies: dict[int, list[Any]]) -> Iterator[bytes]:
+    """The crawls of the visits that renewals have added."""
+    for reply in replies.values():
+        for flat in reply[2:]:
+            if flat != Status.LOST:
+                yield from flat[3::4]
 
 
 def _known(lease: Lease) -> int:

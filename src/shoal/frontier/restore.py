@@ -56,10 +56,12 @@ class _Loader:
             "waiting": self._waiting,
             "front": self._front,
             "later": self._later,
+            "due": self._due,
             "failed": self._failed,
             "pages": self._pages,
             "seen": self._seen,
             "validators": self._validators,
+            "cookies": self._cookies,
             "tally": self._tally,
             "facts": self._facts,
             "host": self._host,
@@ -121,6 +123,9 @@ class _Loader:
     async def _later(self, line: _Line) -> None:
         await self._at_host(line, "later", line["priority"], line["due_ms"], base64.b64decode(line["later"]))
 
+    async def _due(self, line: _Line) -> None:
+        await self._at_host(line, "due", line["priority"], line["due_ms"], *_entries(line["due"]))
+
     async def _failed(self, line: _Line) -> None:
         await self._at_host(line, "failed", line["priority"], line["why"], *_entries(line["failed"]))
 
@@ -141,6 +146,10 @@ class _Loader:
             by_shard[shard] += [field, base64.b64decode(value)]
         for shard, flat in by_shard.items():
             await self._of_crawl(line["crawl"], shard, "valid", *flat)
+
+    async def _cookies(self, line: _Line) -> None:
+        jar = line["jar"]
+        await self._of_crawl(line["crawl"], self._shards.of(jar), "jar", jar, base64.b64decode(line["cookies"]))
 
     async def _tally(self, line: _Line) -> None:
         await self._write(self._shards.home(line["of"]), "tally", line["of"], *_flat(line["tally"]))

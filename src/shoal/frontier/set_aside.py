@@ -44,7 +44,7 @@ async def _refused(frontier: Frontier, crawl: Crawl, shard: int) -> int:
         done = [
             member
             for (member, _), result in zip(part, added.results, strict=True)
-            if result not in (AddResult.TOO_DEEP, AddResult.HOST_FULL)
+            if result not in (AddResult.TOO_DEEP, AddResult.HOST_FULL, AddResult.DEPTH_FULL)
         ]
         if done:
             await _command(frontier, "SREM", key, *done)
@@ -63,6 +63,20 @@ async def _excluded(frontier: Frontier, crawl: Crawl, shard: int) -> int:
             break
         total += reply[1]
     return total
+
+
+async def forget_depths(frontier: Frontier, crawl: Crawl) -> None:
+    """Count the URLs per depth of an ended crawl from zero, for another pass over them."""
+    for name in [crawl.id, *await frontier.crawls.branches(crawl.id)]:
+        part = await frontier.crawls.get(name)
+        for prefix in frontier.shards.prefixes:
+            key, cursor = keys.host_counts(prefix, part.key), b"0"
+            while True:
+                cursor, pairs = await _command(frontier, "HSCAN", key, cursor, "MATCH", "!@*", "COUNT", 1000)
+                if pairs:
+                    await _command(frontier, "HDEL", key, *pairs[::2])
+                if cursor == b"0":
+                    break
 
 
 def _visit(member: bytes, crawl_id: str) -> Visit | None:

@@ -1,7 +1,9 @@
 """The stored form of a visit: a flag byte, its depth and its path; more only for visits with more data.
 
-flags   bits 0-1 scheme (3: the whole URL follows), 2 attempts follow, 3 an extension follows, 4-6 how it was found
+flags   bits 0-1 scheme (3: the whole URL follows), 2 attempts follow, 3 an extension follows, 4-6 how it was found,
+        7 a history follows
 [retries, expiries, blames]     a byte each; scripts write these
+[history]                       23 bytes, of a page in a perpetual crawl (model/page_history.py)
 depth                           7 bits a byte, lowest first
 [length, extension]             msgpack: method, headers, body, meta
 path and query
@@ -14,6 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import InvalidLimit, InvalidVisit, StoreCorrupt
+from shoal.model.page_history import HISTORY_BYTES, PageHistory
 from shoal.model.validation import headers as check_headers
 from shoal.model.visit import FOUND, Visit
 from shoal.urls.canonical import SCHEMES, Target, rebuild
@@ -21,7 +24,9 @@ from shoal.urls.canonical import SCHEMES, Target, rebuild
 # What a visit carries unless its caller allows more, and the most that a caller can allow.
 MAX_EXTENSION_BYTES = 49152
 LARGEST_EXTENSION_BYTES = 16_000_000
-_WHOLE, _ATTEMPTS, _EXTENSION = 3, 4, 8
+_WHOLE, _ATTEMPTS, _EXTENSION, _HISTORY = 3, 4, 8, 128
+# Visits with a history wait at a priority that is this much lower: new pages go first (lua/include/calendar.lua).
+_LOWER = 10**12
 _SCHEME_CODE = {scheme: code for code, scheme in enumerate(SCHEMES)}
 _FOUND_CODE = {found: code << 4 for code, found in enumerate(FOUND)}
 _encode = msgspec.msgpack.Encoder().encode
@@ -78,6 +83,11 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
         if flags & _ATTEMPTS:
             retries, expiries, blames = entry[1:4]
             at = 4
+        history = None
+        if flags & _HISTORY:
+            history = PageHistory.unpack(entry[at : at + HISTORY_BYTES])
+            at += HISTORY_BYTES
+            priority += _LOWER
         depth, at = _read_varint(entry, at)
         code = flags & 3
         found = FOUND[flags >> 4 & 7]
@@ -96,13 +106,26 @@ def unpack(entry: bytes, *, host: str, crawl: str, priority: int, number: int) -
     if extra is None:
         return Visit(
             url=url, depth=depth, priority=priority, found=found, crawl=crawl, number=number,
-            retries=retries, expiries=expiries, blames=blames,
+            retries=retries, expiries=expiries, blames=blames, history=history,
         )  # fmt: skip
     return Visit(
         url=url, depth=depth, priority=priority, found=found, method=extra.method, headers=extra.headers,
         body=extra.body, meta=extra.meta, crawl=crawl, number=number,
-        retries=retries, expiries=expiries, blames=blames,
+        retries=retries, expiries=expiries, blames=blames, history=history,
     )  # fmt: skip
+
+
+def scheduled(member: bytes) -> tuple[bytes, int, bytes]:
+    """What a bucket of the calendar has of a page: its host or '#' and its number, its priority, its entry."""
+    host, _, rest = member.partition(b" ")
+    # The first byte of an entry with a history is above 127.
+    entry = rest.lstrip(b"-0123456789")
+    return host, int(rest[: len(rest) - len(entry)] or 0), entry
+
+
+def history_of(member: bytes) -> PageHistory:
+    """The history of a page in the calendar."""
+    return PageHistory.unpack(scheduled(member)[2][1 : 1 + HISTORY_BYTES])
 
 
 def failed(head: bytes, entry: bytes, *, crawl: str) -> tuple[Visit, str]:

@@ -1,25 +1,26 @@
 -- acknowledge: say how visits ended; with its last visit a lease ends and its place is free.
--- ARGV    1 now | 2 worker | 3 request | 4 entries for the journal, and for each: name, links | then per lease: token, host, ms since its last request finished ('' = none was
---         made), success of that request (1, 0, ''), its response ms or '', the host's delay ms by response time or '',
---         visits, and for each: number, outcome (s stored, f failed, x excluded, r retry), reason, ms (r: until the
---         retry; s: until a revisit, 0 = never)
+-- ARGV    1 now | 2 worker | 3 request | 4 entries for the journal, and for each: server process, shards, links
+--         then per lease: token, host, ms since its last request finished ('' = none was made), success of that
+--         request (1, 0, ''), its response ms or '', the host's delay ms by response time or '', visits, and for each: number, outcome (s stored, f failed, x excluded, r retry), reason, ms (r: until the
+--         retry; s: until a revisit, 0 = never), history: with it, s puts the page of a perpetual crawl into the calendar
 -- Reply   OK, now, tokens that are lost
 -- Keeps   each visit of a token is acknowledged once; a lost token changes nothing but may move its host's gate later
 --         the same worker and request again get the same reply
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(visits + leases log leases)
---include shard open crawls seen queues hosts take visits
+--include shard open crawls seen queues hosts calendar signals take visits
 
 local worker = text(64, '^[%w_.@-]+$')
 local request = text(32, '^%w+$')
 local links = {}
-for i = 1, number(0, 10000) do links[i] = {text(40, '^%d+:%x+$'), text(8388608)} end
+for i = 1, number(0, 10000) do links[i] = {text(16, '^%x+$'), text(16384, '^[%d,]+$'), text(2 * ENTRY)} end
 local blocks = {}
 while not wrong and at < #ARGV do
   local b = {token = text(128, '^%x+%.%d+%-%d+%.[%w_.@-]+$'), host = text(260, HOST), ago = numberOr(nil, 0, BIG), success = text(1, '^[01]?$'),
     response = numberOr(nil, 0, BIG), delay = numberOr(nil, 0, 86400000), n = number(0, 1000), visits = {}}
   for i = 1, wrong and 0 or b.n do
-    b.visits[i] = {n = text(12, '^%d+$'), outcome = text(1, '^[sfxr]$'), why = text(64, '^[^%c]*$'), ms = number(0, BIG)}
+    b.visits[i] = {n = text(12, '^%d+$'), outcome = text(1, '^[sfxr]$'), why = text(64, '^[^%c]*$'), ms = number(0, BIG), history = text(HISTORY)}
+    if b.visits[i].history ~= '' and #b.visits[i].history ~= HISTORY then wrong = wrong or ('argument ' .. at) end
   end
   blocks[#blocks + 1] = b
 end
@@ -33,7 +34,7 @@ if last and string.match(last, '^%w+') == request then
   for token in string.gmatch(string.sub(last, #request + 1), '%S+') do reply[#reply + 1] = token end
   return reply
 end
-for _, entry in ipairs(links) do journal(entry[1], entry[2]) end
+for _, entry in ipairs(links) do journal(entry[1], entry[2], entry[3], request) end
 
 local due, armed = false, false
 -- False when the very same visit is due later already: a URL that was forced in twice is tried again once.
@@ -45,7 +46,7 @@ local function later(key, prio, host, entry, ms)
   return true
 end
 
-local function conclude(host, visit, packed)
+local function conclude(host, visit, packed, start)
   local key, prio, entry = unpackVisit(packed)
   local c = crawl(key)
   if not c then return end
@@ -55,14 +56,31 @@ local function conclude(host, visit, packed)
   if visit.outcome ~= 'r' and isRevisit(entry) then bump(key, 'rs', 1) end
   if visit.outcome == 's' then
     bump(key, 's', 1)
-    if visit.ms > 0 and not ended(c) then
-      if later(key, prio, host, entry, visit.ms) then bump(key, 'a', 1) end
+    if visit.history ~= '' and c.ev > 0 and not ended(c) then
+      local known = historyAt(entry)
+      local next_ = renewed(entry, visit.history)
+      if rateClass(entry) ~= rateClass(next_) then
+        uncount(key, host, entry)
+        countRate(key, host, rateClass(next_), 1)
+      end
+      local ms = visit.ms
+      if c.tn + c.pn > 0 and settle(key, c, host, entry, visit.history, start) then ms = 0 end
+      plan(key, host, known and raise(prio) or prio, next_, NOW + ms)
+      due = due or ms < 10000
+      return
+    end
+    if visit.ms > 0 and not ended(c) and later(key, prio, host, entry, visit.ms) then
+      bump(key, 'a', 1)
+    else
+      uncount(key, host, entry)
     end
   elseif visit.outcome == 'f' then
     fail(key, host, prio, entry, visit.why)
   elseif visit.outcome == 'x' then
     bump(key, 'x', 1)
     reason(key, 'excluded:' .. visit.why, 1)
+    if c.tn + c.pn > 0 then settle(key, c, host, entry, '', start) end
+    uncount(key, host, entry)
     if visit.why == 'bytes per host' then setAsideVisit(key, host, prio, entry, visit.why) end
   elseif ended(c) then
     dropVisit(key, c, host, prio, (mark(entry, RETRY)))
@@ -95,7 +113,7 @@ for _, b in ipairs(blocks) do
       if packed then
         lease[visit.n] = nil
         gone[#gone + 1] = visit.n
-        conclude(b.host, visit, packed)
+        conclude(b.host, visit, packed, tonumber(lease.start))
       end
     end
     local h = state(b.host)
@@ -121,6 +139,8 @@ for _, b in ipairs(blocks) do
     armed = arm(b.host) or armed
   end
 end
+savePlans()
+saveRates()
 save()
 if armed or due then wake() end
 if call('HLEN', P .. 'acks') > 10000 then call('UNLINK', P .. 'acks') end

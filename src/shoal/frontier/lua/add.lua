@@ -1,8 +1,8 @@
 -- add: admit visits of one crawl that it has not seen.
 -- ARGV    1 now | 2 crawl | 3 visits in all | 4 a name for a call with forced visits, else '' | then groups: host,
 --         priority, depth, 1 = also if seen, visits, and for each visit: fingerprint (signed decimal), entry
--- Reply   OK, one letter a visit: n new, s seen, d too deep, h pages per host reached, b host blocked; then the server
---         process of the shard's epoch
+-- Reply   OK, one letter a visit: n new, s seen, d too deep, h pages per host reached, l URLs per depth reached,
+--         b host blocked; then the server process of the shard's epoch
 -- Keeps   a visit is marked seen and queued in one step; over a limit it is neither. Idempotent.
 -- Refused whole when the store is full: its first write is one that needs memory
 -- Cost    O(visits), at most 250
@@ -32,10 +32,10 @@ if not c then return {S.UNKNOWN} end
 if ended(c) then save() return {S.ENDED, c.st} end
 
 -- URLs over a limit are kept for a higher one, up to a number; each once.
-local function keepOver(key, letter, g)
+local function keepOver(key, letter, g, first, last)
   local over = P .. 'over:' .. key
   if call('SCARD', over) >= 10000 then return end
-  for i = g.from + 2, g.from + 2 * g.n, 2 do
+  for i = first, last, 2 do
     call('SADD', over, letter .. g.prio .. ':' .. g.host .. '\n' .. ARGV[i])
   end
 end
@@ -54,13 +54,21 @@ for _, g in ipairs(groups) do
   end
   if refused then
     result[#result + 1] = string.rep(refused, g.n)
-    if refused ~= 'b' then keepOver(key, refused, g) end
+    if refused ~= 'b' then keepOver(key, refused, g, g.from + 2, g.from + 2 * g.n) end
   else
     local fresh = {}
+    -- Admitted URLs of this host at this depth; without a limit they are not counted.
+    local limited = c.pd > 0 and g.depth > 0
+    local field = limited and ('!@' .. g.depth .. ' ' .. g.host)
+    local room = limited and c.pd - (tonumber(call('HGET', P .. 'hp:' .. key, field)) or 0)
     for i = g.from + 1, g.from + 2 * g.n, 2 do
-      local isNew = remember(key, c, m, ARGV[i])
+      local full = limited and #fresh >= room and (g.force or not isSeen(key, c, m, ARGV[i]))
+      local isNew = not full and remember(key, c, m, ARGV[i])
       if isNew then count = count + 1 end
-      if isNew or g.force then
+      if full then
+        result[#result + 1] = 'l'
+        keepOver(key, 'l', g, i + 1, i + 1)
+      elseif isNew or g.force then
         fresh[#fresh + 1] = ARGV[i + 1]
         result[#result + 1] = 'n'
       else
@@ -68,6 +76,7 @@ for _, g in ipairs(groups) do
       end
     end
     if #fresh > 0 then
+      if limited then call('HINCRBY', P .. 'hp:' .. key, field, #fresh) end
       bump(key, 'a', #fresh)
       bump(key, 'w', #fresh)
       local rose = push(key, c, g.host, g.prio, fresh, false)

@@ -1,6 +1,7 @@
 -- change: a crawl's state, at its home shard. The other shards follow by sync.
 -- ARGV    1 now | 2 id | 3 state wanted (r p s e f, d = forgotten but for its id) | 4 why | 5 specification or '' (as it is)
---         6 new limit of pages, 0 = none; '' as it is
+--         6 new limit of pages, 0 = none; '' as it is | 7 the version that another shard has, 0 = not more than this one:
+--         what was written here since has been lost, and the next version comes after that one
 --         why with p: only one that runs is paused, for that reason; with r: only one that is paused for it is resumed
 -- Reply   OK, key, version, state, specification, why  or  UNKNOWN  or  ENDED, state
 -- Keeps   stopped and expired are permanent. A crawl that is finished because nothing was left can be reopened, to retry
@@ -12,6 +13,7 @@ local wanted = text(1, '^[rpsefd]$')
 local why = text(64, '^[^%c]*$')
 local spec = text(1048576)
 local pages = numberOr(nil, 0, BIG)
+local elsewhere = number(0, BIG)
 if wrong then return {S.INVALID, wrong} end
 
 call('DEL', P .. '-')
@@ -26,8 +28,8 @@ if open and wanted == 'd' then return {S.RUNNING} end
 if why ~= '' and ((wanted == 'p' and from == 'p') or (wanted == 'r' and (from ~= 'p' or now[5] ~= why))) then wanted = from end
 if wanted == 'p' and why == '' and spec == '' then call('HDEL', record, 'why') end
 local version = tonumber(now[2])
-if wanted ~= from or (spec ~= '' and spec ~= now[4]) then
-  version = version + 1
+if wanted ~= from or (spec ~= '' and spec ~= now[4]) or elsewhere > 0 then
+  version = math.max(version, elsewhere) + 1
   call('HSET', record, 'v', version, 'st', wanted)
   if spec ~= '' then call('HSET', record, 'spec', spec) end
   if pages then
@@ -39,7 +41,8 @@ if wanted ~= from or (spec ~= '' and spec ~= now[4]) then
   if wanted == 's' or wanted == 'e' or wanted == 'f' then call('HSET', record, 'ended', NOW, 'why', why) end
   if wanted == 'd' then
     call('HDEL', record, 'spec')
-    call('UNLINK', P .. 'grants:' .. now[1], P .. 'tally:' .. now[1], P .. 'facts:' .. now[1], P .. 'counted:' .. now[1])
+    call('UNLINK', P .. 'grants:' .. now[1], P .. 'tally:' .. now[1], P .. 'facts:' .. now[1], P .. 'counted:' .. now[1],
+      P .. 'samples:' .. now[1], P .. 'hm:' .. now[1], P .. 'hh:' .. now[1])
   end
 end
 local after = call('HMGET', record, 'spec', 'why')

@@ -2,6 +2,8 @@
 -- ARGV    1 now | 2 id | 3 shard | 4 received there in all | 5 returned from there in all | 6 pages wanted
 -- Reply   OK, granted to that shard in all, pages left here
 -- Keeps   totals only grow, so a call that is repeated, or whose caller died before it told the shard, grants nothing twice
+--         if one of the two shards has lost writes, its totals are behind: what the other has counts, and pages that were
+--         given out twice are missing here (left < 0) until they are returned
 --include shard open
 
 local id = text(128)
@@ -18,12 +20,17 @@ local grants = P .. 'grants:' .. r[1]
 local left = tonumber(r[2])
 local granted = tonumber(call('HGET', grants, 'g' .. shard)) or 0
 local known = tonumber(call('HGET', grants, 'r' .. shard)) or 0
-if returned > known then
+if returned ~= known then
   left = left + returned - known
   call('HSET', grants, 'r' .. shard, returned)
 end
-if granted <= received then
-  local more = math.min(want, left)
+if granted < received then
+  left = left + granted - received
+  granted = received
+  call('HSET', grants, 'g' .. shard, granted)
+end
+if granted == received then
+  local more = math.max(0, math.min(want, left))
   left = left - more
   granted = granted + more
   call('HSET', grants, 'g' .. shard, granted)

@@ -3,7 +3,7 @@
 --         known, x why it is blocked, reset 1 = forget back-off, failures and gate; '' removes d, n, cd, rk, x
 -- Reply   OK, now, crawls waiting here, field, value, ...
 -- Keeps   only an operator moves a gate earlier: by a smaller delay, or reset
---include shard open crawls seen queues hosts
+--include shard open crawls seen queues hosts rests
 
 local host = text(260, HOST)
 local known = {d = '^%d*$', n = '^%d*$', cd = '^%d*$', rk = '^1?$', x = '^[^%c]*$', reset = '^1$'}
@@ -21,6 +21,7 @@ if next(changes_) then
   local was = h.x
   for field, value in pairs(changes_) do
     if field == 'reset' then
+      if (h.b or 0) > NOW or (h.f or 0) > 0 then noteRest(host, 0, 0, 0, 'cleared by an operator') end
       call('HDEL', P .. 'h:' .. host, 'b', 'br', 'ba', 'f')
       h.b, h.f = nil, nil
     elseif value == '' then
@@ -32,6 +33,8 @@ if next(changes_) then
   end
   if h.x and not was then call('HINCRBY', KEYS[1], 'blocked', 1) end
   if was and not h.x then call('HINCRBY', KEYS[1], 'blocked', -1) end
+  -- For people who look for blocked hosts: a host without URLs is in no other list.
+  if h.x then call('SADD', P .. 'blocked', host) else call('SREM', P .. 'blocked', host) end
   if changes_.d or changes_.reset then
     -- The gate as the new delay sets it, counted from the last finish.
     local delay = view(host).delay

@@ -10,7 +10,7 @@
 --         the same worker and request again get the same leases: a lost reply costs nothing
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(hosts * (log ready + visits))
---include shard open crawls seen queues hosts take visits
+--include shard open crawls seen queues hosts calendar signals take visits
 
 local worker = text(64, '^[%w_.@-]+$')
 local request = text(32, '^%w+$')
@@ -100,6 +100,11 @@ if #due > 0 then
     end
   end
 end
+
+-- Pages of perpetual crawls whose next visit is due.
+openBuckets(100)
+-- Pages that signals pull forward.
+local searching = search(1000)
 
 -- Hosts of crawls that were resumed, or that were given allowance.
 for _, key in ipairs(call('SRANDMEMBER', P .. 'unparking', 3)) do
@@ -258,13 +263,15 @@ for _, key in ipairs(call('ZRANGEBYSCORE', P .. 'dry', '-inf', NOW, 'LIMIT', 0, 
     call('ZREM', P .. 'dry', key)
   end
 end
+savePlans()
+saveRates()
 save()
 
 local function head(name)
   local first = call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')
   if first[2] then soonest = math.min(soonest or BIG, tonumber(first[2])) end
 end
-if call('SCARD', P .. 'unparking') > 0 then soonest = NOW end
+if searching or call('SCARD', P .. 'unparking') > 0 then soonest = NOW end
 for rank = 0, 2 do
   for _, sp in ipairs(names) do
     local first = call('ZRANGE', P .. 'ready:' .. rank .. ':' .. sp, 0, 0, 'WITHSCORES')
@@ -274,12 +281,16 @@ for rank = 0, 2 do
   end
 end
 head('later')
+head('calendar')
 head('leases')
 head('dry')
 head('expiring')
 if soonest then reply[3] = math.max(0, soonest - NOW) end
 if given == 0 then
-  if sleeps then call('ZADD', P .. 'idle', NOW + 15000, worker) end
+  if sleeps then
+    call('ZREMRANGEBYSCORE', P .. 'idle', '-inf', NOW)
+    call('ZADD', P .. 'idle', NOW + 15000, worker)
+  end
 elseif soonest and soonest <= NOW then
   -- More is ready than this worker takes: the next one that sleeps is woken.
   wake()

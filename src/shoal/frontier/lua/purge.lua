@@ -39,6 +39,21 @@ elseif stage == 'later' then
   end
   if #mine > 0 then call('ZREM', P .. 'later', unpack(mine)) end
   if #members == most then return {S.OK, 'later', rank + most - #mine} end
+  return {S.OK, 'calendar', 0}
+elseif stage == 'calendar' then
+  local buckets = call('ZRANGE', P .. 'calendar', rank, rank + most - 1)
+  local mine, names = {}, {}
+  for _, bucket in ipairs(buckets) do
+    if string.sub(bucket, 1, #key + 1) == key .. ':' then
+      mine[#mine + 1] = bucket
+      names[#names + 1] = P .. 'due:' .. bucket
+    end
+  end
+  if #mine > 0 then
+    call('UNLINK', unpack(names))
+    call('ZREM', P .. 'calendar', unpack(mine))
+  end
+  if #buckets == most then return {S.OK, 'calendar', rank + most - #mine} end
   return {S.OK, 'valid', 0}
 elseif stage == 'valid' then
   local names = {}
@@ -53,12 +68,14 @@ elseif stage == 'failed' then
   if #names > 0 then call('UNLINK', unpack(names)) end
   if last > rank + most then return {S.OK, 'failed', rank + most} end
   call('UNLINK', P .. 'fi:' .. key, P .. 'failed:' .. key, P .. 'reasons:' .. key, P .. 'hp:' .. key,
-    P .. 'dropped:' .. key, P .. 'over:' .. key)
+    P .. 'dropped:' .. key, P .. 'over:' .. key, P .. 'jars:' .. key, P .. 'rates:' .. key,
+    P .. 'names:' .. key, P .. 'touched:' .. key, P .. 'pulled:' .. key, P .. 'signals:' .. key)
   call('RPUSH', P .. 'trash', key .. ':' .. c.g .. ':' .. c.gn)
   if c.on > 0 then call('RPUSH', P .. 'trash', key .. ':' .. (c.g - 1) .. ':' .. c.on) end
   call('ZREM', P .. 'expiring', key)
   call('ZREM', P .. 'dry', key)
   call('SREM', P .. 'unparking', key)
+  call('SREM', P .. 'touching', key)
   call('UNLINK', P .. 'c:' .. key)
   return {S.OK, 'done', 0}
 end

@@ -5,8 +5,10 @@
 --         waiting crawl, host, priority, entries ...; front: the same, to be taken next
 --         later   crawl, host, priority, due ms, entry
 --         failed  crawl, host, priority, why, entries ...
+--         due     crawl, host, priority, due ms, entries ... of the calendar
 --         seen    crawl, fingerprints ...
 --         valid   crawl, then field, value, ... as they stand in its hashes of validators
+--         jar     crawl, name, jar as it stands in its hash
 --         pages   crawl, host, pages stored
 --         tally   id, then name, total, ...; facts: the same
 --         host    host, then field, value, ...
@@ -14,7 +16,7 @@
 -- Reply   OK
 -- Keeps   a line whose number was written already changes nothing: a lost reply costs nothing
 -- Cost    O(the line), at most 250 entries
---include shard crawls seen validators queues hosts
+--include shard crawls seen validators queues hosts calendar
 
 local number_ = number(1, BIG)
 local kind = text(8, '^%l+$')
@@ -57,7 +59,10 @@ elseif kind == 'host' then
   local fields = rest(128)
   if wrong or #fields % 2 == 1 then return {S.INVALID, wrong or 'fields'} end
   if #fields > 0 then call('HSET', P .. 'h:' .. host, unpack(fields)) end
-  if state(host).x then call('HINCRBY', KEYS[1], 'blocked', 1) end
+  if state(host).x then
+    call('HINCRBY', KEYS[1], 'blocked', 1)
+    call('SADD', P .. 'blocked', host)
+  end
   arm(host)
 else
   local key = text(16, CRAWL)
@@ -103,11 +108,16 @@ else
         local stored = number(0, BIG)
         if wrong then return {S.INVALID, wrong} end
         call('HSET', P .. 'hp:' .. key, host, stored)
+      elseif kind == 'jar' then
+        local jar = text(65600, '^%d+\n')
+        if wrong then return {S.INVALID, wrong} end
+        call('HSET', P .. 'jars:' .. key, host, jar)
       else
         local prio = text(17, PRIORITY)
         if kind == 'waiting' or kind == 'front' then
           local entries = rest(ENTRY)
           if wrong or #entries == 0 or #entries > 250 then return {S.INVALID, wrong or 'entries'} end
+          for _, entry in ipairs(entries) do countRate(key, host, rateClass(entry), 1) end
           push(key, c, host, prio, entries, kind == 'front')
           bump(key, 'a', #entries)
           bump(key, 'w', #entries)
@@ -117,14 +127,27 @@ else
           local due = number(0, BIG)
           local entry = text(ENTRY)
           if wrong then return {S.INVALID, wrong} end
+          countRate(key, host, rateClass(entry), 1)
           bump(key, 'a', 1)
           bump(key, 't', 1)
           call('ZADD', P .. 'later', due, key .. ':' .. prio .. ':' .. host .. ' ' .. entry)
+        elseif kind == 'due' then
+          local due = number(0, BIG)
+          local entries = rest(ENTRY)
+          if wrong or #entries == 0 or #entries > 250 then return {S.INVALID, wrong or 'entries'} end
+          for _, entry in ipairs(entries) do
+            if not historyAt(entry) then return {S.INVALID, 'history'} end
+          end
+          for _, entry in ipairs(entries) do
+            countRate(key, host, rateClass(entry), 1)
+            plan(key, host, prio, entry, math.max(due, NOW))
+          end
         elseif kind == 'failed' then
           local why = text(64)
           local entries = rest(ENTRY)
           if wrong then return {S.INVALID, wrong} end
           for _, entry in ipairs(entries) do
+            countRate(key, host, rateClass(entry), 1)
             call('RPUSH', P .. 'failed:' .. key, prio .. ':' .. host .. ' ' .. why .. '\n' .. entry)
           end
         else
@@ -134,6 +157,8 @@ else
     end
   end
 end
+savePlans()
+saveRates()
 save()
 call('HSET', KEYS[1], 'restored', number_)
 return {S.OK}

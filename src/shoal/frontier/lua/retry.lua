@@ -1,14 +1,19 @@
 -- retry: admit failed visits of a crawl again, as if they were new; or those that a limit of their host excluded.
--- ARGV    1 now | 2 crawl | 3 '' at first, then what the reply says | 4 f failed, x excluded
+-- ARGV    1 now | 2 crawl | 3 '' at first, then what the reply says | 4 f failed, x excluded | 5.. none for all of them,
+--         or some of one list of failed visits: its number (0 = the list that grows), then per visit: index, line
 -- Reply   OK, how many, 1 = there are more, the last list to retry (what is set aside meanwhile is not retried)
+--         of some: OK, how many, 0, 0; a line that is not at its index is left out
 -- Keeps   a host's back-off that followed from failures ends here; one that the server requested stays
 --         f, x and a only grow: the retry is a new admission, and rf or rx says how many of f or x are no more
 -- Cost    at most 100 visits
---include shard open crawls seen queues hosts
+--include shard open crawls seen queues hosts calendar
 
 local key = text(16, CRAWL)
 local until_ = numberOr(nil, 0, BIG)
 local kind = text(1, '^[fx]$')
+local chosen = at < #ARGV and {list = number(0, BIG)}
+while chosen and not wrong and at < #ARGV do chosen[#chosen + 1] = {index = number(0, BIG), line = text(ENTRY + 1024)} end
+if chosen and (#chosen < 1 or #chosen > 100 or kind ~= 'f') then wrong = wrong or 'visits' end
 if wrong then return {S.INVALID, wrong} end
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
@@ -23,6 +28,7 @@ local function admit(host, prio, entries, why)
   for i, entry in ipairs(entries) do
     -- A new admission starts with no retries, expiries or blames.
     local flags = string.byte(entry, 1)
+    if kind == 'x' then countRate(key, host, rateClass(entry), 1) end
     if bit.band(flags, 4) ~= 0 then entries[i] = string.char(flags - 4) .. string.sub(entry, 5) end
   end
   push(key, c, host, prio, entries, false)
@@ -36,6 +42,35 @@ local function admit(host, prio, entries, why)
     h.b, h.f = nil, nil
   end
   arm(host)
+end
+
+-- Take these visits from their list. Those at the front that stay move to where the taken ones were: an index costs
+-- little, removing from the middle as much as the list is long. An empty list of a host stays until it is the first.
+if chosen then
+  local head = chosen.list > 0 and (call('HGET', fi, chosen.list) or '')
+  local list = P .. (head and 'fq:' .. key .. ':' .. chosen.list or 'failed:' .. key)
+  local taken, lines = {}, {}
+  for _, visit in ipairs(chosen) do
+    if not taken[visit.index] and call('LINDEX', list, visit.index) == visit.line then
+      taken[visit.index] = true
+      lines[#lines + 1] = visit
+    end
+  end
+  local front = #lines > 0 and call('LPOP', list, #lines) or {}
+  local stay = {}
+  for i, line in ipairs(front) do
+    if not taken[i - 1] then stay[#stay + 1] = line end
+  end
+  for _, visit in ipairs(lines) do
+    if visit.index >= #lines then call('LSET', list, visit.index - #lines, table.remove(stay)) end
+    local packed = head and head .. '\n' .. visit.line or visit.line
+    local prio, host, why, start = string.match(packed, '^(%-?%d+):(%S+) ([^\n]*)\n()')
+    admit(host, prio, {string.sub(packed, start)}, why)
+  end
+  saveRates()
+  save()
+  wake()
+  return {S.OK, #lines, 0, 0}
 end
 
 local done = 0
@@ -60,6 +95,7 @@ if done < 100 and kind == 'f' then
     end
   end
 end
+saveRates()
 save()
 wake()
 local more = call('EXISTS', list_) == 1 or kind == 'f' and (tonumber(call('HGET', fi, 'first')) or 1) <= until_

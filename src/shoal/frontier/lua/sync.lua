@@ -1,7 +1,7 @@
 -- sync: bring a shard's copy of a crawl to a version.
 -- ARGV    1 now | 2 crawl | 3 version | 4 state | 5 why | 6 mode (c make the copy if there is none, u only if there
 --         is one, x the same, and finished only if nothing is open here) | then field, value, ...
--- Reply   OK, version here  or  RUNNING: visits are open here, it is not finished
+-- Reply   OK, version here, state here ('' if there is no copy)  or  RUNNING: visits are open here, it is not finished
 -- Keeps   an older version changes nothing. A shard that never saw an ended crawl does not learn of it
 --include shard open crawls
 
@@ -11,7 +11,7 @@ local st = text(1, '^[rpsef]$')
 local why = text(64, '^[^%c]*$')
 local mode = text(1, '^[cux]$')
 local KNOWN = {id = '^[%w_.:@-]+$', sp = '^[%w_.:-]*$', pr = '^%-?%d+$', ord = '^[fl]$', d = '^%d+$', n = '^%d+$',
-  md = '^%d*$', mp = '^1?$', ph = '^%d+$', exp = '^%d+$', life = '^%d+$'}
+  md = '^%d*$', mp = '^1?$', ph = '^%d+$', pd = '^%d+$', exp = '^%d+$', life = '^%d+$', ev = '^%d+$', bp = '^%d+$', bn = '^%d+$'}
 local fields, absent = {}, {}
 while not wrong and at < #ARGV do
   local field = text(8)
@@ -28,7 +28,7 @@ if wrong then return {S.INVALID, wrong} end
 
 local c = crawl(key)
 if not c then
-  if mode ~= 'c' or (st ~= 'r' and st ~= 'p') then return {S.OK, version} end
+  if mode ~= 'c' or (st ~= 'r' and st ~= 'p') then return {S.OK, version, ''} end
   call('HSET', P .. 'c:' .. key, 'gn', 1, 'gs', NOW, 'v', version, 'st', st, unpack(fields))
   copies[key] = nil
   c = crawl(key)
@@ -60,4 +60,4 @@ if c.exp > 0 and not ended(c) then call('ZADD', P .. 'expiring', c.exp, key) els
 local here = c.v
 save()
 wake()
-return {S.OK, here}
+return {S.OK, here, c.st}

@@ -106,22 +106,26 @@ local function disarm(v, lane)
 end
 
 -- Every list of a host becomes a failed one, at constant cost, and can be retried.
--- `fi:<crawl>` number -> what it holds, `fq:<crawl>:<number>` the list.
-local function setAside(v, why)
+-- `fi:<crawl>` number -> what it holds, `fq:<crawl>:<number>` the list. `spare`: revisits of perpetual crawls wait on.
+local function setAside(v, why, spare)
   for _, one in ipairs(v.crawls) do
     local key, c = one.key, one.copy
+    local spared = false
     for _, l in ipairs(lists(key, c, v.host)) do
       local held = call('LLEN', l[2])
-      if held > 0 then
+      if held > 0 and spare and c.ev > 0 and tonumber(l[1]) < -500000000000 then
+        spared = true
+      elseif held > 0 then
         local number = call('HINCRBY', P .. 'fi:' .. key, 'n', 1)
         call('RENAME', l[2], P .. 'fq:' .. key .. ':' .. number)
         call('HSET', P .. 'fi:' .. key, number, l[1] .. ':' .. v.host .. ' ' .. why)
         bump(key, 'w', -held)
         bump(key, 'f', held)
         reason(key, 'failed:' .. why, held)
+        call('ZREM', P .. 'p:' .. key .. ':' .. v.host, l[1])
       end
     end
-    unlist(key, c, v.host)
+    if not spared then unlist(key, c, v.host) end
   end
 end
 

@@ -1,6 +1,6 @@
 -- queues: where visits wait. Per crawl and host one list for each priority present; `p:<crawl>:<host>` names the
 -- priorities once one other than 0 was used; `w:<host>` names the crawls with visits there, scored by whose turn it is.
--- An entry is a flag byte (bits 0-1 scheme, 2 attempts follow, 3 extension, 4-6 how found), then, if bit 2 is set,
+-- An entry is a flag byte (bits 0-1 scheme, 2 attempts follow, 3 extension, 4-6 how found, 7 a history follows), then, if bit 2 is set,
 -- three bytes (retries, expiries, blames), then what only Python reads (entry.py).
 local RETRY, EXPIRY, BLAME = 1, 2, 3
 local MOST_PRIORITIES = 64
@@ -26,9 +26,10 @@ local function mark(entry, which)
   return string.char(flags, tries[1], tries[2], tries[3]) .. rest, tries[which]
 end
 
--- Whether a visit is one more visit of a stored page: how it was found is `revisit`.
+-- Whether a visit is one more visit of a stored page: how it was found is `revisit`, or it has a history (calendar.lua).
 local function isRevisit(entry)
-  return bit.band(string.byte(entry, 1), 112) == 64
+  local flags = string.byte(entry, 1)
+  return flags >= 128 or bit.band(flags, 112) == 64
 end
 
 local function top(key, c, host)

@@ -55,6 +55,11 @@ local function turnGeneration(key, c)
   put(key, 'gs', NOW)
 end
 
+local function isSeen(key, c, m, fingerprint)
+  return call('SISMEMBER', seenSet(key, c.g, c.gn, m, fingerprint), fingerprint) == 1
+    or (c.on > 0 and call('SISMEMBER', seenSet(key, c.g - 1, c.on, level(c.on), fingerprint), fingerprint) == 1)
+end
+
 local function remember(key, c, m, fingerprint)
   if c.on > 0 and call('SISMEMBER', seenSet(key, c.g - 1, c.on, level(c.on), fingerprint), fingerprint) == 1 then
     return false
