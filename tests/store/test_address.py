@@ -40,6 +40,8 @@ def test_user_password_database_and_service_are_read_from_the_url() -> None:
         "localhost:6379",
         "redis://h:port",
         "redis://h:70000",
+        f"redis://h:{'1' * 5000}",
+        f"redis://h/{'1' * 5000}",
         "redis://h/notanumber",
         "redis://a,b",
         "redis://h?colour=red",

@@ -82,13 +82,20 @@ def test_every_option_has_a_meaning_and_one_enforcer() -> None:
 def test_every_flag_sets_its_option(command_name: str) -> None:
     command = program.get_command(click.Context(program), command_name)
     assert command is not None
-    typed = {"scope": "any", "header": ("A: b",), "attribute": ("A=b",), "file_types": ("image/, text/",)}
+    typed = {
+        "scope": "any",
+        "header": ("A: b",),
+        "attribute": ("A=b",),
+        "argument": ("A=b",),
+        "file_types": ("image/, text/",),
+    }
     for option, _ in flags(command_name):
         param = next(param for param in command.params if f"--{flag_name(option)}" in param.opts)
         name = str(param.name)
         value: Any = typed.get(name, ("x",) if param.multiple else True if option.kind is bool else 7)
         expected = {
-            "scope": "any", "headers": {"A": "b"}, "attributes": {"A": "b"}, "file_types": ("image/", "text/"),
+            "scope": "any", "headers": {"A": "b"}, "attributes": {"A": "b"}, "arguments": {"A": "b"},
+            "file_types": ("image/", "text/"),
         }.get(option.attribute, value if option.default is not True else False)  # fmt: skip
         assert spec_fields(command_name, {name: value}) == {option.attribute: expected}
     assert spec_fields(command_name, {str(param.name): None for param in command.params}) == {}

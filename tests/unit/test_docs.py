@@ -85,8 +85,16 @@ def test_a_lock_that_names_an_index_is_found(generate: ModuleType) -> None:
     lock = generate.ROOT / "requirements/run.txt"
     lock.write_text("--index-url simple\nmsgspec==1\n")
     assert [problem for problem in generate.problems() if "requirements/run.txt" in problem]
-    lock.write_text("msgspec==1  # via shoal (pyproject.toml)\n")
+    lock.write_text(f"msgspec==1 \\\n    --hash=sha256:{'0' * 64}\n    # via shoal (pyproject.toml)\n")
     assert list(generate.problems()) == []
+
+
+def test_a_lock_with_a_version_that_has_no_hash_is_found(generate: ModuleType) -> None:
+    (generate.ROOT / "requirements").mkdir()
+    (generate.ROOT / "requirements/run.txt").write_text(
+        f"click==8 ; python_version < '3.14'\n    # via shoal\nmsgspec==1 \\\n    --hash=sha256:{'0' * 64}\n"
+    )
+    assert list(generate.problems()) == ["requirements/run.txt: click==8 has no hash; run `make lock`"]
 
 
 def test_an_error_that_is_missing_from_the_drawn_tree_is_found(

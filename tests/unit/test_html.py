@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from shoal.errors import InvalidUrl
 from shoal.parse import html, html_limits
-from shoal.parse.html import FOLLOW, Link, Parsed, parse
+from shoal.parse.html import FOLLOW, Link, Parsed, parse, text_hash
 from shoal.parse.html_limits import tame
 from shoal.parse.meta_refresh import refresh_of
+from shoal.parse.text_layout import replace_tags
 from shoal.urls.canonical import MAX_URL_BYTES, canonical
 
 # Public vectors, beside the checkout where they are kept.
@@ -457,3 +458,50 @@ def test_urls_that_are_none_give_pages_without_links() -> None:
         assert parse(b"<a href=x>", url=url).links == ()
     assert [link.url for link in parse(b"<a href=http://b.example/>", url="").links] == []
     assert frozenset({"a", "next"}) <= FOLLOW
+
+
+@pytest.mark.parametrize(
+    ("markup", "links", "text"),
+    [
+        ('<a href="/?q=<b>x</b>">y</a>', ["/?q=%3Cb%3Ex%3C/b%3E"], "y"),
+        ("<a href='/?q=<p>x</p>&amp;r=1' title=\"it's <i>\">y<b>z</b></a>", ["/?q=%3Cp%3Ex%3C/p%3E&r=1"], "yz"),
+        ('<p title="<td>">a<p>b</p><a href=/c>c</a>', ["/c"], "a\nb\nc"),
+        ('<script>x = "<a href=/no>"; if (a<b) y = "<b>";</script><p>a <b>b</b>', [], "a b"),
+        ('<a href="/open?<b>x</b>', [], None),
+    ],
+)
+def test_what_looks_like_a_tag_in_a_value_stays_in_the_value(markup: str, links: list[str], text: str | None) -> None:
+    parsed = parse(markup.encode(), url="http://h.example/", content_type="text/html; charset=utf-8")
+    assert [link.url for link in parsed.links] == [f"http://h.example{link}" for link in links]
+    if text is not None:
+        assert parsed.text == text
+
+
+def test_tags_are_read_as_a_whole_in_linear_time() -> None:
+    for markup in (b'<a x="', b"<a x='<a y=\"", b'="<', b"<a =", b'<a x="<" '):
+        many = markup * 200_000
+        assert len(replace_tags(many)) >= len(many) // 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Updated 2026-11-16", "Updated 2027-01-02"), ("at 9:05", "at 12:31:09"), ("1,234.50 visits", "7 visits"),
+        ("17.11.2026", "1.2.26"), ("page \u0661", "page 2"),
+    ],
+)  # fmt: skip
+def test_texts_that_differ_in_numbers_have_one_hash_without_them(one: str, other: str) -> None:
+    def hashes(*, numbers: bool) -> set[str]:
+        pages = (parse(f"<title>T</title><p>{text}".encode(), url="http://a.example/") for text in (one, other))
+        return {text_hash(page, b"", numbers=numbers) for page in pages}
+
+    assert len(hashes(numbers=True)) == 2
+    assert len(hashes(numbers=False)) == 1
+
+
+def test_words_and_bodies_without_text_count_without_numbers_too() -> None:
+    def hashed(text: str) -> str:
+        return text_hash(parse(f"<p>{text}".encode(), url="http://a.example/"), text.encode(), numbers=False)
+
+    assert len({hashed("16 November"), hashed("16 December"), hashed("16"), hashed("16 16")}) == 4
+    assert text_hash(Parsed(), b"1", numbers=False) != text_hash(Parsed(), b"2", numbers=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +14,42 @@ from shoal.politeness.robots_parser import (
     MAX_BYTES,
     MAX_NOTES,
     MAX_SITEMAPS,
+    RobotsRule,
     Rules,
-    check_token,
     parse,
 )
 from shoal.politeness.robots_pattern import Pattern, spell
+from shoal.politeness.user_agent import check_token
 from tests.unit.robots_reading import rules_of, verdicts
+
+# --- The rule that decides ------------------------------------------------------------------------------------------
+
+
+def test_the_line_and_the_group_of_the_deciding_rule_are_known_after_storing() -> None:
+    text = b"User-agent: a\nUser-agent: Bot/2\n\nDisallow: /x\nAllow: /x/*.html$\nDisallow: /x # again\n"
+    rules = Rules.unpack(parse(text, "bot").pack())
+    forbids, allows = rules.deciding_rule("/x/a"), rules.deciding_rule("/x/a.html")
+    assert (str(forbids), forbids and forbids.line, forbids and forbids.group) == ("Disallow: /x", 4, "Bot/2")
+    assert (str(allows), allows and allows.line) == ("Allow: /x/*.html$", 5)
+    assert rules.deciding_rule("/y") is None
+    assert rules.deciding_rule("/robots.txt") is None
+
+
+def test_rules_that_an_older_version_stored_are_read_without_lines() -> None:
+    stored = msgspec.msgpack.encode((1, "bot", (b"/x",), (), 0.0, (), ()))
+    assert Rules.unpack(stored).deciding_rule("/x") == RobotsRule(False, "/x", 0, "")
+
+
+_PATHS = st.text(alphabet="/ab*$?=%2Fé", max_size=8).map(lambda path: "/" + path)
+
+
+@given(rules=st.lists(st.tuples(st.booleans(), _PATHS), max_size=6), url=_PATHS)
+def test_the_deciding_rule_says_what_the_verdict_is(rules: list[tuple[bool, str]], url: str) -> None:
+    lines = [f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules]
+    parsed = parse("\n".join(["User-agent: *", *lines]).encode(), "bot")
+    rule = parsed.deciding_rule(url)
+    assert parsed.allows(url) is (rule is None or rule.allow)
+
 
 # --- Groups: 2.1 and 2.2.1 ------------------------------------------------------------------------------------------
 

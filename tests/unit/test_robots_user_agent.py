@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protego import Protego
 
-from shoal.politeness.robots_parser import parse, product_token, whole_agent
+from shoal.politeness.robots_parser import parse
+from shoal.politeness.user_agent import product_token, whole_agent
 
 _AGENTS = (
     "MyBot/1.0 (+https://example.org/bot)",

@@ -88,7 +88,15 @@ def test_a_path_may_be_given_as_a_path(write) -> None:
 @pytest.mark.parametrize("key", FIELDS)
 def test_every_setting_can_be_given_in_each_way(write, key: str) -> None:
     other = {str: "redis://elsewhere", int: 7, float: 7.5}
-    special = {"store.namespace": "mine", "store.maxmemory": "2gb", "fetch.proxy": "http://elsewhere:3128"}
+    special = {
+        "store.namespace": "mine",
+        "worker.health": "0.0.0.0:8081",
+        "store.maxmemory": "2gb",
+        "fetch.proxy": "http://elsewhere:3128",
+        "telemetry.url": "http://elsewhere:4318",
+        "telemetry.traces": 0.5,
+        "api.indexnow": "news,shop:docs",
+    }
     field = FIELDS[key]
     value = special.get(key, other[type(field.default)])
     section, name = key.split(".")
@@ -278,3 +286,38 @@ def test_an_old_name_of_a_setting_is_accepted_with_a_warning(tmp_path: Path) -> 
     file.write_text("[store]\npatience_seconds = 7\ntimeout_seconds = 6\n")
     with pytest.raises(SettingsError, match=r"unknown key store\.patience_seconds"):
         load(file=file, environ={})
+
+
+def test_a_variable_may_name_a_file_with_the_value(write, tmp_path: Path) -> None:
+    secret = tmp_path / "url"
+    secret.write_text(f"redis://:{SECRET}@store:6379\n")
+    settings, warnings = load(environ={"SHOAL_STORE_FILE": str(secret)})
+    assert settings.store.url == f"redis://:{SECRET}@store:6379"
+    assert warnings == []
+    assert load(environ={"REDIS_URL_FILE": str(secret)}).settings == settings
+    assert load(environ={"SHOAL_STORE_URL": "redis://own", "REDIS_URL_FILE": str(secret)}).settings.store.url == (
+        "redis://own"
+    )
+
+
+def test_a_file_of_a_variable_that_cannot_be_read_is_an_error(write, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert refusal(environ={"SHOAL_STORE_FILE": str(missing)}) == (
+        f"The file {missing} of SHOAL_STORE_FILE cannot be read: No such file or directory."
+    )
+    missing.write_bytes(b"\xff")
+    assert refusal(environ={"SHOAL_STORE_FILE": str(missing)}).endswith("is not UTF-8 text.")
+    both = refusal(environ={"SHOAL_STORE": f"redis://:{SECRET}@a", "SHOAL_STORE_FILE": str(missing)})
+    assert both == "The variables SHOAL_STORE and SHOAL_STORE_FILE are both set; remove one."
+
+
+def test_entries_of_tables_may_be_variables_or_files(write, tmp_path: Path) -> None:
+    write('[outputs]\nresults = "file.db"\nother = "other.db"\n')
+    secret = tmp_path / "token"
+    secret.write_text("admin sha256:00\n")
+    environ = {"SHOAL_OUTPUTS_RESULTS": "h.db", "SHOAL_TOKENS_OPS_FILE": str(secret), "SHOAL_SPIDERS_A": ""}
+    settings, warnings = load(environ=environ)
+    assert settings.outputs == {"results": "h.db", "other": "other.db"}
+    assert settings.tokens == {"ops": "admin sha256:00"}
+    assert settings.spiders == {}
+    assert warnings == []

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from shoal.parse import sitemap
+from shoal.parse.dates import moment
 from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, _Reader, is_sitemap, read
 
 SAMPLES = Path(__file__).parents[3] / "shared/data/crawler-commons/src/test/resources/sitemaps"
@@ -21,8 +22,8 @@ def urlset(*locs: str, attributes: str = NAMESPACE, head: str = '<?xml version="
     return f"{head}<urlset {attributes}>{''.join(f'<url><loc>{loc}</loc></url>' for loc in locs)}</urlset>"
 
 
-def urls(body: str | bytes, **more: str) -> tuple[str, ...]:
-    found = read(body.encode() if isinstance(body, str) else body, url=HERE, **more)
+def urls(body: str | bytes, content_type: str = "") -> tuple[str, ...]:
+    found = read(body.encode() if isinstance(body, str) else body, url=HERE, content_type=content_type)
     assert found.trouble == ""
     return found.urls
 
@@ -244,3 +245,47 @@ def test_the_samples_of_crawler_commons_are_read():
     assert counts["hebdenbridgetimes-articles-sitemap.xml"] == 74
     assert all(counts.values())
     assert sitemap.MAX_URLS >= 50_000
+
+
+def dated(body: str) -> dict[str, float]:
+    assert read(body.encode(), url=HERE).changed_at == {}
+    return read(body.encode(), url=HERE, dates=True).changed_at
+
+
+def test_dates_of_entries_are_read_on_request():
+    body = "<urlset><url><lastmod>1970-01-02</lastmod><loc>/a</loc></url><url><loc>/b</loc></url>"
+    body += "<url><loc>/c</loc><lastmod>1970-01-01T01:01:00+01:00</lastmod></url>"
+    body += "<url><loc>/d</loc><lastmod>soon</lastmod></url></urlset>"
+    assert dated(body) == {"https://example.org/a": 86400.0, "https://example.org/c": 60.0}
+    index = "<sitemapindex><sitemap><loc>/1.xml</loc><lastmod>1971</lastmod></sitemap></sitemapindex>"
+    assert dated(index) == {"https://example.org/1.xml": 365 * 86400.0}
+
+
+def test_dates_of_feeds_are_read_and_the_latest_of_an_entry_counts():
+    item = "<item><title>A</title><link>/a</link><pubDate>Fri, 02 Jan 1970 00:00:00 +0000</pubDate></item>"
+    assert dated(f"<rss><channel><pubDate>Mon, 05 Jan 1970 00:00:00 GMT</pubDate>{item}</channel></rss>") == {
+        "https://example.org/a": 86400.0
+    }
+    entry = "<published>1970-01-01T00:00:10Z</published><link href='/b'/><updated>1970-01-01T00:00:30.5Z</updated>"
+    assert dated(f"<feed><updated>1990-01-01T00:00:00Z</updated><entry>{entry}</entry></feed>") == {
+        "https://example.org/b": 30.0
+    }
+    rdf = "<rdf:RDF xmlns:dc='x'><item><link>/c</link><dc:date>1970-01-03</dc:date></item></rdf:RDF>"
+    assert dated(rdf) == {"https://example.org/c": 172800.0}
+
+
+def test_a_dtd_is_refused_with_dates_too():
+    found = read(b'<!DOCTYPE rss [<!ENTITY a "b">]><rss><item><link>/a</link></item></rss>', url=HERE, dates=True)
+    assert (found.trouble, found.changed_at) == ("a DTD", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01 00:00:05", 5.0), ("1970-01-01T00:01Z", 60.0), ("1970-01-01T00:00:00-0100", 3600.0),
+        ("Thu, 1 Jan 70 00:00:09 GMT", 9.0), ("01 Jan 1970 01:00:00 +0100", 0.0), ("1970-13-01", 0.0), ("", 0.0),
+        ("9" * 1000, 0.0), ("1970-01-01T99:00:00Z", 0.0), ("1900-01-01", 0.0), ("\u0661\u0669\u0667\u0660", 0.0),
+    ],
+)  # fmt: skip
+def test_a_date_is_seconds_since_1970_and_0_if_it_is_none(text: str, seconds: float) -> None:
+    assert moment(text) == seconds

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from shoal.model import Added, AddResult, Outcome, OutcomeCode, Visit, VisitMeta
+from shoal.model.record import record_url
+from shoal.sinks.files.part import is_rejected
 
 
 def test_notes_are_stored_under_the_names_they_always_had() -> None:
@@ -54,3 +56,14 @@ def test_what_became_of_added_visits_is_counted() -> None:
     assert (added.new, added.seen) == (2, 1)
     assert added.refused == {"depth": 1, "pages per host": 1, "blocked": 1, "not a URL": 1}
     assert [result.in_crawl for result in added.results] == [True] * 3 + [False] * 4
+
+
+def test_an_item_is_rejected_with_its_own_page_and_no_other() -> None:
+    get, post = "http://a.example/api", record_url("http://a.example/api", "POST", b"1")
+    assert post.startswith(f"{get}#POST-")
+    items = [("c", f"{page}#Books/{number}") for page in (get, post) for number in (1, 12)]
+    assert [is_rejected(key, {("c", get)}) for key in items] == [True, True, False, False]
+    assert [is_rejected(key, {("c", post)}) for key in items] == [False, False, True, True]
+    assert [is_rejected(("c", page), {("c", get)}) for page in (get, post)] == [True, False]
+    # Of a feed of Scrapy.
+    assert is_rejected(("c", "token 7#3"), {("c", "token 7")})

@@ -29,6 +29,8 @@ OPTIONS = {
     "amqp": ("routing_key",),
     "amqps": ("routing_key", *TLS_OPTIONS),
 }
+# int() refuses thousands of digits.
+_MAXLEN = re.compile("0*[1-9][0-9]{0,17}")
 _SYNTAX = {
     "redis": "write {scheme}://USER:PASSWORD@HOST:6379/0/NAME",
     "kafka": "write kafka://BROKER:9092,BROKER:9092/TOPIC",
@@ -62,6 +64,9 @@ def parse_broker_uri(uri: str, *, what: str = "output", options: Sequence[str] |
     scheme, _, rest = uri.partition("://")
     scheme = scheme.lower()
     kind = scheme.removesuffix("s") if scheme != "redis" else scheme
+    if kind not in _SYNTAX:
+        schemes = " or ".join(f"{name}://" for name in OPTIONS)
+        raise SinkRefused(f"The {what} {shown} is not a valid address; it starts with {schemes}.")
     advice = _SYNTAX[kind].format(scheme=scheme) + ", with %40, %2F, %23 and %3F for @, /, # and ? in a password"
     before, _, query = rest.partition("?")
     netloc, _, path = before.partition("/")
@@ -71,7 +76,7 @@ def parse_broker_uri(uri: str, *, what: str = "output", options: Sequence[str] |
     *namespaces, name = (unquote(part) for part in (path.split("/", 1) if kind == "redis" else path.split("/")))
     namespace = namespaces[0] if namespaces else {"redis": "", "kafka": "", "amqp": "/"}[kind]
     complete = {
-        "redis": namespace.isdecimal() and bool(name),
+        "redis": re.fullmatch("[0-9]{1,9}", namespace) is not None and bool(name),
         "kafka": not namespaces and re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) is not None,
         # Without a name it is the default exchange, which passes a message to the queue that its routing key names.
         "amqp": len(namespaces) <= 1 and (bool(name) or "routing_key" in given) and len(name.encode()) <= 255,
@@ -83,7 +88,7 @@ def parse_broker_uri(uri: str, *, what: str = "output", options: Sequence[str] |
         raise SinkRefused(
             f"The {what} {shown} has the unknown option {min(unknown)!r}; valid options are {', '.join(known)}."
         )
-    if "maxlen" in given and not ("stream" in given and given["maxlen"].isdecimal() and int(given["maxlen"])):
+    if "maxlen" in given and not ("stream" in given and _MAXLEN.fullmatch(given["maxlen"])):
         raise SinkRefused(f"The {what} {shown} has an invalid maxlen; write ?stream&maxlen=NUMBER.")
     full = f"{scheme}://{netloc}/{quote(path, safe='/%:')}" + (f"?{urlencode(given)}" if given else "")
     return BrokerAddress(full, masked(full), unquote(user), unquote(password), hosts, namespace, name, given)

@@ -50,6 +50,7 @@ class Origin:
         "port",
         "prefix",
         "resolve",
+        "reusable",
         "scheme",
         "socket",
     )
@@ -72,6 +73,8 @@ class Origin:
         # The connection last opened, and when one was found dead.
         self.socket = -1
         self.dead_mono = float("-inf")
+        # Whether its connections may have a second request: not after a response whose length was stated twice.
+        self.reusable = True
         self.lookup: asyncio.Task[tuple[str, str]] | None = None
 
     def forget(self) -> None:
@@ -155,9 +158,11 @@ class OriginCache:
 
 
 def forbidden(prefix: str, address: str, port: int, reason: str) -> FetchError:
-    what = f"port {port} is not one of the web" if reason == "port" else f"the address {address} is {reason}"
+    what = f"the address {address} is {reason}; --allow-network or fetch.allow_networks allows a private network"
+    if reason == "port":
+        what = f"port {port} is not one of the web"
     return FetchError(
-        f"{masked(prefix)} was not requested: {what}; a private network is allowed with fetch.allow_networks.",
+        f"{masked(prefix)} was not requested: {what}.",
         fault=Fault.FORBIDDEN_ADDRESS,
         reason=f"forbidden address: {reason}",
     )

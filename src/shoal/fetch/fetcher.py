@@ -26,11 +26,13 @@ from shoal.fetch.bandwidth import TokenBucket
 from shoal.fetch.curl_errors import fetch_error
 from shoal.fetch.dns import Origin, OriginCache, Resolver, forbidden
 from shoal.fetch.open_files import EXHAUSTED, NoSocket, Shortage, connection_limit
+from shoal.fetch.response_cache import ResponseCache
 from shoal.fetch.tls import authorities
 from shoal.fetch.transfer import CONNECT_SECONDS, TROUBLES, Transfer
 from shoal.model.response import Response, Timings
 from shoal.model.validation import HEADER_NAME as FIELD
 from shoal.model.validation import REFUSED_HEADERS
+from shoal.model.worker_report import RequestLine
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings, masked
 
@@ -73,8 +75,11 @@ class Fetcher:
 
     def __init__(
         self, settings: FetchSettings, *, resolver: Resolver | None = None,
-        on_warning: Callable[[str], None] | None = None,
+        on_warning: Callable[[str], None] | None = None, on_request: Callable[[RequestLine], None] | None = None,
     ) -> None:  # fmt: skip
+        """`on_request` is called after each request, with its response or its error."""
+        self._on_request = on_request
+        self._cache = ResponseCache(settings.cache) if settings.cache else None
         self._settings = settings
         self._guard = AddressGuard(settings.allow_networks)
         self._names = OriginCache(self._guard, resolver)
@@ -97,6 +102,36 @@ class Fetcher:
         The request may have to wait for bandwidth or for open files, however long that takes: its own time begins after
         that. Without `wait`, that is MustWait.
         """
+        if self._on_request is None and self._cache is None:
+            return await self._send(request, wait)
+        try:
+            response = await self._send(request, wait)
+        except FetchError as error:
+            self._log(request.url, None, error.reason)
+            raise
+        self._log(request.url, response)
+        if self._cache is not None and request.method == "GET" and not request.body:
+            self._cache.write(response)
+        return response
+
+    def cached(self, url: str) -> Response | None:
+        """The response of the cache to a GET request, None if a request must be sent."""
+        response = None if self._cache is None else self._cache.read(url)
+        if response is not None:
+            self._log(url, response, cached=True)
+        return response
+
+    def _log(self, url: str, response: Response | None, error: str = "", *, cached: bool = False) -> None:
+        if self._on_request is not None:
+            line = RequestLine(url=masked(url), error=error, at=time.time(), cached=cached)
+            if response is not None:
+                line = msgspec.structs.replace(
+                    line, status=response.status, bytes=response.bytes_received,
+                    seconds=0.0 if cached else response.timings.total,
+                )  # fmt: skip
+            self._on_request(line)
+
+    async def _send(self, request: Request, wait: bool) -> Response:
         if wait:
             return await self._with_room(lambda: self._fetch_next(request))
         if self._connecting.locked() or (self._bucket is not None and self._bucket.wait_seconds(time.monotonic()) > 0):
@@ -163,8 +198,8 @@ class Fetcher:
             if transfer.opened >= 0:
                 origin.socket = transfer.opened
             if transfer.framed_twice():
-                transfer.abandon_connection()
-                origin.dead_mono = time.monotonic()
+                # libcurl does not say which connection it was: none of this origin is used again.
+                origin.reusable = False
             whole = True
             status = transfer.curl.getinfo(pycurl.RESPONSE_CODE)
             return _page(request.url, transfer, started_at, looked_up, status, transfer.read_head())
@@ -287,7 +322,7 @@ def _must_connect(origin: Origin, now: float) -> bool:
             origin.socket = -1
             if not events & select.POLLNVAL:
                 origin.dead_mono = now
-    return now - origin.dead_mono < PRUNE_SECONDS
+    return not origin.reusable or now - origin.dead_mono < PRUNE_SECONDS
 
 
 def _line(name: str, value: str) -> bytes:

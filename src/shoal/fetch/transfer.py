@@ -6,9 +6,7 @@ sets its URL, and anything else only where it differs from the request before.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import socket
 from typing import Any
 
@@ -66,6 +64,7 @@ class Transfer:
         "_body_bytes",
         "_fresh",
         "_guard",
+        "_once",
         "_proxied",
         "_seconds",
         "asked",
@@ -87,6 +86,7 @@ class Transfer:
         self._guard = guard
         self._proxied = bool(settings.proxy)
         self._fresh = False
+        self._once = False
         self._seconds = 0.0
         self._body_bytes = -1
         self.headers: list[bytes] | None = None
@@ -169,6 +169,9 @@ class Transfer:
         if fresh != self._fresh:
             curl.setopt(pycurl.FRESH_CONNECT, int(fresh))
             self._fresh = fresh
+        if self._once is origin.reusable:
+            self._once = not origin.reusable
+            curl.setopt(pycurl.FORBID_REUSE, int(self._once))
         if not self._proxied:
             # What an earlier request set stays for an address that needs none: each name brings its own.
             if origin.resolve:
@@ -290,13 +293,6 @@ class Transfer:
         if head.count(b"\ncontent-length") + head.count(b"\ntransfer-encoding") < 2:
             return False
         return sum(name in ("content-length", "transfer-encoding") for name, _ in self.read_head()) > 1
-
-    def abandon_connection(self) -> None:
-        """Shut the connection of a finished request, so that no other request is sent on it."""
-        descriptor = self.curl.getinfo(pycurl.ACTIVESOCKET)
-        if descriptor >= 0:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-                connection.shutdown(socket.SHUT_RDWR)
 
     def http_version(self) -> str:
         return _VERSIONS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")

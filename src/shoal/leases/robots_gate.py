@@ -55,6 +55,8 @@ class RobotsRequest(NamedTuple):
     lease: HeldLease | None
 
 
+# Returns the response to a URL that needs no request, None if one must be sent.
+CachedResponse = Callable[[str], Response | None]
 # Sends one request and follows no redirect. None: the lease ended before a response arrived.
 FetchRobots = Callable[[RobotsRequest], Awaitable[Response | Fault | None]]
 
@@ -100,21 +102,22 @@ class _Known(NamedTuple):
 
 
 class RobotsGate:
-    def __init__(self, frontier: Frontier, fetch: FetchRobots) -> None:
+    def __init__(self, frontier: Frontier, fetch: FetchRobots, cached: CachedResponse | None = None) -> None:
         self._frontier = frontier
         self._fetch = fetch
+        self._cached = cached
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
     def cached(self, lease: HeldLease, target: Target, token: str) -> Rules | None:
         """Return the current rules if this process knows them, without I/O; None: await `rules`."""
-        known = self._known.get((lease.lease.host, _name(target, token)))
+        known = self._known.get((lease.lease.host, copy_name(target, token)))
         if known is None or known.robots_version != lease.lease.robots_version:
             return None
         return _current(known, token)
 
     def remembered(self, target: Target, token: str) -> Rules | None:
         """Return the rules this process last used for a URL, however old they are."""
-        known = self._known.get((target.host, _name(target, token)))
+        known = self._known.get((target.host, copy_name(target, token)))
         return None if known is None or known.entry.copy is None else known.entry.copy.rules
 
     async def rules(self, lease: HeldLease | None, target: Target, token: str, crawl: str) -> Rules | Wait:
@@ -122,7 +125,7 @@ class RobotsGate:
 
         Without a lease, `fetch` itself waits until each host may be requested, so redirects are followed anywhere.
         """
-        host, name = target.host if lease is None else lease.lease.host, _name(target, token)
+        host, name = target.host if lease is None else lease.lease.host, copy_name(target, token)
         known = self._known.get((host, name))
         if known is None or lease is None or known.robots_version != lease.lease.robots_version:
             known = await self._read(lease, host, name)
@@ -179,6 +182,8 @@ class RobotsGate:
 
     async def _send(self, request: RobotsRequest) -> Response | Fault | None:
         lease = request.lease
+        if self._cached is not None and (response := self._cached(request.url)) is not None:
+            return response
         if lease is None:
             return await self._fetch(request)
         if not await lease.keep_gap():
@@ -284,7 +289,7 @@ def _validators(copy: RobotsCopy | None) -> tuple[tuple[str, str], ...]:
     return ()
 
 
-def _name(target: Target, token: str) -> str:
+def copy_name(target: Target, token: str) -> str:
     """The name of a copy in the store: no login, and FTP as http with its port."""
     if not target.whole and target.scheme != "ftp":
         return f"{target.scheme}://{target.host} {token}"

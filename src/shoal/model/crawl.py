@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from shoal.model.crawl_spec import Limits
+from shoal.model.revisit_schedule import RevisitSchedule, revisit_schedule
 
 
 class State(StrEnum):
@@ -65,6 +66,16 @@ class Crawl(msgspec.Struct, frozen=True):
     def parent(self) -> str:
         """The id of the crawl that this is a branch of, '' for any other kind."""
         return str(self.spec.get("parent", ""))
+
+    @property
+    def schedule(self) -> RevisitSchedule:
+        """When its pages are visited again."""
+        return revisit_schedule(self.limits.every, self.limits.budget)
+
+    @property
+    def perpetual(self) -> bool:
+        """Its pages are visited again and again: it does not finish by itself."""
+        return self.schedule.perpetual
 
     @property
     def kind(self) -> CrawlKind:

@@ -20,6 +20,8 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     # The flag without its dashes; '' when it is the field's name.
     name: str = ""
+    # One more name of the flag, e.g. -a.
+    short: str = ""
     # The flag that turns off an option that is on by default; '' when it is the name with `no-` in front.
     off: str = ""
     metavar: str = ""
@@ -36,6 +38,8 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     # Whether shells complete its value with file names.
     completes_files: bool = False
     commands: tuple[str, ...] = ("crawl", "submit")
+    # Whether an open crawl can get another value, by `shoal change` and the HTTP API.
+    changeable: bool = False
 
 
 class Internal:

@@ -5,12 +5,23 @@ Each has a key that does not depend on the worker or on repetitions: sinks keep 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from shoal.model.response import Response
+
+
+def record_url(url: str, method: str = "GET", body: bytes = b"") -> str:
+    """The URL under which a request is recorded. Any request but a plain GET has a fragment: its method and body.
+
+    No URL of a visit has a fragment. So requests that differ in method or body have records of their own.
+    """
+    if method == "GET" and not body:
+        return url
+    return f"{url}#{method}" + (f"-{hashlib.blake2s(body, digest_size=8).hexdigest()}" if body else "")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +31,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     A record with status 304 confirms the row of its key: what that row says of the page still holds.
     `spider` is who read it, '' for Shoal itself; `file` is where the body is kept, if it is.
     `redirects` is the chain that led here: each URL with the status that sent us on ("refresh" hops have status 0).
+    `text_hash` is that of title and text, of the body where there is no text. A perpetual crawl also has when a page
+    was seen first and changed last (ISO 8601, UTC), its visits, and how many of them found another text.
     It reads as a mapping too, from the names of its fields: so dict() takes it, and pandas makes columns of the fields.
     """
 
@@ -52,6 +65,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     worker: str = ""
     spider: str = ""
     file: str = ""
+    text_hash: str = ""
+    first_seen: str = ""
+    last_changed: str = ""
+    visits: int = 0
+    changes: int = 0
 
     @property
     def key(self) -> tuple[str, str]:
@@ -96,7 +114,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        # No URL of a visit has a fragment, so this is nobody else's key.
+        # The fragment of a record's URL has no slash, so this is nobody else's key.
         return (self.crawl, f"{self.url}#{self.spider}/{self.number}")
 
 
@@ -115,4 +133,4 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        return (self.crawl, self.page.url)
+        return (self.crawl, record_url(self.page.url, self.method, self.request_body))

@@ -9,7 +9,8 @@ from shoal.errors import InvalidLimit
 
 WIDEST = 2**53
 # Not . and .., which clients and browsers remove from a path.
-_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.:@-]{1,128}\Z")
+ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9_.:@-]{1,128}$"
+_ID = re.compile(ID_PATTERN.replace("$", r"\Z"))
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}\Z")
 _SPIDER = re.compile(r"[A-Za-z0-9_.:-]{0,64}\Z")
 # RFC 9110 5.1: a name is a token.
@@ -20,6 +21,13 @@ REFUSED_HEADERS = frozenset({
     "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "proxy-authenticate",
     "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
+_METHOD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
+# They open a tunnel, or return the headers of a request with its credentials.
+_REFUSED_METHODS = frozenset({"CONNECT", "TRACE"})
+# RFC 6265 4.1.1: the characters of a cookie's value; a space and a comma are common, too.
+_COOKIE_VALUE = re.compile(r"[ !-:<-~\x80-\U0010ffff]*")
+# The store keeps the arguments of a spider with its crawl, and every worker reads them.
+_MOST_ARGUMENTS = 20_000
 _NAMESPACE = re.compile(r"[a-z0-9_-]{1,16}\Z")
 
 
@@ -48,6 +56,16 @@ def spider(value: str) -> str:
     return _plain("spider", value, _SPIDER, "up to 64 letters, digits and . _ : -")
 
 
+def arguments(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Arguments of a spider: names that attributes can have."""
+    for name in given:
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+            raise InvalidLimit(f"Invalid argument {name!r:.80} of the spider: use a name such as category.")
+    if sum(len(name) + len(value) for name, value in given.items()) > _MOST_ARGUMENTS:
+        raise InvalidLimit(f"The arguments of the spider are too long: the limit is {_MOST_ARGUMENTS:,} characters.")
+    return given
+
+
 def namespace(value: str) -> str:
     return _plain("The namespace", value, _NAMESPACE, "1 to 16 lower-case letters, digits and _ -")
 
@@ -67,6 +85,21 @@ def headers(given: Mapping[str, str]) -> Mapping[str, str]:
         names.add(name.lower())
         header_value(f"The header {name!r:.80}", value)
     return given
+
+
+def method(value: str) -> str:
+    """The method of a request: one word in capitals."""
+    if not _METHOD.fullmatch(value) or value in _REFUSED_METHODS:
+        raise InvalidLimit(f"The method {value!r:.60} is not allowed: use e.g. GET, POST or PUT.")
+    return value
+
+
+def cookie(name: str, value: str) -> None:
+    """A cookie as a request sends it."""
+    if not HEADER_NAME.fullmatch(name):
+        raise InvalidLimit(f"Invalid cookie name {name!r:.80}: use letters, digits and - _.")
+    if not _COOKIE_VALUE.fullmatch(value):
+        raise InvalidLimit(f"The value of the cookie {name!r:.80} has a semicolon or a control character.")
 
 
 def header_value(what: str, value: str) -> str:

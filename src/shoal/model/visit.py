@@ -8,9 +8,18 @@ from typing import Any
 
 import msgspec
 
+from shoal.model.page_history import PageHistory
+from shoal.model.record import record_url
 from shoal.model.validation import WIDEST
 
+# Callers may store data of their own beside it: a name that none of them uses.
+_VARIANT = "shoal.variant"
 FOUND = ("link", "seed", "redirect", "sitemap", "revisit", "spider", "feed", "other")
+
+
+def pass_variant(number: int) -> str:
+    """The variant of a visit that a spider's crawl makes once in the pass of this number; '' for no pass."""
+    return f"pass {number}" if number else ""
 
 
 class OutcomeCode(StrEnum):
@@ -29,6 +38,7 @@ class AddResult(StrEnum):
     SEEN = "s"
     TOO_DEEP = "d"
     HOST_FULL = "h"
+    DEPTH_FULL = "l"
     BLOCKED = "b"
     INVALID = "i"
 
@@ -42,12 +52,13 @@ _RESULTS = {result.value: result for result in AddResult}
 _REFUSED = {
     AddResult.TOO_DEEP: "depth",
     AddResult.HOST_FULL: "pages per host",
+    AddResult.DEPTH_FULL: "URLs per depth",
     AddResult.BLOCKED: "blocked",
     AddResult.INVALID: "not a URL",
 }
 
 
-class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number": "pass"}):
+class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number": "pass", "variant": _VARIANT}):
     """What Shoal itself notes on a visit. It is stored in `Visit.meta`, beside data of the caller's own."""
 
     # The pass of a revisit, counted from 1; 0 for other visits.
@@ -67,6 +78,10 @@ class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number"
     # The method of the spider that gets the page, and the data it gets with it.
     callback: str = ""
     data: dict[str, Any] = {}
+    # Cookies that the spider sends with this request.
+    cookies: dict[str, str] = {}
+    # Tells this visit from others of the same request: the crawl makes it although it has made one before.
+    variant: str = ""
 
     @classmethod
     def of(cls, meta: dict[str, Any]) -> VisitMeta:
@@ -89,6 +104,8 @@ class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number"
             robots=robots if isinstance(robots, dict) else None,
             callback=str(meta.get("callback") or ""),
             data=data if isinstance(data, dict) else {},
+            cookies=_texts(meta.get("cookies")),
+            variant=str(meta.get(_VARIANT) or ""),
         )
 
     def pack(self) -> dict[str, Any]:
@@ -102,6 +119,13 @@ class VisitMeta(msgspec.Struct, frozen=True, kw_only=True, rename={"pass_number"
 
 def _is_hop(pair: object) -> bool:
     return isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], int)
+
+
+def _texts(value: object) -> dict[str, str]:
+    """The pairs of text in a dict."""
+    if not isinstance(value, dict):
+        return {}
+    return {name: text for name, text in value.items() if isinstance(name, str) and isinstance(text, str)}
 
 
 _NO_META = VisitMeta()
@@ -128,11 +152,33 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     expiries: int = 0
     blames: int = 0
+    # Of a page of a perpetual crawl that was visited before.
+    history: PageHistory | None = None
+
+    @property
+    def is_revisit(self) -> bool:
+        """The page was stored before, in this crawl."""
+        return self.history is not None or self.found == "revisit"
 
     @property
     def notes(self) -> VisitMeta:
         """What Shoal notes in `meta`, typed."""
         return VisitMeta.of(self.meta)
+
+    @property
+    def is_plain(self) -> bool:
+        """A GET that the crawl makes once: its URL alone identifies it."""
+        return self.method == "GET" and not self.body and _VARIANT not in self.meta
+
+    @property
+    def record_url(self) -> str:
+        """The URL of its record."""
+        return record_url(self.url, self.method, self.body)
+
+    @property
+    def identity(self) -> str:
+        """What deduplication within a process goes by."""
+        return self.url if self.is_plain else f"{self.record_url} {self.notes.variant}"
 
     @property
     def abandoned(self) -> bool:
@@ -142,6 +188,10 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     def stored(self, *, revisit_seconds: float = 0.0) -> Outcome:
         """Its record is in every output. With `revisit_seconds` it is visited again after that time."""
         return Outcome(self.number, OutcomeCode.STORED, "", revisit_seconds)
+
+    def scheduled(self, history: PageHistory, after_seconds: float) -> Outcome:
+        """Its record is in every output, and its page is visited again after this time. For perpetual crawls."""
+        return Outcome(self.number, OutcomeCode.STORED, "", after_seconds, history.pack())
 
     def failed(self, reason: str) -> Outcome:
         """It is not retried automatically; `crawls.retry` adds it again."""
@@ -164,6 +214,8 @@ class Outcome(msgspec.Struct, frozen=True):
     reason: str
     # Until a retry or a revisit; 0 for none.
     seconds: float
+    # What a perpetual crawl knows of the page now, packed; b"" in other crawls.
+    history: bytes = b""
 
 
 class Added(msgspec.Struct, frozen=True):

@@ -7,6 +7,31 @@ import builtins
 import msgspec
 
 
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
+    """One request of a worker, for `shoal crawl -v`: status 0 and `error` if there was no response.
+
+    `cached`: the response came from the cache of `--cache`, and nothing was requested.
+    """
+
+    url: str
+    status: int = 0
+    error: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    at: float = 0.0
+    cached: bool = False
+
+    def line(self) -> builtins.bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def of(cls, line: builtins.bytes) -> RequestLine | None:
+        """None for a line that is something else."""
+        if not line.startswith(b'{"type":"request"'):
+            return None
+        return msgspec.json.decode(line, type=cls)
+
+
 class WorkerReport(msgspec.Struct, kw_only=True):
     """Counts only grow. Seconds say where the time of this worker went, for "what limited the speed".
 

@@ -7,6 +7,7 @@ they are resolved, because three in four are repeats. No input from the web rais
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -27,6 +28,8 @@ from shoal.urls.canonical import MAX_URL_BYTES
 # What is followed unless a crawl says otherwise. Other links lead to what `canonical` and `alternate` name as well.
 FOLLOW = frozenset({"a", "area", "iframe", "frame", "next"})
 LINK_RELATIONS = ("next", "canonical", "alternate")
+# An alternate of these types is also a link of the kind `feed`.
+FEED_TYPES = ("application/rss+xml", "application/atom+xml")
 PRODUCT = "shoal"
 MAX_LINKS = 100_000
 # Titles and descriptions beyond this are no longer that.
@@ -42,6 +45,8 @@ _PLAIN = re.compile(
     r"(/|(?:\.\./){0,7}+)[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+)*+/?(?:\?[A-Za-z0-9_.~=&+-]+)?"
 )
 
+# 1,234.50 and 2026-11-17 are one number each, as 7 is.
+_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*+")
 _ABSOLUTE = ("https://", "http://")
 _SHORT = 200
 
@@ -237,6 +242,8 @@ class _Reader:
         # Alternates are pages in another language or form; `alternate stylesheet` is none.
         if "stylesheet" in tokens:
             return
+        if "alternate" in tokens and (attributes.get("type") or "").strip().lower() in FEED_TYPES:
+            self._link("feed", href, rel)
         for relation in LINK_RELATIONS:
             if relation in tokens:
                 self._link(relation, href, rel)
@@ -366,3 +373,22 @@ def _in_page_encoding(href: str, encoding: str) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text[: 4 * MAX_LINE].split())[:MAX_LINE]
+
+
+def text_hash(parsed: Parsed, body: bytes, *, numbers: bool = True) -> str:
+    """A hash of the title and the text, or of the body where there is no text: what decides whether a page changed.
+
+    Without `numbers`, all numbers of the title and the text are alike: dates, times, counters.
+    """
+    if not parsed.text:
+        return hashlib.blake2b(body, digest_size=5).hexdigest()
+    plain = f"{parsed.title}\n{parsed.text}"
+    if not numbers:
+        plain = _NUMBER.sub("0", plain)
+    return hashlib.blake2b(plain.encode(errors="surrogatepass"), digest_size=5).hexdigest()
+
+
+def looks_like_html(body: bytes) -> bool:
+    """For responses without a Content-Type: the start of a page by the MIME sniffing standard."""
+    head = body[:512].lstrip(b"\t\n\x0c\r \xef\xbb\xbf").lower()
+    return head.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<script", b"<!--"))

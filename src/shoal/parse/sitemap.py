@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.errors import InvalidUrl
 from shoal.parse.charset import charset, in_utf8
+from shoal.parse.dates import MAX_DATE, moment
 from shoal.urls.canonical import MAX_URL_BYTES, parts_of
 
 # The protocol allows 50,000 URLs and 52,428,800 bytes a file, measured without compression.
@@ -45,6 +46,10 @@ _ROOTS = {
     "rdf": ("item", _LINK),
     "feed": ("entry", frozenset({"link"})),
 }
+# By root: when an entry was changed last. Of several, the latest counts.
+_UPDATED = frozenset({"updated", "published", "pubdate", "date"})
+_DATES = {"urlset": frozenset({"lastmod"}), "sitemapindex": frozenset({"lastmod"})}
+FEEDS = ("rss", "rdf", "feed")
 # Atomic: a front of nothing but comments must not be tried in every combination.
 _ROOT = re.compile(rb"(?><\?[^>]*\?>|<!--.*?-->|<!DOCTYPE[^>\[]*>|\s)*+<(?:[\w.-]+:)?(\w+)", re.DOTALL | re.IGNORECASE)
 # What people leave unescaped in addresses, and what no XML may hold.
@@ -57,6 +62,7 @@ class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
 
     `dropped` counts entries that are not valid URLs, and those beyond the limit. `kind` is the root of the
     XML, "text", or '' for what is none of them; `trouble` is why the file was not read as a whole, '' if it was.
+    `changed_at` has the dates of entries by URL, in seconds since 1970, if they were requested.
     """
 
     urls: tuple[str, ...] = ()
@@ -64,23 +70,24 @@ class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
     kind: str = ""
     trouble: str = ""
+    changed_at: dict[str, float] = {}
 
 
-def read(body: bytes, *, url: str, content_type: str = "") -> Sitemap:
-    """Read one file that came from `url`."""
+def read(body: bytes, *, url: str, content_type: str = "", dates: bool = False) -> Sitemap:
+    """Read one file that came from `url`; with `dates`, also when its entries were changed."""
     trouble = ""
     if body.startswith(_GZIP):
         body, trouble = _unpacked(body)
         content_type = ""
     text = in_utf8(body, charset(body, content_type)).lstrip()
-    found = _Reader(url)
+    found = _Reader(url, dates)
     if not text.startswith(b"<"):
         found.lines(text)
         trouble = trouble or ("" if found.kind else _NONE)
     elif failure := found.xml(text):
         if failure == _BROKEN and len(text) <= _MENDED_BYTES:
             # Most files that are broken have bare ampersands, and are whole when those are mended.
-            again = _Reader(url)
+            again = _Reader(url, dates)
             mended = _BARE.sub(b"&amp;", text.translate(None, _CONTROLS)).decode("utf-8", "replace").encode()
             failure = again.xml(mended)
             if len(again.found) >= len(found.found):
@@ -93,6 +100,7 @@ def read(body: bytes, *, url: str, content_type: str = "") -> Sitemap:
         dropped=found.dropped,
         kind=found.kind,
         trouble=trouble,
+        changed_at=found.changed_at,
     )
 
 
@@ -119,8 +127,9 @@ class _Enough(Exception):
 
 
 class _Reader:
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, dates: bool) -> None:
         self.kind = ""
+        self.changed_at: dict[str, float] = {}
         # In place of an ordered set.
         self.found: dict[str, None] = {}
         self.dropped = 0
@@ -132,6 +141,11 @@ class _Reader:
         self._guid = ""
         self._permalink = True
         self._text: list[str] = []
+        self._dates = dates
+        self._date_fields: frozenset[str] = frozenset()
+        # Of the entry that is being read.
+        self._urls: list[str] = []
+        self._changed_at = 0.0
 
     def lines(self, text: bytes) -> None:
         """One URL a line. Lines that are none are dropped: this may be anything."""
@@ -174,6 +188,7 @@ class _Reader:
         if not self._entry:
             if name == self._entry_name or _local(name) == self._entry_name:
                 self._entry, self._taken, self._guid = self._depth, False, ""
+                self._urls, self._changed_at = [], 0.0
                 self._gather()
             return
         self._gathering = False
@@ -185,6 +200,9 @@ class _Reader:
                     self._taken = True
                     self._take(href)
             self._permalink = attributes.get("isPermaLink", "true") != "false"
+        elif self._date_fields and self._depth == self._entry + 1 and _local(name) in self._date_fields:
+            self._gather()
+            self._room = 4 * MAX_DATE
 
     def _end(self, name: str) -> None:
         depth, self._depth = self._depth, self._depth - 1
@@ -195,9 +213,13 @@ class _Reader:
             if not self._taken and _absolute(address := self._guid or self._address()):
                 self._take(address)
             self._entry = 0
+            if self._changed_at:
+                self.changed_at.update(dict.fromkeys(self._urls, self._changed_at))
         elif self._gathering and depth == self._entry + 1:
             address = self._address()
-            if _local(name) == "guid":
+            if self._date_fields and _local(name) in self._date_fields:
+                self._changed_at = max(self._changed_at, moment(address))
+            elif _local(name) == "guid":
                 self._guid = address if self._permalink else ""
             elif address:
                 self._taken = True
@@ -220,6 +242,8 @@ class _Reader:
             raise _Enough(_NONE)
         self.kind = root
         self._entry_name, self._fields = _ROOTS[root]
+        if self._dates:
+            self._date_fields = _DATES.get(root, _UPDATED)
         if base := attributes.get("xml:base"):
             self._base = _resolved(self._base, base) or self._base
 
@@ -233,6 +257,8 @@ class _Reader:
             self.dropped += 1
         elif url := _resolved(self._base, address):
             self.found[url] = None
+            if self._date_fields:
+                self._urls.append(url)
         else:
             self.dropped += 1
 

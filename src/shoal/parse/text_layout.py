@@ -33,6 +33,13 @@ _ROW_END = rb"<(?:tr|/table)" + _REST
 # Block tags with nothing but white space between them are one mark.
 _KINDS = (_INLINE, _BLOCK + rb"(?:\s*+" + _BLOCK + rb")*+", _CELL_START, _ROW_END)
 _TAGS = tuple(re.compile(kind) for kind in _KINDS)
+# A quoted value with a `<` in it, in a tag or in a script: one page in fifteen has one. Then such tags are read as a
+# whole, and what looks like a tag in a value is none: `<a href="/?q=<b>">`. Quotes count only after an equals sign.
+_IN_VALUE = re.compile(rb"=\s*+(?:\"[^\"<>]*+<|'[^'<>]*+<)")
+_TAG_WITH_VALUE = re.compile(
+    rb"<[a-zA-Z][^\s/<>]*+(?:=\s*+(?:\"[^\"<]*+\"|'[^'<]*+'|(?![\"']))|[^<>=])*+"
+    rb"=\s*+(?:\"[^\"<]*+<[^\"]*+\"|'[^'<]*+<[^']*+')(?:=\s*+(?:\"[^\"]*+\"|'[^']*+')?+|[^<>=])*+>"
+)
 # They take twice the time, so they are for pages with tags in capitals: a page has them everywhere, or in parts of it.
 _ANY_CASE_TAGS = tuple(re.compile(kind, re.IGNORECASE) for kind in _KINDS)
 _CAPITAL_TAG = re.compile(rb"<[A-Z]")
@@ -50,10 +57,18 @@ _PLACE = re.compile(r"\0(\d+)\0")
 
 def replace_tags(markup: bytes) -> bytes:
     """The markup with marks in place of tags that separate text, without those of inline elements."""
+    if _IN_VALUE.search(markup):
+        markup = _TAG_WITH_VALUE.sub(_escaped, markup)
     samples = range(0, len(markup), len(markup) // 4 + 1)
     capitals = any(_CAPITAL_TAG.search(markup, start, start + _SAMPLE_BYTES) for start in samples)
     inline, block, cell, row = _ANY_CASE_TAGS if capitals else _TAGS
     return row.sub(_ROW.encode(), cell.sub(_CELL.encode(), block.sub(b"\f", inline.sub(b"", markup))))
+
+
+def _escaped(tag: re.Match[bytes]) -> bytes:
+    """The tag with character references for the angle brackets in its values: the tree has the same values."""
+    inner = tag[0][1:-1]
+    return b"<" + inner.replace(b"<", b"&lt;").replace(b">", b"&gt;") + b">"
 
 
 def separates(tag: bytes) -> bool:

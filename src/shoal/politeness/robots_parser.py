@@ -8,11 +8,12 @@ stands around it (2.2.4, 2.3.1.5); what was ignored or changed is a note, for th
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from shoal.errors import SettingsError, StoreCorrupt
+from shoal.errors import StoreCorrupt
 from shoal.politeness.robots_pattern import Pattern, spell
 from shoal.urls.canonical import MAX_URL_BYTES
 
@@ -24,11 +25,11 @@ MAX_CRAWL_DELAY_SECONDS = 300.0
 MAX_SITEMAPS = 1000
 MAX_NOTES = 10
 _MAX_NOTE_CHARACTERS = 200
+_MAX_GROUP_CHARACTERS = 80
 # What a file within MAX_BYTES becomes, with room for octets that UTF-8 spells in three.
 MAX_PACKED_BYTES = 4 * MAX_BYTES
 _VERSION = 1
 
-_TOKEN = re.compile(r"[A-Za-z_-]{1,64}\Z")
 # Every repetition is bounded and starts where the one before must end: no backtracking.
 _DELAY = re.compile(rb"(?:[0-9]{1,300}(?:\.[0-9]{0,300})?|\.[0-9]{1,300})(?:[eE][+-]?[0-9]{1,3})?\Z")
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -63,10 +64,32 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     crawl_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_CRAWL_DELAY_SECONDS)]
     sitemaps: Annotated[tuple[_Sitemap, ...], msgspec.Meta(max_length=MAX_SITEMAPS)]
     notes: Annotated[tuple[_Note, ...], msgspec.Meta(max_length=MAX_NOTES)]
+    # The line of each rule in the file, first those of `disallow`; and the name of the group as the file writes it.
+    # Copies of Shoal 0.2 have neither.
+    lines: tuple[int, ...] = ()
+    group: Annotated[str, msgspec.Meta(max_length=_MAX_GROUP_CHARACTERS)] = ""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Kept).decode
+
+
+class RobotsRule(NamedTuple):
+    """A line of a robots.txt that allows or disallows a URL.
+
+    allow   whether it allows the URL
+    path    the path of the rule, as the file writes it
+    line    its line in the file, counted from 1; 0 if unknown
+    group   the `User-agent` that it stands under; '' if unknown
+    """
+
+    allow: bool
+    path: str
+    line: int
+    group: str
+
+    def __str__(self) -> str:
+        return f"{'Allow' if self.allow else 'Disallow'}: {self.path}"
 
 
 class Rules:
@@ -77,12 +100,7 @@ class Rules:
     def __init__(self, kept: _Kept) -> None:
         self._kept = kept
         rules = [(Pattern(path), False) for path in kept.disallow]
-        for path in kept.allow:
-            rules.append((Pattern(path), True))
-            folder, slash, name = path.rpartition(b"/")
-            if slash and name in (b"index.html", b"index.htm"):
-                # Google's reading, and one of the public vectors: a rule that allows /a/index.html also allows /a/.
-                rules.append((Pattern(folder + b"/$"), True))
+        rules += [(pattern, True) for path in kept.allow for pattern in _patterns(path, allow=True)]
         # Prefixes, nearly all rules of nearly all files, are looked up; the rest is tried, the most specific first.
         self._prefixes: dict[str, tuple[int, bool]] = {}
         wild: list[tuple[Pattern, bool]] = []
@@ -145,6 +163,29 @@ class Rules:
                 return allow
         return allowed
 
+    def deciding_rule(self, path_and_query: str) -> RobotsRule | None:
+        """The line of robots.txt that decides about a URL; None if no rule matches, which allows it.
+
+        For people who want to know why: it tries every rule, and `allows` does not.
+        """
+        text = spell(path_and_query.partition("#")[0])
+        text = text if text.startswith("/") else "/" + text
+        if text == "/robots.txt":
+            return None
+        query_at = text.find("?") if "?" in text else len(text)
+        kept = self._kept
+        best: tuple[int, bool] | None = None
+        rule: RobotsRule | None = None
+        for index, path in enumerate(kept.disallow + kept.allow):
+            allow = index >= len(kept.disallow)
+            for pattern in _patterns(path, allow):
+                rank = (pattern.specificity, allow)
+                if pattern.matches(text, query_at) and (best is None or rank > best):
+                    best = rank
+                    line = kept.lines[index] if index < len(kept.lines) else 0
+                    rule = RobotsRule(allow, path.decode("utf-8", "replace"), line, kept.group)
+        return rule
+
     def pack(self) -> bytes:
         return _encode(self._kept)
 
@@ -166,57 +207,14 @@ class Rules:
         return cls(kept)
 
 
-def check_token(token: str) -> str:
-    """A product token has letters, `_` and `-` only (2.2.1). Anything else could never be named in a robots.txt."""
-    if not isinstance(token, str) or not _TOKEN.match(token):
-        raise SettingsError(
-            f"The product token is {str(token)[:80]!r}: use 1 to 64 of the letters A to Z, a to z, _ and - (RFC 9309)."
-        )
-    return token
-
-
-# Words that User-Agent headers carry for compatibility. They are not the name of a robot.
-_BROWSERS = frozenset((
-    "mozilla", "compatible", "applewebkit", "khtml", "like", "gecko", "chrome", "chromium", "safari", "version",
-    "mobile", "firefox", "opera", "presto", "trident", "msie", "edge", "edg", "windows", "linux", "macintosh", "iphone",
-    "ipad", "android",
-))  # fmt: skip
-_URL = re.compile(r"\+?https?://[^\s;,)]*", re.I)
-_PRODUCT = re.compile(r"(?:compatible;\s*|(?<![\w./-]))([A-Za-z_-]{1,64})(?=/|\s*[;)]|\Z)")
-# A copy in the store is named after the authority and this text.
-_MAX_AGENT_CHARACTERS = 130
-
-
-def product_token(user_agent: str) -> str:
-    """The product token of a User-Agent header: the name of the robot.
-
-    That is the first word, unless the header imitates a browser and names the robot later.
-
-    >>> product_token("MyBot/1.0 (+https://example.org/bot)")
-    'MyBot'
-    >>> product_token("Mozilla/5.0 (compatible; MyBot/1.0; +https://example.org/bot)")
-    'MyBot'
-    """
-    first = user_agent.partition("/")[0].partition(" ")[0]
-    if first.lower() not in _BROWSERS:
-        return first
-    for name in _PRODUCT.findall(_URL.sub(" ", user_agent)):
-        if name.lower() not in _BROWSERS:
-            return str(name)
-    return first
-
-
-def whole_agent(user_agent: str) -> str:
-    """A User-Agent header in the form in which `parse` matches all of it, and not only one product token.
-
-    A group then holds for us if its name starts a word anywhere in the header, and the longest such name decides. This
-    is what Scrapy's parser does.
-    """
-    text = "".join(mark if mark.isprintable() else " " for mark in user_agent).lower()
-    if len(text) > _MAX_AGENT_CHARACTERS:
-        text = re.sub(r"/[\w.]+", "", _URL.sub(" ", text))
-    text = " ".join(text.split())[:_MAX_AGENT_CHARACTERS].strip()
-    return text if "/" in text else f"{text}/"
+def _patterns(path: bytes, allow: bool) -> list[Pattern]:
+    """What one rule matches."""
+    patterns = [Pattern(path)]
+    folder, slash, name = path.rpartition(b"/")
+    if allow and slash and name in (b"index.html", b"index.htm"):
+        # Google's reading, and one of the public vectors: a rule that allows /a/index.html also allows /a/.
+        patterns.append(Pattern(folder + b"/$"))
+    return patterns
 
 
 def of_paths(token: str = "", *, disallow: tuple[bytes, ...] = ()) -> Rules:
@@ -234,8 +232,8 @@ def parse(body: bytes, token: str) -> Rules:
     Pass more than `MAX_BYTES` where there is more, so that a line cut there is not taken for a whole one.
     """
     reading = _Reading(token)
-    for line in _lines(body, reading):
-        reading.take(line)
+    for number, line in enumerate(_lines(body, reading), 1):
+        reading.take(line, number)
     return Rules(reading.result())
 
 
@@ -264,14 +262,16 @@ def _lines(body: bytes, reading: _Reading) -> list[bytes]:
 class _Group:
     """User-agent lines and the rules under them. Only whether it holds for us, or for `*`, is kept of its names.
 
-    `ours` is the length of the longest of its names that is ours; 0 where none is.
+    `ours` is the length of the longest of its names that is ours; 0 where none is. `name` is that name in the file.
     """
 
     def __init__(self) -> None:
         self.ours = 0
+        self.name = b""
         self.everybody = self.has_rules = False
-        self.disallow: list[bytes] = []
-        self.allow: list[bytes] = []
+        # The path of each rule and its line.
+        self.disallow: list[tuple[bytes, int]] = []
+        self.allow: list[tuple[bytes, int]] = []
         self.delays: list[float | None] = []
 
 
@@ -293,7 +293,7 @@ class _Reading:
         if len(self._notes) < MAX_NOTES:
             self._notes[text[:_MAX_NOTE_CHARACTERS]] = None
 
-    def take(self, line: bytes) -> None:
+    def take(self, line: bytes, number: int) -> None:
         line = line.partition(b"#")[0]
         if len(line) > MAX_LINE_BYTES:
             self.note(f"a line has more than {MAX_LINE_BYTES} bytes and is cut there")
@@ -310,7 +310,7 @@ class _Reading:
         if field == _USER_AGENT:
             self._take_agent(value)
         elif field in (_DISALLOW, _ALLOW):
-            self._take_rule(value, field == _ALLOW)
+            self._take_rule(value, field == _ALLOW, number)
         elif field == _CRAWL_DELAY:
             self._take_delay(value)
         elif field == _SITEMAP:
@@ -326,16 +326,20 @@ class _Reading:
         name = first[0].partition(b"/")[0].lower() if first else b""
         if first == [b"*"]:
             self._group.everybody = True
-        elif self._is_whole:
-            names = {value.lower(), value.lower().replace(b"*", b"")}
-            self._group.ours = max(self._group.ours, *(len(name) for name in names if self._has_word(name)), 0)
-        elif name and name == self._name:
-            self._group.ours = len(name)
+        else:
+            ours = 0
+            if self._is_whole:
+                names = {value.lower(), value.lower().replace(b"*", b"")}
+                ours = max((len(name) for name in names if self._has_word(name)), default=0)
+            elif name and name == self._name:
+                ours = len(name)
+            if ours > self._group.ours:
+                self._group.ours, self._group.name = ours, value
 
     def _has_word(self, name: bytes) -> bool:
         return bool(name) and re.search(rb"(?<![0-9a-z_-])" + re.escape(name), self._name) is not None
 
-    def _take_rule(self, path: bytes, allow: bool) -> None:
+    def _take_rule(self, path: bytes, allow: bool, number: int) -> None:
         # An empty path matches nothing, but it is a rule: the next User-agent line starts another group (2.2).
         self._group.has_rules = True
         if not path:
@@ -343,7 +347,7 @@ class _Reading:
         if not _is_path(path):
             self.note(f"a rule for {_shown(path)} is ignored: a path starts with / or *")
             return
-        (self._group.allow if allow else self._group.disallow).append(path)
+        (self._group.allow if allow else self._group.disallow).append((path, number))
 
     def _take_delay(self, value: bytes) -> None:
         # Only what holds for us is worth a note, and that is known when all groups are: None stands for "no number".
@@ -362,11 +366,16 @@ class _Reading:
         groups = [group for group in self._groups if group.ours == longest] if longest else []
         groups = groups or [group for group in self._groups if group.everybody]
         delay = self._delay([delay for group in groups for delay in group.delays])
+        disallow = _first_lines(rule for group in groups for rule in group.disallow)
+        allow = _first_lines(rule for group in groups for rule in group.allow)
+        names = [group.name if longest else b"*" for group in groups]
         return _Kept(
             version=_VERSION,
             token=self._token,
-            disallow=tuple(dict.fromkeys(path for group in groups for path in group.disallow)),
-            allow=tuple(dict.fromkeys(path for group in groups for path in group.allow)),
+            disallow=tuple(disallow),
+            allow=tuple(allow),
+            lines=(*disallow.values(), *allow.values()),
+            group=names[0].decode("utf-8", "replace")[:_MAX_GROUP_CHARACTERS] if names else "",
             crawl_delay_seconds=delay,
             sitemaps=tuple(self._sitemaps),
             notes=tuple(self._notes),
@@ -381,6 +390,14 @@ class _Reading:
         if largest > MAX_CRAWL_DELAY_SECONDS:
             self.note(f"a Crawl-delay of {largest:g} seconds is taken as {MAX_CRAWL_DELAY_SECONDS:g}")
         return min(largest, MAX_CRAWL_DELAY_SECONDS)
+
+
+def _first_lines(rules: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:
+    """Each path once, with the line where it stands first."""
+    lines: dict[bytes, int] = {}
+    for path, line in rules:
+        lines.setdefault(path, line)
+    return lines
 
 
 def _is_path(path: bytes) -> bool:

@@ -20,6 +20,7 @@ from shoal.settings.sections import (
     FrontierSettings,
     Settings,
     StoreSettings,
+    TelemetrySettings,
     WorkerSettings,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "Loaded",
     "Settings",
     "StoreSettings",
+    "TelemetrySettings",
     "WorkerSettings",
     "fields_of",
     "load",

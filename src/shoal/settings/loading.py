@@ -14,6 +14,8 @@ from shoal.settings.sections import FIELDS, RENAMED, SECTIONS, TABLES, TOKEN_VAR
 
 DEFAULT_FILE = Path("shoal.toml")
 _OLD_VARIABLES = {f"{PREFIX}{old.replace('.', '_')}".upper(): FIELDS[new] for old, new in RENAMED.items()}
+# A variable of this ending names a file with the value.
+_FILE = "_FILE"
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
@@ -40,6 +42,8 @@ def load(
     renamed: list[str] = []
     values.update(_from_file(file, renamed))
     values.update(_from_environ(environ, renamed))
+    for name, table in _tables_from_environ(environ):
+        values[name] = {**values.get(name, {}), **table}  # type: ignore[dict-item]
     values.update(_from_flags(flags or {}))
     sections: dict[str, Any] = {}
     for section in SECTIONS:
@@ -71,6 +75,10 @@ def _from_file(file: Path | None, renamed: list[str]) -> Iterator[tuple[str, obj
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        # tomllib leaves these to its caller.
+        reason = "its arrays are nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+        raise SettingsError(f"The settings file {path} cannot be read: {reason}.") from error
     sections = {section.section for section in SECTIONS} | set(TABLES)
     for name, table in tables.items():
         if name not in sections:
@@ -110,9 +118,45 @@ def _from_environ(environ: Mapping[str, str], renamed: list[str]) -> Iterator[tu
             renamed.append(f"The variable {variable} has an old name; its new name is {field.variable}.")
             yield field.key, field.accept(value, f"in the variable {variable}", text=True)
     for variable, field in VARIABLES.items():
-        # An empty variable is one that was not given: that is what compose files pass for `${NAME:-}`.
-        if value := environ.get(variable, "").strip():
+        if value := variable_value(environ, variable):
             yield field.key, field.accept(value, f"in the variable {variable}", text=True)
+
+
+def variable_value(environ: Mapping[str, str], variable: str) -> str:
+    """The value of a variable, or the content of the file that VARIABLE_FILE names: orchestrators mount secrets so."""
+    # An empty variable is one that was not given: that is what compose files pass for `${NAME:-}`.
+    value = environ.get(variable, "").strip()
+    path = environ.get(f"{variable}{_FILE}", "").strip()
+    if not path:
+        return value
+    if value:
+        raise SettingsError(f"The variables {variable} and {variable}{_FILE} are both set; remove one.")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"The file {path} of {variable}{_FILE} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"The file {path} of {variable}{_FILE} is not UTF-8 text.") from None
+
+
+def _tables_from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Entries of tables: SHOAL_OUTPUTS_RESULTS is outputs.results."""
+    for table in TABLES:
+        names = {_entry_variable(variable, table) for variable in environ} - {""}
+        given = {name.removeprefix(_table_prefix(table)).lower(): variable_value(environ, name) for name in names}
+        given = {name: value for name, value in given.items() if value}
+        if given:
+            yield table, _named(table, given, "in a variable")
+
+
+def _table_prefix(table: str) -> str:
+    return f"{PREFIX}{table.upper()}_"
+
+
+def _entry_variable(variable: str, table: str) -> str:
+    """The variable of an entry of this table, also for the name of its file; '' if it is none."""
+    name = variable.removesuffix(_FILE)
+    return name if name.startswith(_table_prefix(table)) and name != _table_prefix(table) else ""
 
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -134,7 +178,10 @@ def _warnings(environ: Mapping[str, str]) -> Iterator[str]:
     """Names only, never values: a variable that Shoal does not know may hold a secret."""
     strangers = []
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX) or variable in (*VARIABLES, *_OLD_VARIABLES, TOKEN_VARIABLE):
+        name = variable.removesuffix(_FILE)
+        if not variable.startswith(PREFIX) or name in (*VARIABLES, TOKEN_VARIABLE) or variable in _OLD_VARIABLES:
+            continue
+        if any(_entry_variable(variable, table) for table in TABLES):
             continue
         near = _nearest(variable, VARIABLES, cutoff=0.8)
         if near:

@@ -142,6 +142,14 @@ class FetchSettings(Section, frozen=True, kw_only=True):
         int,
         Meta(description="Bytes per second that one worker process may receive; 0 means no limit.", ge=0, le=10**12),
     ] = 0
+    cache: Annotated[
+        str,
+        Meta(
+            description="Folder of cached responses, for developing a spider: a cached page is not requested again.",
+            max_length=4096,
+            extra={"expects": "empty or a folder"},
+        ),
+    ] = ""
     connections: Annotated[
         int, Meta(description="Connections one worker process keeps open for reuse.", ge=1, le=10_000)
     ] = 1000
@@ -174,6 +182,14 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
         float,
         Meta(description="CPU seconds that reading one page may take before its process is ended.", ge=1, le=3600),
     ] = 30.0
+    health: Annotated[
+        str,
+        Meta(
+            description="Where `shoal worker` answers health checks (`/healthz`, `/readyz`); empty is nowhere.",
+            pattern=r"\A(?:(?:\[[0-9A-Fa-f:.]+\]:|[^\[\]/@:\s]+:)?[0-9]{1,5})?\Z",
+            extra={"expects": "empty, a port like 8081, or an address and a port like 0.0.0.0:8081"},
+        ),
+    ] = ""
     memory: Annotated[
         int, Meta(description="Bytes of memory one worker process may use; 0 means no limit.", ge=0, le=2**50)
     ] = 2_000_000_000
@@ -201,6 +217,32 @@ class ApiSettings(Section, frozen=True, kw_only=True):
         int,
         Meta(description="Connections that one address may have open; raise it for a reverse proxy.", ge=1, le=1000),
     ] = 200
+    indexnow: Annotated[
+        str,
+        Meta(
+            description="Perpetual crawls that take IndexNow reports, separated by commas; empty: `/indexnow` is off.",
+            pattern=r"\A[A-Za-z0-9_.:@, -]*\Z",
+            max_length=10_000,
+            extra={"expects": "empty or ids of crawls, separated by commas"},
+        ),
+    ] = ""
+
+
+class TelemetrySettings(Section, frozen=True, kw_only=True):
+    """Traces and metrics of workers for an OpenTelemetry collector. They need the extra `otel`."""
+
+    section: ClassVar[str] = "telemetry"
+
+    url: Annotated[
+        str,
+        Meta(
+            description="Address of an OpenTelemetry collector that takes OTLP over HTTP; empty sends nothing.",
+            pattern=r"\A(?:https?://\S+)?\Z",
+            extra={"expects": "empty or a URL like http://collector.example:4318"},
+        ),
+    ] = ""
+    traces: Annotated[float, Meta(description="Share of visits that are traced, from 0 to 1.", ge=0, le=1)] = 0.01
+    metrics_seconds: Annotated[float, Meta(description="How often a worker sends its metrics.", ge=0.1, le=3600)] = 60.0
 
 
 # Tables of shoal.toml whose names are the user's own, and what they hold.
@@ -220,6 +262,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fetch: FetchSettings = FetchSettings()
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     outputs: dict[str, str] = {}
     sources: dict[str, str] = {}
     spiders: dict[str, str] = {}
@@ -231,7 +274,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({sections}, {', '.join(f'{name}={sorted(getattr(self, name))}' for name in TABLES)})"
 
 
-SECTIONS: tuple[type[Section], ...] = (StoreSettings, FrontierSettings, FetchSettings, WorkerSettings, ApiSettings)
+SECTIONS: tuple[type[Section], ...] = (
+    StoreSettings, FrontierSettings, FetchSettings, WorkerSettings, ApiSettings, TelemetrySettings
+)  # fmt: skip
 FIELDS: Mapping[str, Field] = {field.key: field for section in SECTIONS for field in fields_of(section)}
 # Old names of settings. They are accepted with a warning.
 RENAMED: Mapping[str, str] = {"store.patience_seconds": "store.timeout_seconds"}

@@ -5,6 +5,7 @@ It opens no connection.
 
 from __future__ import annotations
 
+import re
 import ssl
 from urllib.parse import parse_qsl, unquote
 
@@ -141,7 +142,8 @@ def _endpoint(text: str, default_port: int, shown: str) -> Endpoint:
         port_text = tail.removeprefix(":")
     elif ":" in text:
         host, _, port_text = text.rpartition(":")
-    if port_text and not (port_text.isdecimal() and 0 < int(port_text) < 65536):
+    # int() refuses thousands of digits.
+    if port_text and not (re.fullmatch("[0-9]{1,5}", port_text) and 0 < int(port_text) < 65536):
         raise SettingsError(f"The store URL {shown!r} has an invalid port; write a number from 1 to 65535.")
     return Endpoint(host or "localhost", int(port_text) if port_text else default_port)
 
@@ -149,7 +151,7 @@ def _endpoint(text: str, default_port: int, shown: str) -> Endpoint:
 def _db(text: str, kind: str, shown: str) -> int:
     if not text:
         return 0
-    if not text.isdecimal():
+    if not re.fullmatch("[0-9]{1,9}", text):
         raise SettingsError(f"The store URL {shown!r} has an invalid database number; write a number such as 0.")
     if kind == "cluster" and int(text):
         raise SettingsError(f"The store URL {shown!r} names database {text}; a cluster has only database 0.")

@@ -27,6 +27,8 @@ from shoal.store.connection import ConnectionLost, reason_of
 from shoal.store.server_info import OLDEST_REDIS
 
 # sun_path holds 108 bytes on Linux and 104 on macOS, one of them the final NUL.
+# With less room on its disk, the server cannot write.
+_SMALLEST_BYTES = 262_144
 _LONGEST_SOCKET = 103
 _LOOK_SECONDS = 0.004
 # How soon a client replaces a killed supervisor. Until then the server runs unsupervised.
@@ -83,7 +85,18 @@ class Embedded:
 
     def failure(self) -> str:
         """Why the server last exited, if it failed and has not recovered since."""
-        return self._note()[1]
+        # A full disk also keeps the supervisor from noting why.
+        return self.full_disk() or self._note()[1]
+
+    def full_disk(self) -> str:
+        """That the disk of the store is full; '' if it is not. The server exits when it cannot write its log."""
+        try:
+            disk = os.statvfs(self.folder)
+        except OSError:
+            return ""
+        if disk.f_bavail * disk.f_frsize >= _SMALLEST_BYTES:
+            return ""
+        return f"no space left on the disk of {self.folder}"
 
     def fatal(self, since_seconds: float) -> str:
         """Why the server could not start since then; "" when it was killed, because then it is restarted."""

@@ -121,7 +121,8 @@ class Store:
                 if link.silent_seconds >= _SILENT_SECONDS:
                     return f"{link.where}: no reply"
             elif link is not None or node.failures:
-                return str(link.lost) if link is not None else node.reason
+                reason = str(link.lost) if link is not None else node.reason
+                return (self._embedded.full_disk() if self._embedded is not None else "") or reason
         return ""
 
     @property

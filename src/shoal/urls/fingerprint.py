@@ -38,6 +38,11 @@ def pass_mark(number: int) -> bytes:
     return b"\0pass %d" % number
 
 
+def variant_mark(variant: str, body: bytes) -> bytes:
+    """What stands for the body of a visit that is made although the crawl has made the same request before."""
+    return b"\0variant %s\n%s" % (variant.encode(), body)
+
+
 def bits_of(value: int) -> int:
     """The host's bits of a fingerprint."""
     return (value + _WRAP if value < 0 else value) >> 54

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 OUTSIDE = {kind: f"scope: other {kind}" for kind in SCOPES}
 NOT_ALLOWED = "scope: no allow pattern"
 _SHOWN = 60
+# RE2 refuses larger sets itself, but only after minutes: short patterns such as \pL{100} are large programs.
+_MAX_PROGRAM = 150_000
 _REMEMBERED = 100_000
 _Prefixes = tuple[frozenset[str], tuple[int, ...]]
 
@@ -193,16 +195,20 @@ def _compiled(which: str, patterns: Iterable[str]) -> tuple[Any, tuple[str, ...]
     import re2
 
     shown: list[str] = []
+    size = 0
     options = re2.Options()
     options.log_errors = False
     together = re2.Set.SearchSet(options)
     for pattern in patterns:
         text = repr(pattern)
         try:
-            re2.compile(pattern, options)
-            together.Add(pattern)
+            size += re2.compile(pattern, options).programsize
+            if size <= _MAX_PROGRAM:
+                together.Add(pattern)
         except (re2.error, TypeError, ValueError) as error:
             raise InvalidLimit(f"{which} pattern {text} does not compile: {_reason(error)}.") from None
+        if size > _MAX_PROGRAM:
+            raise InvalidLimit(f"The {which} patterns are too large together: the limit is reached at {text:.80}.")
         shown.append(pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 3] + "...")
     try:
         together.Compile()
