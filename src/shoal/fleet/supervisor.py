@@ -17,6 +17,7 @@ import contextlib
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from shoal.fleet.totals import Totals
 from shoal.fleet.worker_process import PROGRAM, WorkerProcess, describe_exit
 from shoal.frontier import Frontier
 from shoal.model import validation
-from shoal.model.worker_report import WorkerReport
+from shoal.model.worker_report import RequestLine, WorkerReport
 from shoal.worker.startup import CANNOT_WORK
 
 _FIRST_PAUSE_SECONDS = 1.0
@@ -68,12 +69,14 @@ class Supervisor:
         plain: bool = True,
         shared: bool = False,
         program: Sequence[str] = PROGRAM,
+        on_request: Callable[[str, RequestLine], None] | None = None,
     ) -> None:
         """`flags` are the settings of the workers, `spiders` names and references of the classes that they load.
 
         `plain`: they also serve crawls without a spider. `shared`: a crawl whose output fails is paused, and the
-        workers continue.
+        workers continue. `on_request` is called with the worker's name and each of its requests.
         """
+        self._on_request = on_request
         self.name = _unique(name)
         self._flags = dict(flags)
         self._spiders = dict(spiders or {})
@@ -105,6 +108,15 @@ class Supervisor:
     def reports(self) -> list[WorkerReport]:
         """The last report of each process that runs."""
         return [process.report for process in self._running.values() if process.report is not None]
+
+    def silent(self, seconds: float, start_seconds: float) -> set[str]:
+        """The names of workers that have not reported for some time; before the first report they have more time."""
+        now = time.monotonic()
+        return {
+            name
+            for name, process in self._running.items()
+            if now - process.reported_mono > (start_seconds if process.report is None else seconds)
+        }
 
     def total(self) -> WorkerReport:
         """The sum of all reports, also those of processes that have ended."""
@@ -157,7 +169,10 @@ class Supervisor:
         """Run one worker: a process, and another one after each crash."""
         pause_seconds, false_starts = _FIRST_PAUSE_SECONDS, 0
         while True:
-            process.configure(self._flags, self._spiders, plain=self._plain, shared=self._shared)
+            process.configure(
+                self._flags, self._spiders, plain=self._plain, shared=self._shared,
+                log_requests=self._on_request is not None,
+            )  # fmt: skip
             code = await process.wait()
             await self._reclaim(process, code, frontier)
             if self._stopping.is_set():
@@ -188,7 +203,8 @@ class Supervisor:
         self._numbers += 1
         name = f"{self.name}-{self._numbers}"
         process = await WorkerProcess.start(
-            name, self._folder, on_line=self._on_line, on_report=self._on_report, program=self._program
+            name, self._folder, on_line=self._on_line, on_report=self._on_report, on_request=self._on_request,
+            program=self._program,
         )  # fmt: skip
         self._running[name] = process
         return process

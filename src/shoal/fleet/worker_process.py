@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from shoal.fleet.worker_files import WorkerFiles
-from shoal.model.worker_report import WorkerReport
+from shoal.model.worker_report import RequestLine, WorkerReport
 from shoal.worker.startup import StartupConfig
 
 # -P: a file msgspec.py in the current folder must not shadow the library.
@@ -37,7 +37,7 @@ class WorkerProcess:
         self.name = name
         self.files = files
         self.report: WorkerReport | None = None
-        self.started_mono = time.monotonic()
+        self.started_mono = self.reported_mono = time.monotonic()
         self.killed = False
         self._child = child
         self._on_report = on_report
@@ -50,11 +50,13 @@ class WorkerProcess:
         *,
         on_line: Callable[[str, str], None],
         on_report: Callable[[WorkerReport], None],
+        on_request: Callable[[str, RequestLine], None] | None = None,
         program: Sequence[str] = PROGRAM,
     ) -> WorkerProcess:
         """Start a process, which works when it has its start-up message.
 
-        `on_line` is called with the worker's name and each line that it writes for people.
+        `on_line` is called with the worker's name and each line that it writes for people, `on_request` with each
+        request that it logs.
         """
         files = WorkerFiles.create(folder, name)
         try:
@@ -72,10 +74,12 @@ class WorkerProcess:
         finally:
             files.hand_over()
         process = cls(name, files, child, on_report)
+        process._on_request = on_request
         process._reading = asyncio.gather(process._read_reports(on_line), process._read_lines(on_line))
         return process
 
     _reading: asyncio.Future[Any]
+    _on_request: Callable[[str, RequestLine], None] | None = None
 
     @property
     def pid(self) -> int:
@@ -85,13 +89,16 @@ class WorkerProcess:
     def alive_seconds(self) -> float:
         return time.monotonic() - self.started_mono
 
-    def configure(self, settings: dict[str, Any], spiders: Mapping[str, str], *, plain: bool, shared: bool) -> None:
+    def configure(
+        self, settings: dict[str, Any], spiders: Mapping[str, str], *, plain: bool, shared: bool,
+        log_requests: bool = False,
+    ) -> None:  # fmt: skip
         """Send the start-up message, the first line on stdin."""
         stdin = self._child.stdin
         if stdin is not None and not stdin.is_closing():
             config = StartupConfig(
                 name=self.name, settings=settings, crash_marker=str(self.files.crash_path), spiders=dict(spiders),
-                plain=plain, shared=shared,
+                plain=plain, shared=shared, log_requests=log_requests,
             )  # fmt: skip
             stdin.write(config.line())
 
@@ -122,7 +129,12 @@ class WorkerProcess:
         assert self._child.stdout is not None  # noqa: S101 - it is a pipe
         async for line in _lines(self._child.stdout):
             try:
+                if (request := RequestLine.of(line)) is not None:
+                    if self._on_request is not None:
+                        self._on_request(self.name, request)
+                    continue
                 self.report = WorkerReport.of(line)
+                self.reported_mono = time.monotonic()
             except msgspec.MsgspecError:
                 # A library printed it.
                 on_line(self.name, line.decode("utf-8", "replace"))

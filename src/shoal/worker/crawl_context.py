@@ -5,24 +5,27 @@ Owns the request headers of each host, the scope and trap checks of links, and t
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import hashlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from shoal.errors import InvalidUrl, SinkRefused
+from shoal.errors import InvalidUrl, SinkRefused, StoreHeld, StoreUnavailable
 from shoal.frontier import Frontier, mono
 from shoal.leases.recent_urls import RecentUrls
-from shoal.model.crawl import Crawl
+from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Capture, Item, Record
-from shoal.politeness.robots_parser import check_token, product_token
-from shoal.sinks import takes
+from shoal.politeness.user_agent import check_token, product_token
+from shoal.sinks import is_database, takes
 from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
 from shoal.urls.traps import DomainHosts, Traps
+from shoal.worker.exclusion_samples import ExclusionSamples
 
 if TYPE_CHECKING:
     pass
@@ -36,7 +39,9 @@ CALLER = "caller:"
 _LANE = re.compile(r"caller:[0-9a-f]{8}:")
 # Contexts kept in memory; the oldest is dropped.
 _MOST_CONTEXTS = 500
-_CHECK_SECONDS = 10.0
+# How soon options that were changed apply.
+_CHECK_SECONDS = 1.0
+_CHECK_TIMEOUT_SECONDS = 1.0
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -51,6 +56,7 @@ class CrawlContext:
         lane = _LANE.match(crawl.limits.spider)
         self.lane = lane[0] if lane else ""
         self.spider = crawl.limits.spider.removeprefix(self.lane)
+        self.cookie_jar = policy.cookie_jar if policy.cookie_jar != "auto" else "domain" if self.spider else "off"
         outputs = {}
         for output in policy.outputs:
             # A crawl may give the name of an output whose URI only workers know.
@@ -61,7 +67,12 @@ class CrawlContext:
                 # Opening the output reports what is wrong.
                 outputs[uri] = (Record, Item)
         self.outputs = tuple(outputs.items())
-        self.output_uris = (*outputs, policy.files) if policy.files else tuple(outputs)
+        self.change_outputs = tuple(named.get(output, output) for output in policy.changes)
+        # How many texts of a page are kept, and where; a difference needs the last and the one before.
+        self.versions = max(policy.keep_versions, 2 if policy.change_diffs else 0)
+        self.version_outputs = tuple(uri for uri in self.change_outputs if _is_database(uri)) if self.versions else ()
+        files = (policy.files,) if policy.files else ()
+        self.output_uris = tuple(dict.fromkeys([*outputs, *self.change_outputs, *files]))
         self.keeps_responses = bool(policy.files) or any(Capture in kinds for kinds in outputs.values())
         seeds = []
         for seed in policy.seeds:
@@ -86,10 +97,15 @@ class CrawlContext:
         self.sitemap_reader = Sitemaps(seeds, self.scope, crawl.limits.max_depth)
         # A branch for another spider requests no sitemaps of its own.
         self.sitemaps = self.sitemap_reader if policy.sitemaps and not policy.parent else None
+        # Their dates are signals, so a crawl that stays also reads the feeds that pages name.
+        self.dated = crawl.perpetual
+        if self.dated and self.sitemaps is not None and self.follow:
+            self.follow |= {"feed"}
         self._traps = Traps(drop_parameters=policy.drop_parameters)
         self.cleaned = self._traps.cleaned
         self._hosts = DomainHosts() if policy.scope in ("domain", "any") else None
         self._trapped = trapped
+        self.samples = ExclusionSamples()
         self._origins = frozenset(seed.origin for seed in seeds)
         plain = [("User-Agent", policy.user_agent)]
         own = [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]
@@ -139,6 +155,14 @@ class CrawlContext:
         return f"ftp://{quote(user, safe='')}:{quote(password, safe='')}@{target.url.removeprefix('ftp://')}"
 
 
+def _is_database(uri: str) -> bool:
+    try:
+        return is_database(uri)
+    except SinkRefused:
+        # Opening the output reports what is wrong.
+        return False
+
+
 def _basic(login: str) -> str:
     return "Basic " + base64.b64encode(login.encode()).decode()
 
@@ -158,17 +182,34 @@ class CrawlContexts:
 
     async def of(self, crawl_id: str) -> CrawlContext:
         context = self._contexts.get(crawl_id)
+        if context is not None and (await self._frontier.crawls.known(crawl_id)).key != context.crawl.key:
+            # Deleted, and created again.
+            context = None
         if context is not None and mono() - context.checked_mono > _CHECK_SECONDS:
-            # Its limits may have been raised.
+            # Its options may have been changed. If its home shard does not respond, the known ones apply.
             context.checked_mono = mono()
-            if (await self._frontier.crawls.get(crawl_id)).version != context.crawl.version:
-                context = None
+            with contextlib.suppress(TimeoutError, StoreUnavailable, StoreHeld):
+                async with asyncio.timeout(_CHECK_TIMEOUT_SECONDS):
+                    if (await self._frontier.crawls.get(crawl_id)).version != context.crawl.version:
+                        context = None
         if context is None:
             crawl = await self._frontier.crawls.known(crawl_id)
             if len(self._contexts) >= _MOST_CONTEXTS:
                 del self._contexts[next(iter(self._contexts))]
             context = self._contexts[crawl_id] = CrawlContext(crawl, self._named, self._trapped)
         return context
+
+    async def is_paused(self, context: CrawlContext) -> bool:
+        """Whether the crawl is paused now. Free of cost for one that was running when it was last checked."""
+        if context.crawl.state is not State.PAUSED:
+            return False
+        # It may have been resumed since: a lease that is released at once would be taken again at once.
+        return (await self._frontier.crawls.get(context.crawl.id)).state is State.PAUSED
+
+    def take_samples(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """New samples of excluded URLs, by the crawl that they belong to."""
+        taken = [(context.name, context.samples.take()) for context in self._contexts.values()]
+        return [(name, samples) for name, samples in taken if samples]
 
     async def branch(self, context: CrawlContext, spider: str) -> CrawlContext:
         """The branch of the same crawl for another spider."""

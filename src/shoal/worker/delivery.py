@@ -26,9 +26,10 @@ from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Key, Stored
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
-from shoal.worker.outcome import LinksRefused, VisitResult, count_result
+from shoal.worker.outcome import LinksRefused, PageSignals, VisitResult, count_result
 from shoal.worker.outputs import Output, OutputHealth, OutputRefused, Outputs, OutputUnavailable
 from shoal.worker.received_bytes import ReceivedBytes
+from shoal.worker.revisits import tag_validator
 from shoal.worker.shard_backlog import ShardBacklog
 
 # How long a batch waits for more pages; a transaction for every page would cost more than the page.
@@ -40,6 +41,7 @@ _BACKLOG_SECONDS = 1.0
 # When an output takes longer than this, the hosts whose records wait for it are released.
 _SLOW_SECONDS = 1.0
 _FULL_TRIES = 4
+_FULL_SECONDS = 60.0
 
 _T = TypeVar("_T")
 ByLease = dict[HeldLease, list[VisitResult]]
@@ -163,6 +165,9 @@ class Delivery:
             if why is LinksRefused.FULL:
                 # The store has no room for its links. The page is stored, and can be retried when there is room.
                 batch[index] = result._replace(outcome=result.visit.failed("store full"))
+                if result.visit.history is not None:
+                    # A page of a perpetual crawl must not leave its calendar: it is visited again soon.
+                    batch[index] = VisitResult(result.lease, result.visit, result.visit.retry(_FULL_SECONDS))
             elif why is LinksRefused.LIMIT:
                 # Its links are needed if the limit is raised: the page is kept as one that was not fetched.
                 batch[index] = VisitResult(result.lease, result.visit, result.visit.retry(0.0))
@@ -194,7 +199,9 @@ class Delivery:
         by_lease = await self._store_bodies(by_lease)
         keys: dict[str, list[Key]] = {}
         outputs: dict[Output, list[Stored]] = {}
-        validators: dict[str, list[tuple[str, str]]] = {}
+        tagged: dict[str, list[tuple[str, str]]] = {}
+        plain: dict[str, list[tuple[str, str]]] = {}
+        signalled: list[tuple[str, PageSignals]] = []
         for lease, results in by_lease.items():
             for result in results:
                 record, context = result.record, result.context
@@ -205,17 +212,32 @@ class Delivery:
                     for output, kinds in context.outputs:
                         if isinstance(stored, kinds):
                             outputs.setdefault((output, bool(context.spider)), []).append(stored)
+                if result.change is not None and context.change_outputs:
+                    keys.setdefault(lease.lease.token, []).append(result.change.key)
+                    for uri in context.change_outputs:
+                        outputs.setdefault((uri, True), []).append(result.change)
+                if result.version is not None:
+                    keys.setdefault(lease.lease.token, []).append(result.version.key)
+                    for uri in context.version_outputs:
+                        outputs.setdefault((uri, True), []).append(result.version)
+                if result.signals is not None:
+                    signalled.append((result.visit.crawl, result.signals))
                 if record is None:
                     continue
                 # A later 304 must not confirm the record of a failure.
                 validator = "" if record.error else record.etag or record.last_modified
-                if validator or result.visit.found == "revisit":
-                    validators.setdefault(result.visit.crawl, []).append((record.url, validator))
+                if result.visit.is_plain and (validator or (result.visit.is_revisit and record.status != 304)):
+                    validators = tagged if result.outcome.history else plain
+                    pair = record.url, tag_validator(validator, result.outcome)
+                    validators.setdefault(result.visit.crawl, []).append(pair)
+        # One that names its text is useless while the page has another one in the calendar, so it is stored before the
+        # record: if the visit is made again, the whole page is requested, and the record is replaced.
+        await self._remember(tagged)
         written = await self._write(outputs, pack_written(acks, keys) if outputs else b"", by_lease)
-        for crawl, pairs in validators.items():
-            # Validators only save a transfer at the next visit of a page: never a reason to fail.
-            with contextlib.suppress(StoreError, UnknownCrawl):
-                await self._shards.unless_stuck(self._frontier.validators.remember(crawl, pairs))
+        await self._remember(plain)
+        for crawl, signals in signalled:
+            with contextlib.suppress(StoreError, UnknownCrawl, CrawlEnded):
+                await self._shards.unless_stuck(self._frontier.signals.note(crawl, *signals))
         started_mono = mono()
         replies: dict[int, list[str]] = {}
         lost = await self._shards.unless_stuck(self._persist(lambda: self._frontier.commit(acks, replies)))
@@ -235,6 +257,12 @@ class Delivery:
         self._trouble("")
         self._close_visits(by_lease, set(lost))
         await self._received.report()
+
+    async def _remember(self, validators: dict[str, list[tuple[str, str]]]) -> None:
+        for crawl, pairs in validators.items():
+            # Validators only save a transfer at the next visit of a page: never a reason to fail.
+            with contextlib.suppress(StoreError, UnknownCrawl):
+                await self._shards.unless_stuck(self._frontier.validators.remember(crawl, pairs))
 
     def _close_visits(self, by_lease: ByLease, lost: set[str]) -> None:
         """Take acknowledged visits off their leases and count them."""
@@ -264,9 +292,10 @@ class Delivery:
                 for visit in result.visits:
                     visits = by_crawl.setdefault(visit.crawl or own, {})
                     # Pages of one batch link to the same URLs: keep the shortest path.
-                    known = visits.get((visit.url, visit.host))
+                    identity = (visit.identity, visit.host)
+                    known = visits.get(identity)
                     if known is None or visit.depth < known[0].depth:
-                        visits[visit.url, visit.host] = (visit, result)
+                        visits[identity] = (visit, result)
         refused: dict[str, LinksRefused] = {}
         for crawl, visits in by_crawl.items():
             context = await self._persist(partial(self._contexts.of, crawl))
@@ -299,7 +328,7 @@ class Delivery:
                 # The links were confirmed before a change of epoch, and may be lost: they do not count as known.
                 return None
             for visit, result in zip(visits, added.results, strict=True):
-                if result.in_crawl:
+                if result.in_crawl and visit.is_plain:
                     context.recent.add(visit.url)
             return None
         return LinksRefused.FULL

@@ -12,30 +12,26 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from shoal.errors import FetchError, ShoalError, StoreError, StoreHeld, StoreUnavailable
-from shoal.fetch import Fetcher, Request
-from shoal.frontier import Frontier, mono
+from shoal.errors import FetchError, ShoalError, StoreError, StoreFull, StoreHeld, StoreUnavailable
+from shoal.fetch import Request
+from shoal.frontier import mono
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.host_pause import HostPause, pause_host, retry_seconds
-from shoal.leases.robots_gate import REDIRECTED, RobotsGate, RobotsRequest, Wait
-from shoal.model.lease import Lease
+from shoal.leases.robots_gate import REDIRECTED, Wait
 from shoal.model.record import Capture
 from shoal.model.response import Response
 from shoal.model.visit import OutcomeCode, Visit
-from shoal.model.worker_report import WorkerReport
 from shoal.politeness.backoff import Fault, failure_of, is_success
 from shoal.politeness.delay import delay_seconds
-from shoal.politeness.robots_parser import MAX_BYTES, Rules
+from shoal.politeness.robots_parser import Rules
 from shoal.urls.canonical import Target, canonical
 from shoal.worker import page_processor
-from shoal.worker.crawl_context import CrawlContext, CrawlContexts
-from shoal.worker.delivery import Delivery
-from shoal.worker.eta import Eta
-from shoal.worker.leased_fetch import ProxyUnavailable, fetch_under_lease
+from shoal.worker.crawl_context import CrawlContext
+from shoal.worker.leased_fetch import ProxyUnavailable, fetch_under_lease, request_headers
 from shoal.worker.outcome import (
     Action,
     Decision,
@@ -45,7 +41,8 @@ from shoal.worker.outcome import (
     decide_status,
     host_failures_without_robots,
 )
-from shoal.worker.page_processor import PageProcessor
+from shoal.worker.revisits import usable_validator
+from shoal.worker.session_resources import SessionResources
 from shoal.worker.sitemaps import body_bytes
 
 # If the next request to a host must wait for longer than this, the host is released.
@@ -57,54 +54,16 @@ _TOP_UP = 8
 _VISITS = 128
 
 
+# There is no room for the cookies of a page; `shoal failed --retry` visits it again.
+_STORE_FULL = Decision(Action.FAIL, "store full", blames_host=False)
+
+
 class _Release(Exception):
     """The remaining visits go back to the frontier."""
 
 
 class _GiveUp(Exception):
     """The host was given up: the remaining visits fail with the same reason as those that waited in the store."""
-
-
-class SessionResources:
-    """What all sessions of a worker share."""
-
-    def __init__(
-        self, frontier: Frontier, fetcher: Fetcher, contexts: CrawlContexts, delivery: Delivery,
-        processor: PageProcessor, report: WorkerReport, batch_seconds: float, may_stay: Callable[[Lease], bool],
-    ) -> None:  # fmt: skip
-        """`may_stay` decides whether a lease may be topped up again, or its host should be free for other workers."""
-        self.frontier = frontier
-        self.fetcher = fetcher
-        self.contexts = contexts
-        self.delivery = delivery
-        self.processor = processor
-        self.report = report
-        self.robots = RobotsGate(frontier, self._fetch_robots)
-        self.batch_seconds = batch_seconds
-        self.may_stay = may_stay
-        self.eta = Eta()
-        self.stopping = False
-        # Open requests for pages.
-        self.fetching = 0
-
-    def count_request(self, bytes_received: int) -> None:
-        self.report.requests += 1
-        self.report.bytes += bytes_received
-
-    async def _fetch_robots(self, robots: RobotsRequest) -> Response | Fault:
-        context = await self.contexts.of(robots.crawl)
-        assert robots.lease is not None  # noqa: S101 - a worker requests nothing without one
-        request = Request(
-            url=robots.url, headers=(*context.headers(canonical(robots.url)), *robots.headers),
-            timeout_seconds=context.policy.timeout_seconds, body_bytes=MAX_BYTES + 1, cut=True, ftp=context.ftp,
-        )  # fmt: skip
-        try:
-            response = await fetch_under_lease(robots.lease, self.fetcher, request)
-        except FetchError as error:
-            self.count_request(0)
-            return Fault(error.fault)
-        self.count_request(response.bytes_received)
-        return response
 
 
 class HostSession:
@@ -139,6 +98,8 @@ class HostSession:
                     break
                 result = await self._visit(todo[0])
                 todo.popleft()
+                if result.outcome.code is OutcomeCode.EXCLUDED:
+                    await self._note_excluded(result)
                 delivery.put(result)
                 if self._paused:
                     break
@@ -153,7 +114,8 @@ class HostSession:
         except _GiveUp as error:
             for visit in todo:
                 context = await resources.contexts.of(visit.crawl)
-                delivery.put(await self._processor.give_up(lease, visit, context, str(error), None, time.time()))
+                result = await self._processor.give_up(lease, visit, context, str(error), None, time.time())
+                delivery.put(await resources.revisits.schedule(result, context, self._host))
             todo.clear()
         finally:
             if topping_up is not None:
@@ -161,6 +123,12 @@ class HostSession:
                 await asyncio.gather(topping_up, return_exceptions=True)
             # Visits of an unfinished top-up are released with the rest.
             delivery.leave(lease, list(todo), release=topping_up is not None)
+
+    async def _note_excluded(self, result: VisitResult) -> None:
+        """Keep the URL as a sample, for people who wonder why it has no record."""
+        with contextlib.suppress(ShoalError):
+            context = await self._resources.contexts.of(result.visit.crawl)
+            context.samples.note(result.outcome.reason, result.visit.url)
 
     async def _top_up(self) -> None:
         """Lease more visits of a fast host before the last ones are made, so that it need not wait for an output."""
@@ -177,12 +145,20 @@ class HostSession:
         resources, lease = self._resources, self._lease
         try:
             context = await resources.contexts.of(visit.crawl)
+            if await resources.contexts.is_paused(context):
+                # What was leased before the pause waits for its end.
+                raise _Release
             target = canonical(visit.url)
         except (StoreUnavailable, StoreHeld):
             raise
         except ShoalError as error:
             # The crawl was deleted, or the store's data about it is corrupt.
             return VisitResult(lease, visit, visit.failed(f"cannot be made: {error}"))
+        if context.policy.revised and (reason := _excluded_by(context, visit, target)):
+            # It was added under other rules.
+            return await resources.revisits.schedule(
+                VisitResult(lease, visit, visit.excluded(reason)), context, self._host
+            )
         if uri := resources.delivery.health.unavailable_output(context):
             # The crawl was resumed, or this visit leased just before the pause: its result could not be stored now.
             await resources.delivery.health.pause(uri, context.name)
@@ -214,15 +190,19 @@ class HostSession:
         """Make a visit of a host whose rules are known."""
         lease = self._lease
         if rules is not None and not rules.allows(target.path):
-            return VisitResult(lease, visit, visit.excluded("robots.txt"))
+            excluded = VisitResult(lease, visit, visit.excluded("robots.txt"))
+            return await self._resources.revisits.schedule(excluded, context, self._host)
         max_bytes = context.policy.max_bytes_per_host
         # Counted in the store: other workers may hold further slots of the host, or have held it before.
         if max_bytes and await self._frontier.hosts.add_bytes(context.crawl.key, self._host, 0) >= max_bytes:
             return VisitResult(lease, visit, visit.excluded("bytes per host"))
-        if lease.gap_seconds > _LONGEST_WAIT_SECONDS or not await lease.keep_gap():
-            raise _Release
-        fetched = await self._fetch(visit, target, context)
+        fetched = self._cached(visit)
+        if fetched is None:
+            if lease.gap_seconds > _LONGEST_WAIT_SECONDS or not await lease.keep_gap():
+                raise _Release
+            fetched = await self._fetch(visit, target, context)
         result = await self._process(visit, target, context, fetched)
+        result = await self._resources.revisits.schedule(result, context, self._host)
         if context.keeps_responses and fetched.response is not None and result.outcome.code is not OutcomeCode.RETRY:
             capture = Capture(
                 crawl=context.name, page=fetched.response, method=visit.method,
@@ -230,6 +210,14 @@ class HostSession:
             )  # fmt: skip
             return result._replace(capture=capture)
         return result
+
+    def _cached(self, visit: Visit) -> FetchResult | None:
+        """The response in the cache of `fetch.cache`. The host does not notice, so its delay does not apply."""
+        response = self._resources.fetcher.cached(visit.url) if visit.method == "GET" and not visit.body else None
+        if response is None:
+            return None
+        decision = decide_status(response.status, conditional=False, location=bool(response.header("location")))
+        return FetchResult(response.status, decision, response, response.started_at)
 
     async def _requeue_by_address(self, visit: Visit, target: Target, context: CrawlContext) -> VisitResult | None:
         """Move a visit, once and before any request, to the queue of the IP address that many host names share."""
@@ -279,9 +267,12 @@ class HostSession:
 
     async def _fetch(self, visit: Visit, target: Target, context: CrawlContext) -> FetchResult:
         resources, lease, policy = self._resources, self._lease, context.policy
-        headers = context.headers(target)
-        if visit.headers:
-            headers = (*headers, *visit.headers.items())
+        try:
+            given = visit.notes.cookies if visit.meta else {}
+            kept = await resources.cookies.header(context, target, given) if context.cookie_jar != "off" else ""
+        except StoreFull:
+            return FetchResult(Fault.ABORTED, _STORE_FULL, None, time.time())
+        headers = request_headers(context.headers(target), visit, kept)
         validator = self._validators.get(visit.number, "") if self._validators else ""
         if validator:
             # An ETag is quoted, a date is not.
@@ -330,9 +321,16 @@ class HostSession:
             lease.adaptive_seconds = delay_seconds(
                 configured=0.0, response_seconds=response.timings.total, factor=policy.delay_factor
             )
+        cookies_changed = False
+        if context.cookie_jar != "off" and (set_cookies := response.all_headers("set-cookie")):
+            try:
+                cookies_changed = await resources.cookies.receive(context, target, set_cookies)
+            except StoreFull:
+                # The next pages would be those of another visitor.
+                return FetchResult(response.status, _STORE_FULL, response, started_at, headers)
         has_location = bool(response.header("location"))
         decision = decide_status(response.status, conditional=bool(validator), location=has_location)
-        return FetchResult(response.status, decision, response, started_at, headers)
+        return FetchResult(response.status, decision, response, started_at, headers, cookies_changed)
 
     async def _process(self, visit: Visit, target: Target, context: CrawlContext, fetched: FetchResult) -> VisitResult:
         lease, response = self._lease, fetched.response
@@ -345,11 +343,12 @@ class HostSession:
                 return VisitResult(lease, visit, visit.stored(), record, [], context)
             if action is Action.REDIRECT:
                 hop = page_processor.follow(
-                    visit, target, response.header("location"), response.status, context, response.started_at
-                )
+                    visit, target, response.header("location"), response.status, context, response.started_at,
+                    cookies_changed=fetched.cookies_changed,
+                )  # fmt: skip
                 if hop.visit is not None:
                     gone = None
-                    if visit.found == "revisit":
+                    if visit.is_revisit:
                         # The row in the output describes a page that is gone.
                         gone = page_processor.failed(
                             visit, context, self._frontier.worker, "redirect", response, fetched.started_at
@@ -394,9 +393,18 @@ class HostSession:
         """Read the ETags and dates of pages that are visited again."""
         by_crawl: dict[str, list[Visit]] = {}
         for visit in visits:
-            if visit.found == "revisit":
+            if visit.is_revisit:
                 by_crawl.setdefault(visit.crawl, []).append(visit)
         for crawl, revisits in by_crawl.items():
             values = await self._frontier.validators.recall(crawl, [visit.url for visit in revisits])
             pairs = zip(revisits, values, strict=True)
-            self._validators.update({visit.number: value for visit, value in pairs if value})
+            usable = ((visit.number, usable_validator(value, visit.history)) for visit, value in pairs if value)
+            self._validators.update({number: value for number, value in usable if value})
+
+
+def _excluded_by(context: CrawlContext, visit: Visit, target: Target) -> str:
+    """Why the rules that the crawl has now exclude a URL that it has admitted; '' if they do not."""
+    most = context.crawl.limits.max_depth
+    if most is not None and visit.depth > most:
+        return "depth"
+    return context.scope.verdict(target, seed=visit.found == "seed" or visit.notes.seed, page_host=target.host)

@@ -1,4 +1,4 @@
-"""Requests under a lease: one that is still open when the lease expires is aborted."""
+"""Requests under a lease: their headers; one that is still open when the lease expires is aborted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,33 @@ from shoal.errors import FetchError
 from shoal.fetch import Fetcher, MustWait, Request
 from shoal.leases.held_lease import HeldLease
 from shoal.model.response import Response
+from shoal.model.visit import Visit
 from shoal.politeness.backoff import Fault
 from shoal.settings import masked
+
+
+def request_headers(
+    of_crawl: tuple[tuple[str, str], ...], visit: Visit, kept_cookies: str = ""
+) -> tuple[tuple[str, str], ...]:
+    """The headers of a visit: those of the crawl, replaced by its own of the same name. Cookies are joined.
+
+    `kept_cookies` are those of the crawl's jar.
+    """
+    notes_cookies = visit.notes.cookies if visit.meta else {}
+    if not visit.headers and not notes_cookies and not kept_cookies:
+        return of_crawl
+    own = {name.lower() for name in visit.headers} - {"cookie"}
+    headers = [(name, value) for name, value in of_crawl if name.lower() not in own]
+    headers += visit.headers.items()
+    given = [value for name, value in headers if name.lower() == "cookie"]
+    cookies = [*given, *(f"{name}={value}" for name, value in notes_cookies.items()), kept_cookies]
+    pairs: dict[str, str] = {}
+    for pair in "; ".join(filter(None, cookies)).split(";"):
+        if pair := pair.strip():
+            # Of two cookies of one name, the later one is that of the request or of the jar.
+            pairs[pair.partition("=")[0]] = pair
+    others = [(name, value) for name, value in headers if name.lower() != "cookie"]
+    return (*others, ("Cookie", "; ".join(pairs.values()))) if pairs else tuple(others)
 
 
 class ProxyUnavailable(Exception):

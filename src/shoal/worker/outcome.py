@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from shoal.frontier.signals import Signal, SignalKind
 from shoal.leases.held_lease import HeldLease
 from shoal.model.record import Capture, Item, Record
 from shoal.model.response import Response
@@ -59,6 +60,7 @@ class FetchResult(NamedTuple):
     cause            the status, or the fault if there is no response
     started_at       seconds since 1970
     request_headers  for the archive
+    cookies_changed  the response has changed the cookies of the crawl
     """
 
     cause: int | Fault
@@ -66,6 +68,14 @@ class FetchResult(NamedTuple):
     response: Response | None
     started_at: float
     request_headers: tuple[tuple[str, str], ...] = ()
+    cookies_changed: bool = False
+
+
+class PageSignals(NamedTuple):
+    """What a sitemap or feed says about other pages."""
+
+    kind: SignalKind
+    signals: list[Signal]
 
 
 class VisitResult(NamedTuple):
@@ -74,6 +84,10 @@ class VisitResult(NamedTuple):
     visits   links, redirects and sitemaps to add
     context  the crawl; None if nothing is stored
     size     bytes of the items and of the data that `visits` carry
+    change   the row in the output of changes, if a perpetual crawl found one
+    signals  pages that may have changed, by a sitemap or feed of a perpetual crawl
+    version  the text of a page that has changed, for the output of changes
+    missed   why a perpetual crawl, which comes back to it, found no page
     """
 
     lease: HeldLease
@@ -85,6 +99,10 @@ class VisitResult(NamedTuple):
     items: tuple[Item, ...] = ()
     capture: Capture | None = None
     size: int = 0
+    change: Item | None = None
+    missed: str = ""
+    signals: PageSignals | None = None
+    version: Item | None = None
 
     @property
     def stored(self) -> Iterator[Stored]:
@@ -99,6 +117,8 @@ class VisitResult(NamedTuple):
     def weight(self) -> int:
         """The approximate memory that it needs until it is delivered."""
         weight = 200 * len(self.visits) + (0 if self.record is None else len(self.record.text))
+        if self.version is not None and self.record is not None:
+            weight += 2 * len(self.record.text)
         return weight + 500 * len(self.items) + self.size + (0 if self.capture is None else len(self.capture.page.body))
 
 
@@ -106,9 +126,13 @@ def count_result(report: WorkerReport, result: VisitResult) -> None:
     """Count an acknowledged visit in its worker's report."""
     outcome, record = result.outcome, result.record
     report.items += len(result.items)
-    if result.visit.found == "revisit" and record is not None:
-        found = "gone" if record.error else "unchanged" if record.status == 304 else "changed"
+    if result.visit.is_revisit and record is not None:
+        unchanged = record.status == 304 or (result.visit.history is not None and result.change is None)
+        found = "gone" if record.error else "unchanged" if unchanged else "changed"
         report.revisited[found] = report.revisited.get(found, 0) + 1
+    if result.missed:
+        report.failed[result.missed] = report.failed.get(result.missed, 0) + 1
+        return
     if outcome.code is OutcomeCode.STORED:
         report.pages += 1
     elif outcome.code is OutcomeCode.FAILED:

@@ -7,6 +7,7 @@ is pure. The class also notes in the crash marker which page is being parsed.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
@@ -18,28 +19,31 @@ from shoal.fetch.ftp import LISTING
 from shoal.frontier.visit_codec import MAX_EXTENSION_BYTES
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.recent_urls import RecentUrls
-from shoal.model.record import Record
+from shoal.model.record import Item, Record, record_url
 from shoal.model.response import Response
-from shoal.model.visit import Visit, VisitMeta
+from shoal.model.visit import Visit, VisitMeta, pass_variant
 from shoal.parse import ftp_listing, sitemap
-from shoal.parse.html import Link, Parsed, parse
+from shoal.parse.html import Link, Parsed, looks_like_html, parse, text_hash
 from shoal.parse.robots_meta import Directives, from_headers
 from shoal.spider import Follow
 from shoal.urls.canonical import Target, canonical, parts_of, resolve, resolve_header
 from shoal.worker import sitemaps
 from shoal.worker.crash_marker import CrashMarker, MarkedRun
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
-from shoal.worker.outcome import MAX_HOPS, VisitResult
+from shoal.worker.outcome import MAX_HOPS, PageSignals, VisitResult
+from shoal.worker.page_signals import listed_hash, signals_of
 from shoal.worker.sitemaps import Sitemaps
 from shoal.worker.spider_runner import Run, SpiderFailed, SpiderRunner, visit_of
 
 _HTML = ("text/html", "application/xhtml+xml")
 # A page that redirects its reader later than this is a page of its own.
 _REFRESH_SECONDS = 10
-# The metadata that a redirect hands on to the next visit.
+# Headers that describe a body.
+_OF_A_BODY = frozenset({"content-encoding", "content-language", "content-type"})
 # Room for the rest of a visit's extension: its method, and that it was requeued under an address.
 _BESIDE_META = 64
 _NOTHING = Parsed()
+_NO_FTP = "scheme ftp"
 _pack = msgspec.msgpack.Encoder().encode
 
 Chain = tuple[tuple[str, int], ...]
@@ -77,10 +81,10 @@ class PageProcessor:
                 return await self._run_spider(lease, visit, target, context, response)
             self._crash_marker.set(lease.lease.token, visit.number)
             try:
-                record, visits = read_page(response, visit, target, context, self._worker)
+                record, visits, signals = read_page(response, visit, target, context, self._worker)
             finally:
                 self._crash_marker.clear()
-            return VisitResult(lease, visit, visit.stored(), record, visits, context)
+            return VisitResult(lease, visit, visit.stored(), record, visits, context, signals=signals)
         except (StoreUnavailable, StoreHeld):
             raise
         except InvalidSitemap as error:
@@ -100,17 +104,18 @@ class PageProcessor:
         self, lease: HeldLease, visit: Visit, target: Target, context: CrawlContext, response: Response
     ) -> VisitResult:
         """Let the crawl's spider choose the items and the pages to follow."""
-        parsed, directives = _parsed(response, target, context)
+        parsed, directives = parse_response(response, target, context)
         run = self._marked_run(lease, visit)
-        yielded = await self._spiders.read(context.spider, context.name, response, parsed or _NOTHING, visit, run)
+        yielded = await self._spiders.read(
+            context.spider, context.name, response, parsed or _NOTHING, visit, run, context.policy.arguments
+        )
         ignore = directives.nofollow and not context.policy.ignore_robots
         follows = () if ignore else yielded.follows
         visits, for_others = _follows(follows, visit, target, context, response.started_at)
         record = _record(response, visit, context, self._worker, parsed, directives)
         visits += await self._branches(context, for_others)
-        return VisitResult(
-            lease, visit, visit.stored(), record, visits, context, yielded.items, size=yielded.size
-        )  # fmt: skip
+        items = _with_fields(yielded.items, context)
+        return VisitResult(lease, visit, visit.stored(), record, visits, context, items, size=yielded.size)
 
     async def _branches(self, context: CrawlContext, by_spider: dict[str, list[Visit]]) -> list[Visit]:
         """Visits for other spiders, each assigned to the branch of its spider."""
@@ -132,7 +137,7 @@ class PageProcessor:
         self, lease: HeldLease, visit: Visit, context: CrawlContext, reason: str, response: Response | None, at: float
     ) -> VisitResult:
         """Fail a visit and notify its spider."""
-        if visit.notes.guess:
+        if visit.notes.guess and visit.history is None:
             # Nothing has named this sitemap.
             return VisitResult(lease, visit, visit.excluded(sitemaps.NONE))
         result = self.failed(lease, visit, context, reason, response, at)
@@ -140,8 +145,10 @@ class PageProcessor:
             run = self._marked_run(lease, visit)
             # The URL has failed whatever the spider does.
             with contextlib.suppress(SpiderFailed):
-                yielded = await self._spiders.failed(context.spider, context.name, visit.url, reason, at, run)
-                result = result._replace(items=yielded.items, size=yielded.size)
+                yielded = await self._spiders.failed(
+                    context.spider, context.name, visit, reason, at, run, context.policy.arguments
+                )
+                result = result._replace(items=_with_fields(yielded.items, context), size=yielded.size)
         return result
 
     def failed(
@@ -154,16 +161,26 @@ class PageProcessor:
         return partial(MarkedRun, marker=self._crash_marker, token=lease.lease.token, number=visit.number)
 
 
+def _with_fields(items: tuple[Item, ...], context: CrawlContext) -> tuple[Item, ...]:
+    """The items with the fields that the crawl has chosen. All of them are there, so that all items have one shape."""
+    chosen = context.policy.fields
+    if not chosen:
+        return items
+    return tuple(
+        msgspec.structs.replace(item, data={name: item.data.get(name) for name in chosen}) for item in items
+    )  # fmt: skip
+
+
 def read_page(
     response: Response, visit: Visit, target: Target, context: CrawlContext, worker: str
-) -> tuple[Record, list[Visit]]:
-    """The record of a response with status 2xx, and the visits that its links lead to."""
+) -> tuple[Record, list[Visit], PageSignals | None]:
+    """The record of a response with status 2xx, the visits that its links lead to, and signals about other pages."""
     may_be_sitemap = context.sitemaps is not None or (context.policy.follow and visit.found == "seed")
     if visit.notes.sitemap is not None or (
         may_be_sitemap and not _is_html(response) and sitemap.is_sitemap(response.body)
     ):
         return _sitemap(response, visit, target, context, context.sitemap_reader, worker)
-    parsed, directives = _parsed(response, target, context)
+    parsed, directives = parse_response(response, target, context)
     visits: list[Visit] = []
     if context.follow and parsed is not None:
         # nofollow is the site owner's wish as robots.txt is: --ignore-robots ignores both.
@@ -174,7 +191,7 @@ def read_page(
             hop = follow(visit, target, parsed.refresh, 0, context, response.started_at)
             if hop.visit is not None:
                 visits.append(hop.visit)
-    return _record(response, visit, context, worker, parsed, directives), visits
+    return _record(response, visit, context, worker, parsed, directives), visits, None
 
 
 def confirmed(response: Response, visit: Visit, context: CrawlContext, worker: str) -> Record:
@@ -191,21 +208,43 @@ def failed(
     return _record(response, visit, context, worker, None, Directives(), error=reason)
 
 
-def follow(visit: Visit, target: Target, location: str, status: int, context: CrawlContext, now: float) -> Hop:
+def follow(
+    visit: Visit, target: Target, location: str, status: int, context: CrawlContext, now: float, *,
+    cookies_changed: bool = False,
+) -> Hop:  # fmt: skip
     """The next hop of a chain: a visit of its own, with its host's delay and robots.txt and the crawl's scope.
 
     `status` is 0 for a redirect in the page itself. No query parameter is removed: the site would redirect again.
+    `cookies_changed`: the response set cookies, so that the same URL may now lead elsewhere.
     """
-    chain = visit.notes.chain
+    notes = visit.notes
+    chain = notes.chain
     if len(chain) >= MAX_HOPS:
         return Hop(None, "too many redirects", failed=True)
     there = resolve_header(target.url, location) if status else resolve(target.url, location)
     if there is None:
         return Hop(None, "redirect to no web address", failed=True)
-    if there.url == target.url or any(there.url == url for url, _ in chain):
+    # RFC 9110 15.4: 307 and 308 repeat the request, and so do 301 and 302 for any method but POST.
+    keeps = visit.method == "HEAD" or status in (307, 308) or (status in (301, 302) and visit.method != "POST")
+    method, body = (visit.method, visit.body) if keeps else ("GET", b"")
+    if body and target.scheme == "https" and there.scheme != "https":
+        return Hop(None, "redirect of a body from https to http", failed=True)
+    same_origin = there.origin == target.origin
+    dropped = frozenset() if body or method == visit.method else _OF_A_BODY
+    # Headers of a request are for its origin: a redirect does not hand credentials on.
+    headers = {name: value for name, value in visit.headers.items() if same_origin and name.lower() not in dropped}
+    if not same_origin and body:
+        headers = {name: value for name, value in visit.headers.items() if name.lower() in _OF_A_BODY}
+    repeats = record_url(there.url, method, body)
+    # With a spider, a pass continues where a redirect leads to.
+    pass_number = notes.pass_number if context.spider else 0
+    variant = pass_variant(pass_number)
+    if cookies_changed or visit.method != "GET" or visit.body or notes.variant != variant:
+        # What a form leads to, or what the site shows with other cookies, may be a page that was visited before.
+        variant = hashlib.blake2s(f"{len(chain)} {visit.identity}".encode(), digest_size=8).hexdigest()
+    if not cookies_changed and (repeats == visit.record_url or any(repeats == url for url, _ in chain)):
         return Hop(None, "redirect loop", failed=True)
     # The target of a seed's redirect is in scope: users write example.org and mean www.example.org.
-    notes = visit.notes
     seed = visit.found == "seed" or notes.seed
     if notes.sitemap is not None:
         reason = context.sitemap_reader.refuses(there, target.host)
@@ -213,13 +252,18 @@ def follow(visit: Visit, target: Target, location: str, status: int, context: Cr
         reason = "" if seed else context.scope.verdict(there, page_host=target.host) or context.trap(there, now)
     if reason:
         return Hop(None, reason)
+    # Cookies of a jar are those of the jar now.
+    cookies = notes.cookies if same_origin and context.cookie_jar == "off" else {}
     meta = VisitMeta(
-        seed=seed, sitemap=notes.sitemap, guess=notes.guess, chain=(*chain, (target.url, status)),
-        callback=notes.callback, data=notes.data,
+        seed=seed, sitemap=notes.sitemap, guess=notes.guess, chain=(*chain, (visit.record_url, status)),
+        callback=notes.callback, data=notes.data, cookies=cookies, variant=variant, pass_number=pass_number,
     ).pack()  # fmt: skip
-    if len(_pack(meta)) > MAX_EXTENSION_BYTES - _BESIDE_META:
+    if len(_pack((method, headers, body, meta))) > MAX_EXTENSION_BYTES - _BESIDE_META:
         return Hop(None, "redirects too long", failed=True)
-    hop = Visit(url=there.url, depth=visit.depth, priority=visit.priority, found="redirect", meta=meta)
+    hop = Visit(
+        url=there.url, depth=visit.depth, priority=visit.priority, found="redirect", method=method, headers=headers,
+        body=body, meta=meta,
+    )  # fmt: skip
     return Hop(hop)
 
 
@@ -231,10 +275,10 @@ def _header_directives(response: Response, context: CrawlContext) -> Directives:
 
 def _is_html(response: Response) -> bool:
     kind = response.header("content-type").partition(";")[0].strip().lower()
-    return kind in _HTML or (not kind and _looks_like_html(response.body))
+    return kind in _HTML or (not kind and looks_like_html(response.body))
 
 
-def _parsed(response: Response, target: Target, context: CrawlContext) -> tuple[Parsed | None, Directives]:
+def parse_response(response: Response, target: Target, context: CrawlContext) -> tuple[Parsed | None, Directives]:
     """The contents of an HTML page or FTP listing, None for other types; and the robots directives of both sources."""
     directives = _header_directives(response, context)
     content_type = response.header("content-type")
@@ -255,7 +299,7 @@ def _follows(
     for_others: dict[str, list[Visit]] = {}
     # Beyond the limit of depth, too: the frontier keeps such URLs for a higher limit.
     depth = visit.depth + 1
-    for follow_up in follows:
+    for place, follow_up in enumerate(follows):
         try:
             there = canonical(context.cleaned(follow_up.url))
         except InvalidUrl:
@@ -265,21 +309,36 @@ def _follows(
                 continue
             there = absolute
         other = follow_up.spider and follow_up.spider != context.spider
-        if context.scope.verdict(there, page_host=target.host) or (
-            not other and not visit.abandoned and there.url in context.recent
-        ):
-            continue
-        if context.trap(there, now) or (there.scheme == "ftp" and not context.ftp):
-            continue
         priority = visit.priority if follow_up.priority is None else follow_up.priority
-        next_visit = visit_of(follow_up, there.url, depth=depth, priority=priority)
+        next_visit = visit_of(
+            follow_up, there.url, depth=depth, priority=priority, parent=visit.identity, place=place,
+            pass_number=visit.notes.pass_number,
+        )  # fmt: skip
+        reason = context.scope.verdict(there, page_host=target.host)
+        if not reason and next_visit.is_plain and not other and not visit.abandoned and there.url in context.recent:
+            continue
+        if not reason:
+            reason = _NO_FTP if there.scheme == "ftp" and not context.ftp else context.trap(there, now)
+        if reason:
+            context.samples.note(reason, there.url)
+            continue
         (for_others.setdefault(follow_up.spider, []) if other else own).append(next_visit)
     return own, for_others
 
 
 def _links(parsed: Parsed, visit: Visit, target: Target, context: CrawlContext, obey: bool, now: float) -> list[Visit]:
-    urls = (link.url for link in parsed.links if not (link.rel and obey and link.nofollow))
-    return _pages(urls, visit, target, context, now)
+    links = (link for link in parsed.links if not (link.rel and obey and link.nofollow))
+    if "feed" not in context.follow:
+        return _pages((link.url for link in links), visit, target, context, now)
+    by_feed: dict[bool, list[str]] = {False: [], True: []}
+    for link in links:
+        by_feed[link.kind == "feed"].append(link.url)
+    # Most pages of a site name the same feed.
+    feeds = (url for url in by_feed[True] if url not in context.recent)
+    return [
+        *_pages(by_feed[False], visit, target, context, now),
+        *context.sitemap_reader.files(feeds, visit, target, nesting=0),
+    ]
 
 
 def _pages(
@@ -302,7 +361,11 @@ def _pages(
             there = parts_of(url)
         except InvalidUrl:
             continue
-        if verdict(there, page_host=host) or (there.scheme == "ftp" and not context.ftp) or trap(there, now):
+        reason = verdict(there, page_host=host)
+        if not reason:
+            reason = _NO_FTP if there.scheme == "ftp" and not context.ftp else trap(there, now)
+        if reason:
+            context.samples.note(reason, url)
             continue
         visits.append(Visit(url=url, depth=depth, priority=priority, found=found))
     return visits
@@ -310,10 +373,12 @@ def _pages(
 
 def _sitemap(
     response: Response, visit: Visit, target: Target, context: CrawlContext, sitemaps: Sitemaps, worker: str
-) -> tuple[Record, list[Visit]]:
+) -> tuple[Record, list[Visit], PageSignals | None]:
     """The record of a sitemap, and visits of the pages and sitemaps that it lists."""
     directives = _header_directives(response, context)
-    listed = sitemap.read(response.body, url=target.url, content_type=response.header("content-type"))
+    listed = sitemap.read(
+        response.body, url=target.url, content_type=response.header("content-type"), dates=context.dated
+    )
     visits: list[Visit] = []
     if not directives.nofollow or context.policy.ignore_robots:
         visits = _pages(listed.urls, visit, target, context, response.started_at, found="sitemap")
@@ -321,8 +386,12 @@ def _sitemap(
     count = len(listed.urls) + len(listed.sitemaps)
     if listed.trouble and not count:
         raise InvalidSitemap(f"sitemap: {listed.trouble}")
-    record = _record(response, visit, context, worker, None, directives)
-    return msgspec.structs.replace(record, links=count), visits
+    record = msgspec.structs.replace(_record(response, visit, context, worker, None, directives), links=count)
+    if not context.dated:
+        return record, visits, None
+    # A feed that only has another build date has not changed.
+    record = msgspec.structs.replace(record, text_hash=listed_hash(listed))
+    return record, visits, signals_of(listed, visit, target, response.started_at)
 
 
 def _record(
@@ -340,7 +409,7 @@ def _record(
         if on
     )
     return Record(
-        crawl=context.name, url=visit.url, status=response.status, error=error, title=parsed.title,
+        crawl=context.name, url=visit.record_url, status=response.status, error=error, title=parsed.title,
         description=parsed.description, text=parsed.text, language=parsed.language, canonical=parsed.canonical,
         content_type=response.header("content-type")[:255], charset=parsed.charset, bytes=len(response.body),
         depth=visit.depth, found=visit.found, links=len(parsed.links), robots=robots, redirects=visit.notes.chain,
@@ -349,10 +418,7 @@ def _record(
         bytes_received=response.bytes_received, address=response.address,
         http_version=response.http_version, attempt=visit.retries + visit.expiries + 1,
         robots_ignored=context.policy.ignore_robots, worker=worker, spider=context.spider,
+        text_hash=""
+        if error or response.status == 304
+        else text_hash(parsed, response.body, numbers=not context.policy.ignore_numbers),
     )  # fmt: skip
-
-
-def _looks_like_html(body: bytes) -> bool:
-    """For responses without a Content-Type: the start of a page by the MIME sniffing standard."""
-    head = body[:512].lstrip(b"\t\n\x0c\r \xef\xbb\xbf").lower()
-    return head.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<script", b"<!--"))

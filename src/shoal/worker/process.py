@@ -20,7 +20,7 @@ import uvloop
 
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
-from shoal.model.worker_report import WorkerReport
+from shoal.model.worker_report import RequestLine, WorkerReport
 from shoal.settings import Settings, load
 from shoal.spider import load_all
 from shoal.stdio import DroppingWriter
@@ -95,7 +95,7 @@ async def _run(config: StartupConfig, settings: Settings, shutdown: _Shutdown) -
     async with frontier:
         worker = Worker(
             frontier, settings, spiders=spiders, shared=config.shared, crash_marker=config.crash_marker,
-            on_report=_write_report,
+            on_report=_write_report, on_request=_write_line if config.log_requests else None,
         )  # fmt: skip
         shutdown.connect(worker, asyncio.get_running_loop())
         await worker.run()
@@ -118,10 +118,14 @@ def _separate_reports() -> None:
 
 
 def _write_report(report: WorkerReport) -> None:
+    _write_line(report)
+
+
+def _write_line(value: WorkerReport | RequestLine) -> None:
     # If the supervisor is dead, the end of stdin stops this process.
     with contextlib.suppress(OSError):
         if _reports is not None:
-            _reports.write(report.line())
+            _reports.write(value.line())
 
 
 def _allow_files() -> None:

@@ -1,4 +1,7 @@
-"""Counts the bytes and items that a worker has received for each crawl, and reports them to the store."""
+"""Counts the bytes and items that a worker has received for each crawl, and reports them to the store.
+
+Reports samples of excluded URLs as well.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 
 from shoal.errors import CrawlEnded, StoreError, UnknownCrawl
 from shoal.frontier import Frontier, mono
+from shoal.frontier.samples import add_samples
 from shoal.worker.crawl_context import CrawlContexts
 from shoal.worker.shard_backlog import ShardBacklog
 
@@ -28,6 +32,7 @@ class ReceivedBytes:
 
     async def report(self, *, now: bool = False) -> None:
         """Report the bytes, and finish a crawl that has reached its byte limit."""
+        await self._report_samples()
         if not self._counts:
             return
         with contextlib.suppress(StoreError, UnknownCrawl):
@@ -49,3 +54,10 @@ class ReceivedBytes:
                 max_bytes = context.policy.max_bytes
                 if max_bytes and received is not None and received >= max_bytes:
                     await self._frontier.crawls.end(context.crawl, "bytes")
+
+    async def _report_samples(self) -> None:
+        """Nothing depends on them: samples that the store does not take are lost."""
+        for crawl, samples in self._contexts.take_samples():
+            if self._frontier.shards.home(crawl) not in self._shards.unavailable:
+                with contextlib.suppress(StoreError, UnknownCrawl):
+                    await self._shards.unless_stuck(add_samples(self._frontier, crawl, samples))

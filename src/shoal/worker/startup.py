@@ -20,6 +20,7 @@ class StartupConfig(msgspec.Struct, frozen=True, kw_only=True):
     spiders       names and references of classes, e.g. FILE.py:Class
     plain         also serve crawls without a spider
     shared        pause a crawl whose output rejects records, instead of stopping the worker
+    log_requests  write a line about each request, beside the reports
     """
 
     name: str = ""
@@ -28,6 +29,7 @@ class StartupConfig(msgspec.Struct, frozen=True, kw_only=True):
     spiders: dict[str, str] = {}
     plain: bool = True
     shared: bool = False
+    log_requests: bool = False
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"

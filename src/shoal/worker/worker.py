@@ -11,27 +11,33 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal.errors import ShoalError, StoreHeld, StoreUnavailable
+from shoal.errors import SettingsError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.renewer import LeaseRenewer
+from shoal.model.crawl import State
 from shoal.model.lease import Lease
-from shoal.model.worker_report import WorkerReport
-from shoal.settings import Settings
+from shoal.model.worker_report import RequestLine, WorkerReport
+from shoal.settings import Settings, TelemetrySettings
 from shoal.version import __version__
 from shoal.worker.crash_marker import CrashMarker
 from shoal.worker.crawl_context import CrawlContexts
 from shoal.worker.delivery import Delivery
-from shoal.worker.host_session import HostSession, SessionResources
+from shoal.worker.host_session import HostSession
 from shoal.worker.page_processor import PageProcessor
+from shoal.worker.session_resources import SessionResources
 from shoal.worker.spider_runner import SpiderRunner
+
+if TYPE_CHECKING:
+    from shoal.worker.telemetry import Telemetry
 
 # Most visits in one lease; fewer if they do not fit into the time of a batch.
 _VISITS = 64
@@ -45,6 +51,8 @@ _SAMPLE_SECONDS = 0.1
 _LAST_SECONDS = 1.5
 # Paused crawls named in a heartbeat, whose size is limited.
 _MOST_NAMES = 20
+# A spider without a page for so long is closed, if its crawl has ended.
+_SPIDER_IDLE_SECONDS = 10.0
 # Hosts leased within this time count as in use when the bottleneck is determined.
 _IN_USE_SECONDS = 5.0
 
@@ -53,22 +61,26 @@ class Worker:
     def __init__(
         self, frontier: Frontier, settings: Settings, *, spiders: SpiderRunner | None = None, lane: str = "",
         shared: bool = False, crash_marker: str = "", on_report: Callable[[WorkerReport], None] | None = None,
-        resolver: Resolver | None = None,
+        resolver: Resolver | None = None, on_request: Callable[[RequestLine], None] | None = None,
     ) -> None:  # fmt: skip
         """`lane` is the prefix of spider names whose crawls only this worker serves.
 
         `shared`: it serves crawls of many users, and pauses one whose output fails. `crash_marker` is the path of the
         file that names the visit being parsed; '' for none. `resolver` replaces the system's name resolution.
+        `on_request` is called after each request.
         """
         self._frontier = frontier
         self._settings = settings.worker
         spiders = spiders or SpiderRunner({"": None})
+        self._spider_runner = spiders
         self._spiders = tuple(lane + name for name in spiders.names)
         self.report = WorkerReport(worker=frontier.worker, pid=os.getpid())
         self._on_report = on_report
-        self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=self._warn)
+        self._fetcher = Fetcher(settings.fetch, resolver=resolver, on_warning=self._warn, on_request=on_request)
         self._contexts = CrawlContexts(frontier, settings.outputs, self.report.trapped)
-        self._delivery = Delivery(frontier, self._contexts, self.report, self._drop, shared=shared)
+        self._telemetry = _telemetry(settings.telemetry, frontier.worker, self.report)
+        deliver = Delivery if self._telemetry is None else self._telemetry.delivery
+        self._delivery = deliver(frontier, self._contexts, self.report, self._drop, shared=shared)
         # Without a crash marker this is a process of the user's own, which no timer may kill.
         parse_seconds = settings.worker.parse_seconds if crash_marker else 0.0
         marker = CrashMarker(crash_marker, parse_seconds)
@@ -90,7 +102,7 @@ class Worker:
         self._leased_mono: dict[str, float] = {}
         self._error: BaseException | None = None
         self._started_mono = mono()
-        self._last_heartbeat = (self._started_mono, 0)
+        self._last_heartbeat = (self._started_mono, 0, 0)
 
     def stop(self) -> None:
         """Lease no more hosts; `run` returns when the open visits are delivered or released."""
@@ -122,10 +134,13 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*watching, delivering, *self._sessions, return_exceptions=True)
             await self._release_rest()
+            await self._spider_runner.close(self._crawl_state)
             self._renewer.stop()
             await self._delivery.close_outputs()
             await self._fetcher.close()
             self._publish_report()
+            if self._telemetry is not None:
+                await asyncio.to_thread(self._telemetry.close)
         if self._error is not None:
             raise self._error
 
@@ -171,7 +186,8 @@ class Worker:
         self.report.leases += 1
         self._leased_mono[lease.host] = now = mono()
         self._resources.eta.note(lease, now)
-        task = asyncio.create_task(HostSession(self._resources, held).run())
+        session = HostSession if self._telemetry is None else self._telemetry.session
+        task = asyncio.create_task(session(self._resources, held).run())
         self._sessions.add(task)
         task.add_done_callback(self._session_done)
 
@@ -236,21 +252,36 @@ class Worker:
                 mine = owned(self._frontier.worker, workers, count)
                 self._owned = frozenset(mine)
                 self._shards = mine if mine and len(mine) < count else None
+                await self._spider_runner.close(self._crawl_state, idle_seconds=_SPIDER_IDLE_SECONDS)
             except (StoreUnavailable, StoreHeld) as error:
                 self._trouble(str(error))
             self._registered.set()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _HEARTBEAT_SECONDS)
 
+    async def _crawl_state(self, crawl: str) -> str:
+        """The state of a crawl, as the reason for a spider; '' if it runs, or if the store does not reply."""
+        try:
+            async with asyncio.timeout(_LAST_SECONDS):
+                state = (await self._frontier.crawls.get(crawl)).state
+        except (TimeoutError, ShoalError):
+            return ""
+        return "" if state is State.RUNNING else state.value
+
     def _info(self) -> dict[str, Any]:
         """What this worker publishes about itself."""
         report, now = self.report, mono()
-        before_mono, pages = self._last_heartbeat
-        self._last_heartbeat = (now, report.pages)
+        before_mono, pages, received = self._last_heartbeat
+        self._last_heartbeat = (now, report.pages, report.bytes)
+        seconds = max(now - before_mono, 0.1)
         return {
             "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": __version__,
-            "pages": report.pages, "pages_per_second": (report.pages - pages) / max(now - before_mono, 0.1),
-            "politeness_seconds": report.politeness_seconds, "sink_seconds": report.sink_seconds,
+            "hosts": self._settings.hosts,
+            "pages": report.pages, "pages_per_second": (report.pages - pages) / seconds,
+            "bytes_per_second": (report.bytes - received) / seconds, "alive_seconds": now - self._started_mono,
+            "cpu_seconds": time.process_time(), "politeness_seconds": report.politeness_seconds,
+            "network_seconds": report.network_seconds, "sink_seconds": report.sink_seconds,
+            "store_seconds": report.store_seconds, "memory_bytes": _memory_bytes(), "open_hosts": len(self._sessions),
             "leases_lost": report.leases_lost, "paused": self._delivery.health.paused_crawls[:_MOST_NAMES],
         }  # fmt: skip
 
@@ -306,3 +337,20 @@ class Worker:
         self.report.warning = text
         if self._on_report is None:
             print(text, file=sys.stderr, flush=True)
+
+
+def _memory_bytes() -> int:
+    """The largest memory that this process has had: kilobytes on Linux, bytes on macOS."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _telemetry(settings: TelemetrySettings, worker: str, report: WorkerReport) -> Telemetry | None:
+    """None if nothing is to be sent: then OpenTelemetry is not imported, and nothing is measured."""
+    if not settings.url:
+        return None
+    try:
+        from shoal.worker.telemetry import Telemetry
+    except ImportError as error:
+        raise SettingsError(f"telemetry.url needs {error.name}; run: pip install 'shoal[otel]'.") from None
+    return Telemetry(settings, worker, report)
