@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -197,20 +198,23 @@ def server(
         "appendfsync": "always",
         **(options or {}),
     }
-    if unix:
-        settings["unixsocket"] = "socket"
-    one = Server(
-        folder,
-        _argv(binary or valkey_server(), settings),
-        port=port,
-        path=str(folder / "socket") if unix else "",
-        password=settings.get("requirepass", ""),
-    )
-    try:
-        one.start(ready=ready)
-        yield one
-    finally:
-        one.kill()
+    # The path of a socket has at most 107 bytes, and the folder of a test may be longer.
+    with tempfile.TemporaryDirectory(prefix="shoal-") if unix else contextlib.nullcontext() as short:
+        path = f"{short}/socket" if unix else ""
+        if unix:
+            settings["unixsocket"] = path
+        one = Server(
+            folder,
+            _argv(binary or valkey_server(), settings),
+            port=port,
+            path=path,
+            password=settings.get("requirepass", ""),
+        )
+        try:
+            one.start(ready=ready)
+            yield one
+        finally:
+            one.kill()
 
 
 @contextlib.contextmanager
@@ -310,20 +314,24 @@ class Cluster:
         return f"redis+cluster://{','.join(node.where for node in self.nodes)}"
 
     def owner(self, slot: int) -> Server:
-        """The primary that says it holds the slot itself."""
+        """The primary that says it holds the slot itself. While a slot moves, there may be none for a moment."""
+        owner: Server = wait_until(lambda: self._owner(slot), f"a primary holds slot {slot}")
+        return owner
+
+    def _owner(self, slot: int) -> Server | None:
         for node in self.nodes:
             if node.process is None or node.process.poll() is not None:
                 continue
             for first, last, primary, *_ in node.ask("CLUSTER", "SLOTS"):
                 if first <= slot <= last and primary[1] == node.port:
                     return node
-        raise AssertionError(f"nobody holds slot {slot}")
+        return None
 
     def move(self, first: int, last: int, target: Server) -> None:
         """Move slots in one step, as Valkey 9 does it, and wait until the target holds them."""
         source = self.owner(first)
         source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", target.ask("CLUSTER", "MYID"))
-        wait_until(lambda: self.owner(first) is target, f"slots {first} to {last} are moved")
+        wait_until(lambda: self._owner(first) is target, f"slots {first} to {last} are moved")
 
     def move_keys(self, slot: int, target: Server) -> None:
         """Move a slot key by key, as `redis-cli --cluster reshard` does it."""

@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from shoal import errors
+from shoal.settings.loading import variable_value
+from shoal.settings.sections import TOKEN_VARIABLE
 
 JsonObject = dict[str, Any]
 T = TypeVar("T")
@@ -41,7 +43,10 @@ def is_api(url: str) -> bool:
 
 
 class Client:
-    """One connection, kept open between calls. Threads may share it. The default token is $SHOAL_TOKEN."""
+    """One connection, kept open between calls. Threads may share it. The default token is $SHOAL_TOKEN.
+
+    SHOAL_TOKEN_FILE may name a file that has it.
+    """
 
     def __init__(self, url: str, *, token: str | None = None, timeout_seconds: float = 30.0) -> None:
         try:
@@ -56,7 +61,7 @@ class Client:
         self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._address = (parts.hostname, port)
         self._root = parts.path.rstrip("/")
-        self._token = (os.environ.get("SHOAL_TOKEN", "") if token is None else token).strip()
+        self._token = (variable_value(os.environ, TOKEN_VARIABLE) if token is None else token).strip()
         if not re.fullmatch(r"[!-~]*", self._token):
             raise errors.InvalidInput(
                 "Invalid token: it contains a space, a line break or another character that tokens do not have."
@@ -91,16 +96,40 @@ class Client:
     def delete(self, crawl: str) -> None:
         self._request("DELETE", _path(crawl))
 
+    def change(self, crawl: str, *, preview: bool = False, **options: Any) -> JsonObject:
+        """Change options of an open crawl; with `preview`, only count the waiting URLs that new rules exclude."""
+        return self._request("PATCH", _path(crawl), {"preview": preview, **options})
+
     def add(self, crawl: str, seeds: Iterable[str]) -> JsonObject:
         """Add URLs to an open crawl."""
         return self._request("POST", _path(crawl, "seeds"), {"seeds": list(seeds)})
+
+    def touch(self, crawl: str, urls: Iterable[str]) -> JsonObject:
+        """Visit pages of a perpetual crawl soon, at most 1,000; returns how many, and which URLs were refused."""
+        return self._request("POST", _path(crawl, "touch"), {"urls": list(urls)})
 
     def failed(self, crawl: str) -> Iterator[JsonObject]:
         """Every failed URL with its reason, fetched page by page."""
         return self._pages(_path(crawl, "failed"), "failed", {"limit": "1000"})
 
-    def retry(self, crawl: str) -> int:
-        return int(self._request("POST", _path(crawl, "retry"))["retried"])
+    def retry(self, crawl: str, *, urls: Iterable[str] | None = None, reason: str = "") -> int:
+        """Retry failed URLs: all, or only these URLs or those that failed for this reason. Returns how many."""
+        chosen: JsonObject = {} if urls is None else {"urls": list(urls)}
+        if reason:
+            chosen["reason"] = reason
+        return int(self._request("POST", _path(crawl, "retry"), chosen or None)["retried"])
+
+    def forget(self, crawl: str, urls: Iterable[str]) -> int:
+        """Forget that a crawl has seen these URLs: they are visited when they are found again. Returns how many."""
+        return int(self._request("POST", _path(crawl, "forget"), {"urls": list(urls)})["forgotten"])
+
+    def revisit(self, crawl: str, urls: Iterable[str]) -> int:
+        """Visit these URLs again now, although the crawl has seen them. Returns how many."""
+        return int(self._request("POST", _path(crawl, "revisit"), {"urls": list(urls)})["queued"])
+
+    def explain(self, crawl: str, url: str) -> JsonObject:
+        """Whether a URL is visited by a crawl, and which rule says so."""
+        return self._request("GET", f"{_path(crawl, 'explain')}?{urlencode({'url': url})}")
 
     def records(self, crawl: str, *, kind: str = "page", fields: Iterable[str] = ()) -> Iterator[JsonObject]:
         """Every record of a crawl, fetched page by page."""
@@ -159,6 +188,10 @@ class Client:
     def host(self, host: str) -> JsonObject:
         return self._request("GET", f"/v1/hosts/{quote(host, safe='')}")
 
+    def back_offs(self, host: str) -> list[JsonObject]:
+        """The last back-offs of a host, newest first."""
+        return list(self._request("GET", f"/v1/hosts/{quote(host, safe='')}/back-offs")["back_offs"])
+
     def change_host(self, host: str, **changes: Any) -> JsonObject:
         """Set `delay_seconds` or `places` (None removes the setting), or `blocked` (a reason, '' to unblock)."""
         return self._request("PATCH", f"/v1/hosts/{quote(host, safe='')}", changes)
@@ -168,6 +201,12 @@ class Client:
 
     def stats(self) -> JsonObject:
         return self._request("GET", "/v1/stats")
+
+    def history(self, crawl: str = "", *, step: str = "minute") -> list[JsonObject]:
+        """What was done in each minute of the last day, or each hour of the last 90 days, by a crawl or the fleet."""
+        path = _path(crawl, "history") if crawl else "/v1/history"
+        points: list[JsonObject] = self._request("GET", f"{path}?step={quote(step)}")["points"]
+        return points
 
     def close(self) -> None:
         with self._lock:
@@ -275,14 +314,29 @@ class AsyncClient:
     async def delete(self, crawl: str) -> None:
         await asyncio.to_thread(self._client.delete, crawl)
 
+    async def change(self, crawl: str, *, preview: bool = False, **options: Any) -> JsonObject:
+        return await asyncio.to_thread(functools.partial(self._client.change, crawl, preview=preview, **options))
+
     async def add(self, crawl: str, seeds: Iterable[str]) -> JsonObject:
         return await asyncio.to_thread(self._client.add, crawl, seeds)
+
+    async def touch(self, crawl: str, urls: Iterable[str]) -> JsonObject:
+        return await asyncio.to_thread(self._client.touch, crawl, urls)
 
     def failed(self, crawl: str) -> AsyncIterator[JsonObject]:
         return _iterate(lambda: self._client.failed(crawl))
 
-    async def retry(self, crawl: str) -> int:
-        return await asyncio.to_thread(self._client.retry, crawl)
+    async def retry(self, crawl: str, *, urls: Iterable[str] | None = None, reason: str = "") -> int:
+        return await asyncio.to_thread(functools.partial(self._client.retry, crawl, urls=urls, reason=reason))
+
+    async def forget(self, crawl: str, urls: Iterable[str]) -> int:
+        return await asyncio.to_thread(self._client.forget, crawl, urls)
+
+    async def revisit(self, crawl: str, urls: Iterable[str]) -> int:
+        return await asyncio.to_thread(self._client.revisit, crawl, urls)
+
+    async def explain(self, crawl: str, url: str) -> JsonObject:
+        return await asyncio.to_thread(self._client.explain, crawl, url)
 
     def records(self, crawl: str, *, kind: str = "page", fields: Iterable[str] = ()) -> AsyncIterator[JsonObject]:
         return _iterate(lambda: self._client.records(crawl, kind=kind, fields=fields))
@@ -300,6 +354,9 @@ class AsyncClient:
     async def host(self, host: str) -> JsonObject:
         return await asyncio.to_thread(self._client.host, host)
 
+    async def back_offs(self, host: str) -> list[JsonObject]:
+        return await asyncio.to_thread(self._client.back_offs, host)
+
     async def change_host(self, host: str, **changes: Any) -> JsonObject:
         return await asyncio.to_thread(functools.partial(self._client.change_host, host, **changes))
 
@@ -308,6 +365,9 @@ class AsyncClient:
 
     async def stats(self) -> JsonObject:
         return await asyncio.to_thread(self._client.stats)
+
+    async def history(self, crawl: str = "", *, step: str = "minute") -> list[JsonObject]:
+        return await asyncio.to_thread(self._client.history, crawl, step=step)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)

@@ -38,7 +38,9 @@ def ask(api: Served, route: Route, token: str) -> Got:
 
 
 def test_only_what_tells_nothing_is_open_to_everybody() -> None:
-    assert {route.path for route in ROUTES if route.role is None} == {"/", "/healthz", "/readyz", "/openapi.json"}
+    assert {route.path for route in ROUTES if route.role is None} == {
+        "/", "/healthz", "/readyz", "/openapi.json", "/indexnow",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
@@ -79,6 +81,13 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
         assert api.ask("GET", "/v1/crawls", Origin="http://evil.example").status == 403
         got = api.ask("POST", "/v1/crawls", b'{"seeds":["http://a/"]}', Content_Type="text/plain")
         assert got.status == 415
+
+
+def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = Shell(tmp_path).run("serve", "--port", taken.getsockname()[1])
+    assert ran.code == 2
+    assert "Address already in use; pass another --port." in ran.err
 
 
 def test_a_token_is_made_and_never_kept(tmp_path: Path) -> None:

@@ -49,17 +49,21 @@ def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> 
                 200
             ) == 1
             assert len([one async for one in client.failed(crawl)]) == 1
+            explained = await client.explain(crawl, f"http://{host}/gone")
+            assert (explained["verdict"], explained["reason"]) == ("failed", "status 404")
             # So that what is retried still waits when it is paused.
             assert (await client.change_host(host, delay_seconds=300))["delay_seconds"] == 300
-            assert await client.retry(crawl) == 1
+            assert await client.forget(crawl, [f"http://{host}/never"]) == 0
+            assert await client.revisit(crawl, [f"http://{host}/gone"]) == 1
+            assert await client.retry(crawl) == 0
             assert (await client.pause(crawl))["state"] == "paused"
             assert (await client.add(crawl, [f"http://{host}/b"]))["new"] == 1
             assert (await client.resume(crawl))["state"] == "running"
             assert (await client.stop(crawl))["state"] == "stopped"
-            assert [one["id"] async for one in client.crawls(state="stopped")] == [crawl]
+            assert crawl in [one["id"] async for one in client.crawls(state="stopped")]
             assert (await client.host(host))["name"] == host
             # What a stopped crawl left on a host goes when somebody meets it.
-            assert {one["name"] async for one in client.hosts()} <= {host}
+            assert {one["name"] async for one in client.hosts()} <= {host, "example.org"}
             assert (await client.stats())["workers"] == len(await client.workers()) == 1
             await client.delete(crawl)
             with pytest.raises(UnknownCrawl):
@@ -98,7 +102,16 @@ def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> N
     assert "finished" in shell.run("show", "typed").out
     assert "typed" in shell.run("crawls").out
     assert shell.run("failed", "typed").out == f"status 404\thttp://{host}/gone\n"
-    assert "Queued 1 URL again." in shell.run("failed", "typed", "--retry").err
+    ran = shell.run("explain", "typed", f"http://{host}/gone")
+    assert ran.out.startswith("verdict     failed: It failed: status 404.")
+    assert json.loads(shell.run("explain", "typed", "http://b.test/", "--json").out)["verdict"] == "excluded"
+    assert shell.run("failed", "typed", "--reason", "status 500").out == ""
+    assert "Queued 0 URLs again." in shell.run("failed", "typed", "--retry", "--url", f"{host}/other").err
+    assert "Queued 1 URL again." in shell.run("failed", "typed", "--retry", "--url", f"{host}/gone").err
+    assert "Queued 1 URL for a visit." in shell.run("revisit", "typed", f"http://{host}/").err
+    assert "has forgotten 0 URLs" in shell.run("forget", "typed", f"http://{host}/never").err
+    assert (ran := shell.run("revisit", "typed", f"http://{host}/never")).code == 2
+    assert "add it as a seed instead" in ran.err
     assert "2.5" in shell.run("hosts", host, "--delay", "2.5").out
     assert (
         shell.run("submit", "http://example.org/", "--out", "main", "--name", "later", "--spider", "nobody").out

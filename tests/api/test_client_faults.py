@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,3 +108,10 @@ def test_a_token_or_a_url_that_is_none_is_refused_without_showing_it() -> None:
 def test_a_line_break_behind_a_token_is_none_of_it() -> None:
     with answering(200, b'{"workers": 1}') as url:
         assert Client(url, token="shoal_a\n").stats() == {"workers": 1}
+
+
+def test_what_a_server_answers_does_not_control_the_terminal(shell: Shell) -> None:
+    with answering(200, json.dumps({"id": "a\x1b[2J\x9b31m", "created": True}).encode()) as url:
+        ran = shell.run("submit", "http://example.org/", "--store", url)
+    assert ran.code == 0, ran.err
+    assert ran.out == "a\\x1b[2J\\x9b31m\n"

@@ -13,6 +13,9 @@ import pytest
 
 from shoal.client import Client
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, ShoalError, UnknownCrawl
+from shoal.model.crawl import State
+from shoal.model.crawl_spec import CrawlSpec
+from shoal.operations import start
 from tests.api.served import Served, served
 from tests.servers import wait_until
 from tests.site.answers import page
@@ -160,20 +163,39 @@ def test_a_deleted_crawl_leaves_nothing_but_its_id(crawls: Crawls, client: Clien
 
     assert crawls.do(left()) == []
     assert len(crawls.rows("api")) > 0, "results stay"
+    # A request that is repeated starts nothing; `shoal crawl` uses the name again.
+    with pytest.raises(CrawlExists):
+        client.submit(seeds=[tree.url(0)], name=crawl, outputs=["main"])
+    spec = CrawlSpec(outputs=("x.db",))
+    started = crawls.do(start.begin(crawls.frontier, name=crawl, seeds=[tree.url(0)], spec=spec))
+    assert started.crawl.state is State.RUNNING
+    client.stop(crawl)
 
 
 def test_failed_urls_are_listed_and_tried_again(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
-    crawls.site.at(host, "/", page("/gone"))
+    crawls.site.at(host, "/", page("/gone", "/lost"))
     crawl = begin(client, f"http://{host}/", delay_seconds=0)
     ended(client, crawl)
-    assert list(client.failed(crawl)) == [
-        {"url": f"http://{host}/gone", "reason": "status 404", "depth": 1, "attempt": 1}
+    assert sorted(client.failed(crawl), key=lambda failure: failure["url"]) == [
+        {"url": f"http://{host}/{name}", "reason": "status 404", "depth": 1, "attempt": 1} for name in ("gone", "lost")
     ]
     crawls.site.at(host, "/gone", page())
-    assert client.retry(crawl) == 1
+    crawls.site.at(host, "/lost", page())
+    assert client.retry(crawl, urls=[f"http://{host}/elsewhere"]) == 0
+    assert client.retry(crawl, urls=[f"http://{host}/gone"], reason="status 500") == 0
+    refused: tuple[dict[str, object], ...] = ({"urls": []}, {"urls": ["http://["]}, {"url": "http://a.test/"})
+    for wrong in refused:
+        with pytest.raises(InvalidInput):
+            client._request("POST", f"/v1/crawls/{crawl}/retry", wrong)
+    assert client.retry(crawl, urls=[f"http://{host}/gone"]) == 1
+    wait_until(
+        lambda: client.crawl(crawl)["state"] == "finished" and client.crawl(crawl)["counts"]["stored"] == 2, "one"
+    )
+    assert [failure["url"] for failure in client.failed(crawl)] == [f"http://{host}/lost"]
+    assert client.retry(crawl, reason="status 404") == 1
     wait_until(lambda: client.crawl(crawl)["state"] == "finished" and not list(client.failed(crawl)), "retried")
-    assert client.crawl(crawl)["counts"]["stored"] == 2
+    assert client.crawl(crawl)["counts"]["stored"] == 3
 
 
 def test_seeds_are_added_to_a_running_crawl(crawls: Crawls, client: Client) -> None:

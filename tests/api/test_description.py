@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import re
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
+from shoal.api.auth import create_token
 from tests.api.served import Served, served
 
 if os.environ.get("CI") != "true":
@@ -57,7 +63,7 @@ def test_every_route_answers_as_described_and_has_no_defect(description: Any) ->
             case.call_and_validate(checks=CHECKS)
 
         answers()
-    assert len(set(asked)) == 19
+    assert len(set(asked)) == 28
     assert len(asked) > 100
 
 
@@ -72,3 +78,33 @@ def test_the_description_names_every_route_with_examples(api: Served) -> None:
     assert schemas["CrawlRequest"]["examples"]
     example = {**schemas["CrawlRequest"]["examples"][0], "name": "by-example", "spider": "nobody"}
     assert api.client.submit(**example) == {"id": "by-example", "created": True}
+
+
+def test_the_description_allows_what_the_server_accepts(api: Served, tmp_path: Path) -> None:
+    told = api.ask("GET", "/openapi.json").json
+    listing = {each["name"]: each["schema"] for each in told["paths"]["/v1/crawls"]["get"]["parameters"]}
+    assert listing["state"]["enum"] == ["running", "paused", "stopped", "expired", "finished"]
+    for state in (*listing["state"]["enum"], "deleted"):
+        assert (api.ask("GET", f"/v1/crawls?state={state}").status == 200) == (state != "deleted")
+    (crawl,) = told["paths"]["/v1/crawls/{crawl}/pause"]["post"]["parameters"]
+    for name in ("a", "..", ".", "...", "a:b@c_d.e-f", "a" * 128, "a" * 129, "a%0A", "a b"):
+        valid = re.search(crawl["schema"]["pattern"], unquote(name).replace("\n", " ")) is not None
+        got = api.ask("POST", f"/v1/crawls/{quote(unquote(name), safe='')}/pause")
+        assert got.status == (404 if valid else 422), (name, got)
+    # This server has no tokens, so its description requires none; another one does.
+    assert "securitySchemes" not in told["components"]
+    assert not [each for path in told["paths"].values() for each in path.values() if "security" in each]
+    with served(tmp_path, settings=f'[tokens]\nreader = "{create_token("read")[1]}"\n') as guarded:
+        told = guarded.ask("GET", "/openapi.json").json
+    assert told["components"]["securitySchemes"]
+    assert told["paths"]["/v1/crawls"]["get"]["security"] == [{"token": []}]
+
+
+def test_a_head_that_is_no_http_gets_the_described_400(api: Served) -> None:
+    with socket.create_connection((api.host, api.port), timeout=60) as connection:
+        connection.sendall(b"GET /v1/crawls HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n")
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+    assert response.status == 400
+    described = api.ask("GET", "/openapi.json").json["paths"]["/v1/crawls"]["get"]["responses"]["400"]["content"]
+    assert response.headers.get_content_type() in described

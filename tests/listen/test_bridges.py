@@ -245,6 +245,33 @@ def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
     assert running.end(signal.SIGTERM).code == 0
 
 
+def test_a_crawl_that_expires_is_reported_to_its_source_though_the_bridge_was_killed(
+    post: Post, shell: Shell, store: Server
+) -> None:  # fmt: skip
+    expires = time.time() + 8
+    asked = {"url": "https://site.example/", "appid": "app", "crawlid": "a b", "expires": expires}
+    post.send([json.dumps(asked).encode(), request_of(3)])
+    if "amqp" in post.uri:
+        post_queue(post)
+    running = listening(shell, post, store)
+    # A crawl exists before its URL does. A bridge that is killed in between reads the message again, perhaps too late.
+    wait_until(lambda: len(ids := {*crawls(store)}) == 2 and admitted(store, ids) == {1}, "both crawls have their URL")
+    running.end(signal.SIGKILL)
+    running = listening(shell, post, store)
+    (expired,) = post.read("replies", 1)
+    assert expired.pop("server_time") >= int(expires)
+    assert expired == {
+        "crawlid": "a b", "appid": "app", "spiderid": "link", "action": "expired", "total_expired": 1
+    }  # fmt: skip
+    running.end(signal.SIGTERM)
+    # A bridge that starts later sends it no second time: the reply of an action is the next message.
+    running = listening(shell, post, store)
+    post.send([json.dumps({"action": "info", "appid": "app", "uuid": "u1", "crawlid": "3"}).encode()])
+    messages = post.read("replies", 1 if "amqp" in post.uri else 2)
+    assert [message.get("uuid") for message in messages] == [None, "u1"][-len(messages) :]
+    assert running.end(signal.SIGTERM).code == 0
+
+
 def test_an_action_is_done_after_the_requests_before_it(shell: Shell, store: Server, valkey: Server) -> None:
     asked = [
         message

@@ -19,7 +19,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,13 +96,19 @@ class Site:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *, hosts: int = 1, port: int = 0, second_port: bool = False) -> Iterator[Site]:
-    """A site on so many addresses, all on one port (any free one when it is 0). Its log is `folder`/requests."""
+def serving(
+    folder: Path, *, hosts: int = 1, port: int = 0, second_port: bool = False, addresses: Sequence[str] = (),
+    network: Callable[[Callable[[], list[socket.socket]]], list[socket.socket]] = lambda opened: opened(),
+) -> Iterator[Site]:  # fmt: skip
+    """A site on so many addresses, all on one port (any free one when it is 0). Its log is `folder`/requests.
+
+    With `addresses`, on these. `network` calls what opens the sockets, maybe in another network namespace.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    addresses = [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(hosts)]
+    addresses = addresses or [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(hosts)]
     # What names such as localhost lead to.
-    sockets = _listening(["127.0.0.1", *addresses], port)
-    more = _listening(["127.0.0.1", *addresses], 0) if second_port else []
+    sockets = network(lambda: _listening(["127.0.0.1", *addresses], port))
+    more = network(lambda: _listening(["127.0.0.1", *addresses], 0)) if second_port else []
     port, second = (found[0].getsockname()[1] if found else 0 for found in (sockets, more))
     numbers = [one.fileno() for one in (*sockets, *more)]
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]

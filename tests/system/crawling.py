@@ -12,6 +12,7 @@ Store, site and workers are shared by the tests of a module: every crawl is a ne
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -38,6 +39,14 @@ NETWORKS = "127.0.0.0/8,::1/128"
 T = TypeVar("T")
 
 
+def complete(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T]) -> T:
+    """Run a call on this loop. Beside a browser, whose own loop runs in this thread, in another thread."""
+    if asyncio._get_running_loop() is None:
+        return loop.run_until_complete(call)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(loop.run_until_complete, call).result()
+
+
 @dataclass
 class Crawled:
     """What a crawl left behind: rows by URL, counts by state and reason, and what the site says of its hosts."""
@@ -56,18 +65,23 @@ class Crawls:
     frontier: Frontier
     loop: asyncio.AbstractEventLoop
     settings: dict[str, object]
+    # Its workers serve many crawls, as those of `shoal worker` do: one whose output is unavailable is paused.
+    shared: bool = False
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def do(self, call: Coroutine[Any, Any, T]) -> T:
         """A call to the frontier."""
-        return self.loop.run_until_complete(call)
+        return complete(self.loop, call)
 
     def hire(self, count: int) -> None:
         """Start worker processes, as the supervisor does; when this returns, all have reported and wait for visits."""
         for _ in range(count):
             name = f"w{len(self.workers) + 1}"
-            orders = {"name": name, "settings": self.settings, "crash_marker": str(self.folder / f"{name}.crash")}
+            orders = {
+                "name": name, "settings": self.settings, "crash_marker": str(self.folder / f"{name}.crash"),
+                "shared": self.shared,
+            }  # fmt: skip
             paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
             with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:
                 process = subprocess.Popen(
@@ -155,7 +169,13 @@ class Crawls:
 
 @contextlib.contextmanager
 def crawling(
-    folder: Path, *, hosts: int, workers: int = 1, second_port: bool = False, settings: dict[str, object] | None = None
+    folder: Path,
+    *,
+    hosts: int,
+    workers: int = 1,
+    second_port: bool = False,
+    settings: dict[str, object] | None = None,
+    shared: bool = False,
 ) -> Iterator[Crawls]:
     """An embedded store and a site of so many hosts, with workers that wait for crawls."""
     loop = asyncio.new_event_loop()
@@ -164,13 +184,13 @@ def crawling(
         **(settings or {}),
     }  # fmt: skip
     with serving(folder, hosts=hosts, second_port=second_port) as site:
-        frontier = loop.run_until_complete(Frontier.open(folder=str(folder / "store")))
-        crawls = Crawls(folder, site, frontier, loop, chosen)
+        frontier = complete(loop, Frontier.open(folder=str(folder / "store")))
+        crawls = Crawls(folder, site, frontier, loop, chosen, shared)
         try:
             crawls.hire(workers)
             yield crawls
             crawls.dismiss()
         finally:
             crawls.close()
-            loop.run_until_complete(frontier.close())
+            complete(loop, frontier.close())
             loop.close()

@@ -2,7 +2,8 @@
 
 Workers, web servers and the network are numbers here: a worker has so many places and one core that reads so many
 pages a second, a web server answers after so long. The store is real and its time is reckoned: it makes one call after
-the other, and each takes what the counted calls, leases and pages in it cost by the figures of the benchmarks. Leasing,
+the other, and each takes what the counted calls, leases and pages in it cost by the figures of the benchmarks. Calls
+that wait together share a write to the disk, and a call for a lease that finds nothing writes nothing. Leasing,
 gaps, turns and shards are those of the frontier, on a clock that jumps from one event to the next. Every page leads to
 one new URL of its host, so that the frontier is as full at the end as at the beginning.
 
@@ -110,11 +111,13 @@ class BusyStore:
             return
         call, then = self._waiting.popleft()
         tally = self.tally
-        before = (tally.calls, tally.leases, tally.pages)
+        before = (tally.calls, tally.leases, tally.pages, tally.empty)
         answer = await call()
         # A batch of the benchmarks is four calls: lease, add, remember, acknowledge.
+        batch = plan.STORE_SHARED_BATCH_SECONDS if self._waiting else plan.STORE_BATCH_SECONDS
+        call_seconds = plan.STORE_EMPTY_LEASE_SECONDS if tally.empty > before[3] else batch / 4
         seconds = (
-            (tally.calls - before[0]) / 4 * plan.STORE_BATCH_SECONDS
+            (tally.calls - before[0]) * call_seconds
             + (tally.leases - before[1]) * plan.STORE_LEASE_SECONDS
             + (tally.pages - before[2]) * plan.STORE_PAGE_SECONDS
         )

@@ -324,4 +324,4 @@ def test_bash_takes_what_is_printed(shell: Shell) -> None:
     asked = script + '\nCOMP_WORDS=(shoal exp); COMP_CWORD=1; _shoal_completion shoal; echo "got ${COMPREPLY[*]}"\n'
     path = f"{shell.folder / 'bin'}:{os.environ['PATH']}"
     ran = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, env={**os.environ, "PATH": path})
-    assert ran.stdout.splitlines()[-1] == "got export", ran
+    assert ran.stdout.splitlines()[-1] == "got explain export", ran

@@ -55,8 +55,8 @@ def test_a_command_that_needs_the_store_itself_says_so(args: tuple[str, ...], sh
     ran = shell.run(*args, "--store", "http://me:hush@127.0.0.1:1")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        f"shoal: `shoal {args[0]}` needs the store itself: on the URL of an API only submit, crawls, show, pause, "
-        "resume, stop, delete, failed and hosts work.\n"
+        f"shoal: `shoal {args[0]}` needs the store itself: on the URL of an API only submit, crawls, show, explain, "
+        "pause, resume, stop, delete, change, failed, revisit, forget and hosts work.\n"
     )
 
 

@@ -19,13 +19,19 @@ def _command(name: str) -> click.Command:
     return command
 
 
+def _params(command: click.Command) -> list[click.Parameter]:
+    """The parameters of a command and of its own commands."""
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return [*command.params, *(param for one in below for param in _params(one))]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_flag_is_in_the_reference(name: str) -> None:
     command = _command(name)
     assert f"shoal {name}" in PAGE
     assert command.name == name
     assert command.short_help == COMMANDS[name]
-    for param in command.params:
+    for param in _params(command):
         for flag in param.opts:
             if isinstance(param, click.Option):
                 assert re.search(rf"`[^`]*{re.escape(flag)}\b", PAGE), f"{flag} of {name} is not in the reference"
@@ -34,5 +40,5 @@ def test_every_command_and_flag_is_in_the_reference(name: str) -> None:
 def test_the_reference_names_no_flag_that_is_not_there() -> None:
     known = {"--help", "--version"}
     for name in COMMANDS:
-        known |= {flag for param in _command(name).params for flag in param.opts}
+        known |= {flag for param in _params(_command(name)) for flag in param.opts}
     assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= known

@@ -37,7 +37,7 @@ URL = "http://127.0.0.1:9/"
         (["crawl", "http//example.org"], "'http//example.org' is not a URL; did you mean http://?"),
         (["crawl", "https//ann:s3cret@example.org"], "'https//' is not a URL; did you mean https://?"),
         (["submit", URL], "No output: pass e.g. --out pages.db, or name an output `default` in [outputs]"),
-        (["crawl", URL, "--dely", "2"], "No such option '--dely'"),
+        (["crawl", URL, "--dely", "2"], "No such option --dely; did you mean --delay"),
         (["crawl", URL, "--delay", "-1"], "-1.0 is not in the range"),
         (["crawl", URL, "--delay", "nan"], "delay_seconds is nan"),
         (["crawl", URL, "--workers", "0"], "0 is not in the range"),
@@ -236,6 +236,16 @@ def test_a_flag_of_another_program_names_the_one_that_is_meant(shell: Shell, typ
     ran = shell.call("crawl", "http://localhost/", typed, "3")
     assert ran.code == 2
     assert f"No such option {typed}; did you mean {meant}?" in ran.err
+
+
+def test_a_misspelt_flag_with_several_candidates_is_one_sentence(shell: Shell) -> None:
+    ran = shell.call("crawl", "http://localhost/", "--max-bite", "3")
+    assert ran.code == 2
+    assert re.search(
+        r"No such option --max-bite; did you mean --max-\S+(, --\S+)* or --\S+[a-z]\? See `shoal crawl --help`\.$",
+        ran.err.strip(),
+    )
+    assert "No such option --xyzzy. See `shoal crawl --help`." in shell.call("crawl", "--xyzzy").err
 
 
 def test_every_flag_that_is_suggested_exists() -> None:

@@ -147,3 +147,31 @@ def test_a_second_signal_leaves_the_command_to_resume(shell: Shell, site: Site) 
     ran = running.end(signal.SIGINT)
     assert ran.code == 130
     assert "Crawl c was interrupted. Resume with: shoal crawl --name c --allow-network 127.0.0.0/8" in ran.err
+
+
+@pytest.mark.full
+def test_each_depth_has_its_number_of_urls_also_in_another_pass_and_under_a_higher_limit(
+    shell: Shell, site: Site
+) -> None:
+    (host,) = site.take()
+    site.at(host, "/robots.txt", robots("User-agent: *\nDisallow:\n"))
+    site.at(host, "/", page("/1-a", "/1-b", "/1-c", "/1-d", "/1-e"))
+    for name in "abcde":
+        site.at(host, f"/1-{name}", page(*(f"/2-{name}{number}" for number in range(4))))
+        for number in range(4):
+            site.at(host, f"/2-{name}{number}", page())
+
+    def depths() -> list[int]:
+        return sorted(row["depth"] for row in shell.rows().values())
+
+    ran = shell.crawl(f"http://{host}/", *HOW, "--max-urls-per-depth", "2")
+    assert ran.code == 0, ran.err
+    assert depths() == [0, 1, 1, 2, 2]
+    ran = shell.crawl(f"http://{host}/", *HOW, "--again")
+    assert ran.code == 0, ran.err
+    assert len(site.judge(host).repeated()) == 5, "all five pages were visited twice, and robots.txt once"
+    assert site.judge(host).counts().total() == 2 * 5 + 1
+    ran = shell.crawl("--name", "c", "--max-urls-per-depth", "3")
+    assert ran.code == 0, ran.err
+    assert "--max-urls-per-depth was raised." in ran.err
+    assert depths() == [0, 1, 1, 1, 2, 2, 2]

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -41,7 +42,9 @@ class Pane:
     """A terminal of its own, with a shell in it."""
 
     def __init__(self, folder: Path, columns: int, rows: int) -> None:
-        self.tmux = [program("tmux", "apt-get install tmux"), "-f", "/dev/null", "-S", str(folder / "tmux")]
+        # The path of a socket has at most 107 bytes, and the folder of a test may be longer.
+        self.short = tempfile.TemporaryDirectory(prefix="shoal-")
+        self.tmux = [program("tmux", "apt-get install tmux"), "-f", "/dev/null", "-S", f"{self.short.name}/tmux"]
         self.folder = folder
         strange = {name for name in os.environ if name.startswith("SHOAL_") or name in ("CI", "NO_COLOR", "TMUX")}
         environ = {name: value for name, value in os.environ.items() if name not in strange}
@@ -85,6 +88,7 @@ class Pane:
     def close(self) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):
             self.ask("kill-server")
+        self.short.cleanup()
 
 
 Opens = Callable[[int, int], Pane]

@@ -1,10 +1,10 @@
 """Every command of the README and the guides is run as its reader types it, and prints what the page says.
 
 A page shows commands in blocks of the language `console`. `$ ` begins a command; `one$ ` and `two$ ` say in which of
-two shells; `> ` goes on with it; `^C` is Ctrl-C to what runs in that shell; all other lines are what it prints. `...`
-stands for any lines. A block that begins with `# NAME.py` is a file of that name, in the folder of the commands. Ports,
-folders and the address of a site are put in the place of those of the page. Times, sizes and rates may differ; so may
-counts in a block in which something is interrupted or killed.
+two shells; `> ` goes on with it; `^C` is Ctrl-C to what runs in that shell; `kill %1` ends its first job; all other
+lines are what it prints. `...` stands for any lines. A block that begins with `# NAME.py` is a file of that name, in
+the folder of the commands. Ports, folders and the address of a site are put in the place of those of the page. Times,
+sizes and rates may differ; so may counts in a block in which something is interrupted or killed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PAGES = [
     "README.md",
     *(f"docs/guides/{name}.md" for name in (
         "quickstart", "resuming", "several-machines", "responsible-crawling", "first-crawler", "spiders", "planning",
+        "developing", "service", "keep-fresh",
     )),
 ]  # fmt: skip
 # What is no block of commands, and commands that cannot be run here, with the reason.
@@ -159,6 +160,8 @@ class Reader:
     exported: dict[str, str] = field(default_factory=dict)
     at_work: dict[str, Running] = field(default_factory=dict)
     started: list[Running] = field(default_factory=list)
+    # What runs in the background of each shell, by the numbers that `jobs` shows.
+    jobs: dict[str, dict[int, Running]] = field(default_factory=dict)
 
     def follow(self, page: str) -> None:
         todo = steps(page)
@@ -176,11 +179,18 @@ class Reader:
             running = self.at_work.pop(step.shell)
             os.killpg(running.process.pid, signal.SIGINT)
             self.end(step, running, lines, 130 if "shoal crawl" in running.command else 0)
-        elif step.command.startswith("export "):
+        elif re.fullmatch(r"kill( %\d+)+", step.command):
+            for number in re.findall(r"%(\d+)", step.command):
+                job = self.jobs[step.shell].pop(int(number))
+                os.killpg(job.process.pid, signal.SIGTERM)
+                job.process.wait(60)
+        elif step.command.startswith(("export ", "cd ")):
             self.exported[step.shell] = self.exported.get(step.shell, "") + self.here(step.command) + "\n"
         elif step.command.endswith(" &"):
             assert not lines
             running = self.start(step.shell, self.here(step.command).removesuffix(" &"))
+            jobs = self.jobs.setdefault(step.shell, {})
+            jobs[max(jobs, default=0) + 1] = running
             for port in re.findall(r"(?<= )\d{4,5}(?= )", running.command):
                 wait_until(lambda port=port: listens(int(port)), f"{running.command}: {running.said()}")  # type: ignore[misc]
         else:
@@ -217,9 +227,9 @@ class Reader:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.process.pid, signal.SIGKILL)
             running.process.wait()
-        lock = self.folder / "here/.shoal/store/keeper.lock"
-        if lock.exists() and (keeper := lock.read_text()):
-            wait_until(lambda: not alive(int(keeper)), "the embedded store stops")
+        for lock in (self.folder / "here").glob("**/.shoal/store/keeper.lock"):
+            if keeper := lock.read_text():
+                wait_until(lambda keeper=keeper: not alive(int(keeper)), "the embedded store stops")  # type: ignore[misc]
 
 
 def listens(port: int) -> bool:
@@ -244,7 +254,12 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     environ = {name: value for name, value in os.environ.items() if name not in strange}
     reader = Reader(
         tmp_path,
-        {r"\b8000\b": str(free_port()), r"\b6379\b": str(free_port()), r"/tmp/first\b": str(here)},
+        {
+            r"\b8000\b": str(free_port()),
+            r"\b8001\b": str(free_port()),
+            r"\b6379\b": str(free_port()),
+            r"/tmp/(first|resuming|several|service)\b": rf"{here}/\1",
+        },
         # Who reads a guide sits at a terminal: services write JSON elsewhere.
         {
             **environ,
@@ -263,15 +278,15 @@ def script(path: Path, command: list[str]) -> None:
     path.chmod(0o755)
 
 
-def serve(reader: Reader) -> None:
+def serve(reader: Reader) -> Running:
     """A site in the place of example.org."""
     folder = reader.folder / "site"
     folder.mkdir()
     for name, text in SITE.items():
         (folder / name).write_text(text)
-    port = reader.here("8000")
-    reader.start("", f"python3 -m http.server --bind 127.0.0.1 --directory {folder} {port}")
-    wait_until(lambda: listens(int(port)), "the site is there")
+    port = free_port()
+    running = reader.start("", f"python3 -m http.server --bind 127.0.0.1 --directory {folder} {port}")
+    wait_until(lambda: listens(port), "the site is there")
     reader.instead |= {
         r"(?<=crawl )https://example\.org(?= )": f"http://127.0.0.1:{port}/",
         r"https://example\.org/(?!bot)": f"http://127.0.0.1:{port}/",
@@ -279,6 +294,7 @@ def serve(reader: Reader) -> None:
         r"(?<=^name {20})example\.org": f"127.0.0.1:{port}",
     }
     reader.environ["SHOAL_FETCH_ALLOW_NETWORKS"] = "127.0.0.0/8"
+    return running
 
 
 @pytest.mark.full
@@ -318,7 +334,7 @@ def test_the_guide_to_responsible_crawling_prints_what_it_says(reader: Reader) -
 
 @pytest.mark.full
 def test_the_guide_to_a_first_crawler_prints_what_it_says(reader: Reader) -> None:
-    (reader.folder / "here/examples").symlink_to(ROOT / "examples")
+    examples(reader)
     reader.follow("docs/guides/first-crawler.md")
 
 
@@ -341,11 +357,50 @@ def test_a_page_that_says_something_else_is_noticed() -> None:
     assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), said)
 
 
+def examples(reader: Reader) -> None:
+    """The examples of a clone. Where a page names the port of its site, those of this run name another."""
+    (reader.folder / "here/examples").mkdir()
+    for path in (ROOT / "examples").glob("*.py"):
+        (reader.folder / "here/examples" / path.name).write_text(reader.here(path.read_text()))
+
+
 @pytest.mark.full
 def test_the_guide_to_spiders_prints_what_it_says(reader: Reader) -> None:
-    (reader.folder / "here/examples").mkdir()
-    for name in ("books.py", "books_in_python.py"):
-        # Where a page names the port of its site, the spider of this run names another.
-        text = (ROOT / "examples" / name).read_text()
-        (reader.folder / "here/examples" / name).write_text(reader.here(text))
+    examples(reader)
     reader.follow("docs/guides/spiders.md")
+
+
+@pytest.mark.full
+def test_the_guide_to_developing_prints_what_it_says(reader: Reader) -> None:
+    reader.follow("docs/guides/developing.md")
+
+
+@pytest.mark.full
+def test_all_guides_work_one_after_the_other_on_one_machine(reader: Reader) -> None:
+    """As somebody reads them: the same ports, the same folder to start from, and whatever the last guide left."""
+    program("curl", "apt-get install curl")
+    reader.instead[r"\b8080\b"] = str(free_port())
+    examples(reader)
+    for page in PAGES:
+        if page == "README.md":
+            continue
+        # A new terminal for each guide.
+        reader.exported.clear()
+        site = serve(reader) if page.endswith("responsible-crawling.md") else None
+        before = dict(reader.instead)
+        reader.follow(page)
+        # What the guide has stopped may take a moment to end.
+        left = [job.process for jobs in reader.jobs.values() for job in jobs.values()]
+        wait_until(lambda: all(process.poll() is not None for process in left), f"{page} leaves nothing running")  # noqa: B023
+        reader.jobs.clear()
+        if site is not None:
+            os.killpg(site.process.pid, signal.SIGTERM)
+            site.process.wait(60)
+        reader.instead = {there: here for there, here in before.items() if "example" not in there}
+        reader.environ.pop("SHOAL_FETCH_ALLOW_NETWORKS", None)
+
+
+def test_the_quickstart_installs_the_plain_package() -> None:
+    install = next(text for language, text in blocks("docs/guides/quickstart.md") if language == "sh")
+    assert "pip install .\n" in install
+    assert "make install" not in install

@@ -333,7 +333,8 @@ async def test_a_defect_is_logged_with_its_trace_and_answered_without() -> None:
 
 
 def test_every_route_that_changes_something_is_an_operation() -> None:
-    assert {route.name for route in ROUTES if route.method != "GET"} == set(OPERATIONS)
+    # Reports of IndexNow come without a token: nobody is responsible for them, and they could fill the log.
+    assert {route.name for route in ROUTES if route.method != "GET" and route.role is not None} == set(OPERATIONS)
 
 
 class _Ear(http.server.BaseHTTPRequestHandler):

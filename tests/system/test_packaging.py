@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 
 # Folders of the source distribution: with it alone, `make check` and `make test` run.
 FOLDERS = ("src", "tests", "docs", "bench", "examples", "requirements")
-KINDS = {".py", ".lua", ".md", ".txt", ".in", ".toml", ".typed", ".cfg"}
+KINDS = {".css", ".js", ".svg", ".py", ".lua", ".md", ".txt", ".in", ".toml", ".typed", ".cfg"}
 
 
 def run(*argv: object, folder: Path) -> str:

@@ -18,6 +18,7 @@ from shoal.operations.plan import WORKER_PAGES_A_SECOND, Plan, plan
 from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server
+from tests.system.fleet_sizes import nodes_for, play
 from tests.system.simulated import Simulated, simulate
 
 pytestmark = pytest.mark.full
@@ -96,3 +97,10 @@ async def test_slow_servers_are_limited_by_places(store: Store) -> None:
     seen = await played(store, made, seconds=6, warm_seconds=6, slice_of=SLICES)
     assert (made.visits_a_lease, made.limit) == (1, "workers")
     assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)
+
+
+async def test_200_workers_lose_little_on_as_many_servers_as_the_plan_finds_useful(store: Store) -> None:
+    fleet = await play(store, 200, nodes_for(200), seconds=2.4)
+    assert fleet.efficiency >= 0.9
+    # The store is what more workers would wait for.
+    assert fleet.store_busy > 0.95

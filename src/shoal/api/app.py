@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp
 from shoal.api import openapi
 from shoal.api.audit import AuditedRequest, AuditLog, log_to_stderr
 from shoal.api.auth import LOCAL_CALLER, Caller, Tokens
+from shoal.api.dashboard.app import Dashboard
 from shoal.api.middleware import LimitsMiddleware, RateLimiter, now
 from shoal.api.problem_details import RequestRefused
 from shoal.api.request import ApiServer, RequestContext
@@ -28,12 +30,15 @@ def application(server: ApiServer, *, emit: Emit = log_to_stderr) -> ASGIApp:
     tokens = Tokens(server.settings.tokens)
     rates = RateLimiter(server.settings.api.rate)
     audit = AuditLog(emit)
-    server.description = openapi.describe(ROUTES)
+    server.description = openapi.describe(ROUTES, tokens=bool(tokens))
     # A bare Router: Starlette's own error handling would respond before LimitsMiddleware does.
     endpoints: dict[str, dict[str, Endpoint]] = {}
     for route in ROUTES:
         endpoints.setdefault(route.path, {})[route.method] = _endpoint(route, server, tokens, rates, audit)
     paths = [Path(path, _by_method(methods), methods=list(methods)) for path, methods in endpoints.items()]
+    # At /, a browser gets the dashboard and a program the index.
+    dashboard = Dashboard(server, tokens, partial(check_rate, rates), partial(carry_out, audit))
+    paths = [*dashboard.paths(index=endpoints["/"]["GET"]), *(path for path in paths if path.path != "/")]
     # A redirect to a path without its slash would follow the Host header, and come before the token is checked.
     return LimitsMiddleware(Router(paths, redirect_slashes=False), local=not tokens, on_problem=audit.log_problem)
 
@@ -54,31 +59,35 @@ def _endpoint(
         audit.start(request, route)
         if route.role is None:
             return await route.handler(RequestContext(request, server, LOCAL_CALLER))
-        context = AuditedRequest(request, server, _caller(request, tokens, rates))
-        caller = context.caller
-        if caller.role < route.role:
-            has, needed = caller.role.name.lower(), route.role.name.lower()
-            raise RequestRefused(
-                403, f"{request.method} {route.path} requires the role {needed}; this token has {has}."
-            )
-        if route.fleet_wide and caller.app:
-            raise RequestRefused(
-                403, f"This token is bound to the application {caller.app!r} and cannot access the fleet."
-            )
-        response = await route.handler(context)
-        await audit.log_change(context, route, response)
-        return response
+        return await carry_out(audit, route, request, server, _caller(request, tokens, rates))
 
     return endpoint
 
 
-def _caller(request: Request, tokens: Tokens, rates: RateLimiter) -> Caller:
-    """The caller of a request. The rate limit counts valid tokens by name and invalid ones by address."""
+async def carry_out(audit: AuditLog, route: Route, request: Request, server: ApiServer, caller: Caller) -> Response:
+    """Handle a request of this caller, if it may make it, and log what it changed."""
+    context = AuditedRequest(request, server, caller)
+    if route.role is not None and caller.role < route.role:
+        has, needed = caller.role.name.lower(), route.role.name.lower()
+        raise RequestRefused(403, f"{request.method} {route.path} requires the role {needed}; this token has {has}.")
+    if route.fleet_wide and caller.app:
+        raise RequestRefused(403, f"This token is bound to the application {caller.app!r} and cannot access the fleet.")
+    response = await route.handler(context)
+    await audit.log_change(context, route, response)
+    return response
+
+
+def check_rate(rates: RateLimiter, request: Request, caller: Caller | None) -> None:
+    """Refuse what is too much. The rate limit counts valid tokens by name and invalid ones by address."""
     address = request.client.host if request.client else ""
-    caller = tokens.caller(request.headers.get("authorization", "")) if tokens else LOCAL_CALLER
     seconds = rates.wait_seconds(f"token {caller.name}" if caller else f"address {address}", now())
     if seconds:
         raise RequestRefused(429, "Too many requests; retry later.", headers={"Retry-After": str(math.ceil(seconds))})
+
+
+def _caller(request: Request, tokens: Tokens, rates: RateLimiter) -> Caller:
+    caller = tokens.caller(request.headers.get("authorization", "")) if tokens else LOCAL_CALLER
+    check_rate(rates, request, caller)
     if caller is None:
         raise RequestRefused(401, "Missing or invalid token: send `Authorization: Bearer ...`.", headers=_DENIED)
     return caller

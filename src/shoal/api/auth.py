@@ -64,12 +64,28 @@ class Tokens:
         kind, _, token = authorization.partition(" ")
         if kind.lower() != "bearer" or not token:
             return None
-        digest = hashlib.sha256(token.strip().encode(errors="surrogateescape")).digest()
+        digest = _digest(token)
         match = None
         for known, caller in self._callers:
             if hmac.compare_digest(known, digest):
                 match = caller
         return match
+
+    def mark(self, token: str) -> str:
+        """What a session of this token keeps: the token cannot be computed from it. '' for an invalid token."""
+        return _mark(_digest(token)) if token.strip() and self.caller(f"Bearer {token}") is not None else ""
+
+    def marked(self, mark: str) -> Caller | None:
+        """The caller whose token has this mark, None if it is not in the settings any more."""
+        return next((caller for known, caller in self._callers if hmac.compare_digest(_mark(known), mark)), None)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.strip().encode(errors="surrogateescape")).digest()
+
+
+def _mark(digest: bytes) -> str:
+    return hashlib.sha256(b"session " + digest).hexdigest()
 
 
 def create_token(role: str) -> tuple[str, str]:

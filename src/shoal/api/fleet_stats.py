@@ -5,6 +5,7 @@ The counts of an ended crawl are read once and cached, so the cost of a call dep
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Annotated, Any
 
@@ -12,12 +13,14 @@ import msgspec
 from msgspec import Meta
 
 from shoal.frontier import Frontier
+from shoal.frontier.deletion import erased, total
 from shoal.frontier.deletion import noted as counts_before_deletion
-from shoal.frontier.inspect import lease_age_seconds, list_crawls, store_seconds
+from shoal.frontier.inspect import count_leases, lease_age_seconds, list_crawls, store_seconds
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 
 # The counts of an ended crawl may still change while its last leases end.
 _SETTLED_SECONDS = 120.0
+_TRIES = 3
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +34,16 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     spiders: Annotated[list[str], Meta(description="Spiders that the worker has; '' is none.")]
     pages: Annotated[int, Meta(description="Pages stored since the worker started.")]
     pages_per_second: Annotated[float, Meta(description="Pages stored per second, as of the last heartbeat.")]
+    bytes_per_second: Annotated[float, Meta(description="Bytes received per second, as of the last heartbeat.")]
+    alive_seconds: Annotated[float, Meta(description="Time since the worker started.")]
+    cpu_seconds: Annotated[float, Meta(description="CPU time since the worker started.")]
+    politeness_seconds: Annotated[float, Meta(description="Time without a host that may be requested.")]
+    network_seconds: Annotated[float, Meta(description="Time in which all leased hosts were waiting for servers.")]
+    sink_seconds: Annotated[float, Meta(description="Time that the worker waited for an output.")]
+    store_seconds: Annotated[float, Meta(description="Time in slow calls to the store.")]
+    memory_bytes: Annotated[int, Meta(description="Largest memory of the process so far.")]
+    open_hosts: Annotated[int, Meta(description="Hosts that the worker holds a lease of.")]
+    leases_lost: Annotated[int, Meta(description="Leases lost before the worker finished.")]
 
 
 class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +55,12 @@ class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
     pages_per_second: Annotated[float, Meta(description="Sum over all workers.")]
     hosts_ready: Annotated[int, Meta(description="Hosts that can be requested now.")]
     hosts_cooling: Annotated[int, Meta(description="Hosts that wait for their delay or back-off.")]
+    hosts_leased: Annotated[int, Meta(description="Slots of hosts that workers hold.")]
     lease_age_seconds: Annotated[float, Meta(description="Age of the oldest unrenewed lease.")]
+    workers_wanted: Annotated[
+        int, Meta(description="Workers that the hosts which can be served now can keep busy; 0 if no crawl has work.")
+    ]
+    redis_queue_length: Annotated[int, Meta(description="URLs that are waiting, including retries for later.")]
 
 
 class CrawlTotals:
@@ -51,33 +69,58 @@ class CrawlTotals:
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
         self._settled: dict[str, tuple[str, Counts]] = {}
+        # Visits of running crawls without a final state.
+        self.open = 0
         # Totals that include deleted crawls, so that they never decrease.
         self.with_deleted = Counts()
+        self._present: list[Crawl] = []
+
+    def newest(self, opened: int, ended: int) -> list[Crawl]:
+        """The newest open and the newest ended crawls of the last `read`."""
+        open_crawls = [crawl for crawl in self._present if crawl.state.open]
+        ended_crawls = [crawl for crawl in self._present if not crawl.state.open]
+        return open_crawls[:opened] + ended_crawls[:ended]
 
     async def read(self) -> tuple[Counter[str], Counts, set[str]]:
         """The number of crawls by state, the sum of their counts, and the spiders of open crawls."""
+        # A crawl that is erased meanwhile must be counted once.
+        for _ in range(_TRIES):
+            before = await erased(self._frontier.shards)
+            found = await self._read(before)
+            if before == await erased(self._frontier.shards):
+                break
+        return found
+
+    async def _read(self, sums: list[Counts]) -> tuple[Counter[str], Counts, set[str]]:
         states: Counter[str] = Counter()
-        present, deleted = _Sums(), _Sums()
+        present: list[Counts] = []
+        deleted = list(sums)
         spiders = {""}
+        open_visits = 0
+        crawls: list[Crawl] = []
         now = await store_seconds(self._frontier)
         async for _, crawl in list_crawls(self._frontier):
             if crawl.kind is CrawlKind.BRANCH:
                 continue
-            known = self._settled.get(crawl.id)
+            known = self._settled.get(crawl.key)
             if known is None or known[0] != crawl.state.value:
                 known = (crawl.state.value, await self._counts(crawl))
                 if not crawl.state.open and now - crawl.ended_at > _SETTLED_SECONDS:
-                    self._settled[crawl.id] = known
+                    self._settled[crawl.key] = known
             if crawl.state is State.DELETED:
-                deleted.add(known[1])
+                deleted.append(known[1])
                 continue
-            present.add(known[1])
+            present.append(known[1])
+            crawls.append(crawl)
             states[known[0]] += 1
             if crawl.state.open:
                 spiders.add(crawl.limits.spider)
-        counts = present.counts()
-        deleted.add(counts)
-        self.with_deleted = deleted.counts()
+            if crawl.state is State.RUNNING:
+                open_visits += known[1].open
+        self._present = crawls
+        counts = total(present)
+        self.with_deleted = total([*deleted, counts])
+        self.open = open_visits
         return states, counts, spiders
 
     async def _counts(self, crawl: Crawl) -> Counts:
@@ -90,31 +133,39 @@ class CrawlTotals:
         return counts if crawl.state.open else await counts_before_deletion(self._frontier.shards, crawl.id) or counts
 
 
-class _Sums:
-    def __init__(self) -> None:
-        self._numbers: Counter[str] = Counter()
-        self._reasons: Counter[str] = Counter()
+def workers_wanted(*, open_visits: int, hosts_ready: int, hosts_leased: int, hosts_per_worker: float) -> int:
+    """How many workers the hosts that can be served now can keep busy.
 
-    def add(self, counts: Counts) -> None:
-        numbers = msgspec.structs.asdict(counts)
-        self._reasons.update(numbers.pop("reasons"))
-        self._numbers.update(numbers)
-
-    def counts(self) -> Counts:
-        return Counts(**self._numbers, reasons=dict(self._reasons))
+    Hosts that wait for their delay do not count: another worker could not request them any sooner. One worker stays
+    while any visit is open, because hosts become ready again; without work the fleet may go to zero.
+    """
+    if not open_visits:
+        return 0
+    return max(1, math.ceil((hosts_ready + hosts_leased) / hosts_per_worker))
 
 
-async def read_stats(frontier: Frontier, totals: CrawlTotals, lease_seconds: float) -> FleetStats:
+async def read_stats(
+    frontier: Frontier, totals: CrawlTotals, *, lease_seconds: float, hosts_per_worker: int
+) -> FleetStats:
+    """`hosts_per_worker` is used until a worker has reported its own limit."""
     states, counts, spiders = await totals.read()
     ready = cooling = 0
     for spider in spiders:
         ready_now, cooling_now = await frontier.hosts.waiting(spider)
         ready, cooling = ready + ready_now, cooling + cooling_now
-    workers = await list_workers(frontier)
+    leased = await count_leases(frontier)
+    workers = await frontier.workers.alive()
+    limits = [limit for worker in workers if (limit := number_of(worker.info, "hosts")) >= 1]
     return FleetStats(
         crawls=dict(states), counts=counts, workers=len(workers),
-        pages_per_second=sum(worker.pages_per_second for worker in workers),
-        hosts_ready=ready, hosts_cooling=cooling, lease_age_seconds=await lease_age_seconds(frontier, lease_seconds),
+        pages_per_second=sum(number_of(worker.info, "pages_per_second") for worker in workers),
+        hosts_ready=ready, hosts_cooling=cooling, hosts_leased=leased,
+        lease_age_seconds=await lease_age_seconds(frontier, lease_seconds),
+        workers_wanted=workers_wanted(
+            open_visits=totals.open, hosts_ready=ready, hosts_leased=leased,
+            hosts_per_worker=sum(limits) / len(limits) if limits else hosts_per_worker,
+        ),
+        redis_queue_length=counts.waiting + counts.later,
     )  # fmt: skip
 
 
@@ -125,6 +176,14 @@ async def list_workers(frontier: Frontier) -> list[WorkerView]:
             pid=int(number_of(worker.info, "pid")), version=text_of(worker.info, "version"),
             spiders=[str(spider) for spider in _list(worker.info, "spiders")],
             pages=int(number_of(worker.info, "pages")), pages_per_second=number_of(worker.info, "pages_per_second"),
+            bytes_per_second=number_of(worker.info, "bytes_per_second"),
+            alive_seconds=number_of(worker.info, "alive_seconds"), cpu_seconds=number_of(worker.info, "cpu_seconds"),
+            politeness_seconds=number_of(worker.info, "politeness_seconds"),
+            network_seconds=number_of(worker.info, "network_seconds"),
+            sink_seconds=number_of(worker.info, "sink_seconds"), store_seconds=number_of(worker.info, "store_seconds"),
+            memory_bytes=int(number_of(worker.info, "memory_bytes")),
+            open_hosts=int(number_of(worker.info, "open_hosts")),
+            leases_lost=int(number_of(worker.info, "leases_lost")),
         )
         for worker in await frontier.workers.alive()
     ]  # fmt: skip

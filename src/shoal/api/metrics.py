@@ -44,12 +44,19 @@ def families(stats: FleetStats, workers: list[WorkerInfo], streams: int, totals:
         (
             "shoal_queue_length",
             "URLs that are waiting, including retries scheduled for later.",
-            counts.waiting + counts.later,
+            stats.redis_queue_length,
         ),
+        ("redis_queue_length", "The same as shoal_queue_length.", stats.redis_queue_length),
         ("shoal_visits_leased", "URLs that are leased to workers.", counts.leased),
         ("shoal_workers", "Workers with a heartbeat in the last 30 seconds.", stats.workers),
         ("shoal_hosts_ready", "Hosts that can be requested now and wait for a worker.", stats.hosts_ready),
         ("shoal_hosts_cooling", "Hosts that wait for their delay or back-off to pass.", stats.hosts_cooling),
+        ("shoal_hosts_leased", "Slots of hosts that workers hold.", stats.hosts_leased),
+        (
+            "shoal_workers_wanted",
+            "Workers that the hosts which can be served now can keep busy; 0 if no crawl has work.",
+            stats.workers_wanted,
+        ),
         ("shoal_lease_age_seconds", "Age of the oldest unrenewed lease.", stats.lease_age_seconds),
         ("shoal_api_streams", "Open event streams.", streams),
     ):

@@ -21,7 +21,9 @@ from shoal.api.problem_details import Problem, RequestRefused, problem_of, probl
 BODY_SECONDS = 30.0
 _BURST_SECONDS = 2.0
 _MOST_BUCKETS = 10_000
-# No response is a page with scripts, frames or foreign images.
+# In the scope: turns a problem into a response, where that is not problem+json.
+RESPOND = "shoal.problem_response"
+# No response of the API is a page with scripts, frames or foreign images.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -95,7 +97,8 @@ class LimitsMiddleware:
             self._on_problem(scope, problem, error, trace)
             if started:
                 raise
-            await problem_response(problem, headers)(scope, receive, send_with_headers)
+            respond = scope.get(RESPOND, problem_response)
+            await respond(problem, headers)(scope, receive, send_with_headers)
 
     def _check_origin(self, request: Request) -> None:
         """Refuse requests that another site's page makes through a browser on this machine."""
@@ -113,14 +116,14 @@ class LimitsMiddleware:
             raise RequestRefused(403, "Cross-origin requests are not allowed.")
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The body of a JSON request, limited in size and time."""
+async def read_body(request: Request, max_bytes: int, media: str = "application/json") -> bytes:
+    """The body of a request, limited in size and time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise RequestRefused(415, "Send the body with Content-Type: application/json.")
+    if kind != media:
+        raise RequestRefused(415, f"Send the body with Content-Type: {media}.")
     length = request.headers.get("content-length", "0")
-    if length.isdigit() and int(length) > max_bytes:
-        raise RequestRefused(413, f"The body has {int(length):,} bytes; the limit is {max_bytes:,}.")
+    if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > max_bytes):
+        raise RequestRefused(413, f"The body has {length[:18]} bytes; the limit is {max_bytes:,}.")
     parts: list[bytes] = []
     size = 0
     try:

@@ -10,14 +10,20 @@ import msgspec
 
 from shoal.api.problem_details import Problem
 from shoal.api.routes import Route
+from shoal.model import validation
 from shoal.model.crawl_spec import INTERNAL, CrawlRequest
 from shoal.version import __version__
 
 _ERRORS = {
     "401": "Authentication required.", "403": "Forbidden.", "404": "Not found.",
-    "409": "Conflict with the crawl's state.", "413": "Request too large.",
+    "409": "Conflict with the crawl's state.", "408": "The body was not received in time.", "413": "Request too large.",
     "415": "Unsupported media type.", "422": "Invalid request.", "429": "Too many requests.",
     "503": "Store or output unavailable.", "507": "Store full.",
+}  # fmt: skip
+_REFUSED_REPORTS = {
+    "400": "Invalid format.", "403": "The key is not valid.", "404": "IndexNow is off.", "413": "Request too large.",
+    "415": "Unsupported media type.", "422": "URLs that do not belong to the host, or not a key.",
+    "429": "Too many requests.", "503": "Store or output unavailable.", "507": "Store full.",
 }  # fmt: skip
 _COUNTS = {"admitted": 120, "waiting": 80, "leased": 4, "later": 0, "stored": 35, "failed": 1, "excluded": 0}
 EXAMPLES: dict[str, Any] = {
@@ -30,6 +36,10 @@ EXAMPLES: dict[str, Any] = {
     "Change": {"id": "example-2026", "state": "paused"},
     "NewSeeds": {"seeds": ["https://example.org/new"]},
     "AddedSeeds": {"new": 1, "known": 0, "refused": 0},
+    "RetryRequest": {"urls": ["https://example.org/gone"]},
+    "ChosenUrls": {"urls": ["https://example.org/page"]},
+    "TouchRequest": {"urls": ["https://example.org/changed"]},
+    "Touched": {"touched": 1, "new": 0, "refused": {}},
     "Retried": {"retried": 3},
     "HostChange": {"delay_seconds": 5, "blocked": ""},
     "CrawlPage": {
@@ -44,6 +54,11 @@ EXAMPLES: dict[str, Any] = {
         "next": None,
     },
 }  # fmt: skip
+_IN_PATH: dict[str, dict[str, Any]] = {
+    "crawl": {"type": "string", "pattern": validation.ID_PATTERN},
+    "host": {"type": "string", "minLength": 1, "maxLength": 260},
+}
+_TEXT = {"type": "string"}
 _ACTION = {"action": "info", "appid": "testapp", "crawlid": "abc123", "uuid": "1", "spiderid": "link"}
 _DESCRIPTION = (
     "Submit, list, pause, resume, stop and delete crawls; inspect hosts, workers and metrics. Send a token as "
@@ -52,7 +67,8 @@ _DESCRIPTION = (
 )
 
 
-def describe(routes: Sequence[Route]) -> dict[str, Any]:
+def describe(routes: Sequence[Route], *, tokens: bool = True) -> dict[str, Any]:
+    """The document of a server. Without `tokens` it does not require any."""
     types = [type_ for route in routes for type_ in (route.response, route.body) if _is_struct(type_)]
     unique = list(dict.fromkeys([*types, Problem]))
     _, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
@@ -63,27 +79,27 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
         components[name]["examples"] = [example]
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, tokens=tokens)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Shoal", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            **({"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if tokens else {}),
         },
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, *, tokens: bool) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "responses": _responses(route)}
-    if route.role is not None:
+    if route.role is not None and tokens:
         operation["security"] = [{"token": []}]
         operation["description"] = f"Requires the role {route.role.name.lower()}" + (
             " and a token that is not bound to an application." if route.fleet_wide else "."
         )
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 260}}
+        {"name": name, "in": "path", "required": True, "schema": _IN_PATH[name]}
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters += [
@@ -96,28 +112,38 @@ def _operation(route: Route) -> dict[str, Any]:
         content: dict[str, Any] = {"schema": _schema(route.body)}
         if route.path == "/feed":
             content["examples"] = {"action": {"value": _ACTION}}
-        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+        required = not _is_struct(route.body) or any(field.required for field in msgspec.structs.fields(route.body))
+        operation["requestBody"] = {"required": required, "content": {"application/json": content}}
     return operation
 
 
-def _parameter(kind: str, highest: int) -> dict[str, Any]:
+def _parameter(kind: str, highest: int | tuple[str, ...]) -> dict[str, Any]:
+    if isinstance(highest, tuple):
+        return {"type": kind, "enum": list(highest)}
     return {"type": kind, **({"minimum": 1, "maximum": highest} if kind == "integer" else {"maxLength": highest})}
 
 
 def _responses(route: Route) -> dict[str, Any]:
     response: dict[str, Any] = {"description": route.summary}
     if route.status != 204:
-        schema = _schema(route.response) if route.response is not None else {"type": "string"}
+        schema = _schema(route.response) if route.response is not None else _TEXT
         response["content"] = {route.media: {"schema": schema}}
     problem = {"$ref": "#/components/schemas/Problem"}
     responses: dict[str, Any] = {str(route.status): response}
     if route.status == 201:
         responses["200"] = {**response, "description": "The crawl exists: the same request was sent before."}
-    if route.path == "/feed":
-        responses["400"] = {"description": "Invalid request.", "content": response["content"]}
+    # What is not HTTP, or has a head that is too long, gets a plain sentence: no route has seen it.
+    malformed: dict[str, Any] = {"application/problem+json": {"schema": problem}, "text/plain": {"schema": _TEXT}}
+    malformed |= response["content"] if route.path == "/feed" else {}
+    responses["400"] = {"description": "Malformed request.", "content": malformed}
     if route.role is None:
         if route.path == "/readyz":
             responses["503"] = {"description": "The store does not respond.", "content": response["content"]}
+        if route.path == "/indexnow":
+            responses["202"] = {"description": "Received. No crawl covers the host, so the key was not checked."}
+            content = {"application/problem+json": {"schema": problem}}
+            for status, description in _REFUSED_REPORTS.items():
+                responses[status] = {"description": description, "content": content}
         return responses
     for status, description in _ERRORS.items():
         content = {"application/problem+json": {"schema": problem}}

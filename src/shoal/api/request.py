@@ -12,17 +12,21 @@ from starlette.requests import Request
 
 from shoal.api.auth import Caller, Role
 from shoal.api.fleet_stats import CrawlTotals
-from shoal.api.middleware import read_body
+from shoal.api.middleware import RateLimiter, read_body
 from shoal.api.pagination import parse_cursor
 from shoal.api.problem_details import RequestRefused
 from shoal.errors import InvalidLimit, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import validation
 from shoal.model.crawl import Crawl, State, crawl_id_of
+from shoal.operations.indexnow import IndexNow
 from shoal.operations.maintenance import Maintainer
+from shoal.operations.spider_options import SpiderOptions
 from shoal.settings import Settings
 
 MAX_TEXT = 1000
+# Requests of IndexNow from one address: they need no token.
+_REPORTS_PER_SECOND = 5.0
 
 
 class ApiServer:
@@ -36,10 +40,14 @@ class ApiServer:
         # Open event streams by caller.
         self.streams: Counter[str] = Counter()
         self.totals = CrawlTotals(frontier)
+        # What spiders of [spiders] set for their crawls.
+        self.spider_options: SpiderOptions = {}
         # The OpenAPI document.
         self.description: dict[str, Any] = {}
         # The background task that maintains crawls; None in a server without one.
         self.maintainer: Maintainer | None = None
+        self.indexnow = IndexNow(frontier, settings)
+        self.indexnow_rates = RateLimiter(_REPORTS_PER_SECOND)
 
 
 class RequestContext:
@@ -56,7 +64,9 @@ class RequestContext:
 
     async def json(self, type_: Any, max_bytes: int = 100_000) -> Any:
         """The body as a value of this type. A missing body means the type's defaults."""
-        raw = b"{}" if self.request.headers.get("content-length", "") == "0" else await self.body(max_bytes)
+        headers = self.request.headers
+        empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+        raw = b"{}" if empty else await self.body(max_bytes)
         try:
             return msgspec.json.decode(raw or b"{}", type=type_)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from shoal.errors import SettingsError
 from shoal.frontier import Frontier
 from shoal.operations.events import Emit
 from shoal.operations.maintenance import Maintainer
+from shoal.operations.service_manager import ServiceManager
+from shoal.operations.spider_options import load_spider_options
 from shoal.settings import ApiSettings, Settings
 
 # A client waits for the response, so an unavailable store is reported after this time.
@@ -30,9 +33,11 @@ _GRACE_SECONDS = 10
 class _Uvicorn(uvicorn.Server):
     """Ends event streams before it waits for open connections."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, manager: ServiceManager, status: str) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._manager = manager
+        self._status = status
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -51,7 +56,13 @@ class _Uvicorn(uvicorn.Server):
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._manager.ready(self._status)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._manager.stopping("Waiting for open requests.")
         self._stopping.set()
         await super().shutdown(sockets)
 
@@ -68,6 +79,7 @@ async def run(settings: Settings, *, emit: Emit) -> None:
             msgspec.structs.replace(settings, store=store_settings), on_warning=partial(emit, event="store.trouble")
         ) as frontier:
             server = ApiServer(frontier, settings)
+            server.spider_options = load_spider_options(settings.spiders, emit=emit)
             config = uvicorn.Config(
                 application(server, emit=emit), lifespan="off", log_config=None, access_log=False,
                 server_header=False, proxy_headers=False, timeout_keep_alive=15,
@@ -75,12 +87,15 @@ async def run(settings: Settings, *, emit: Emit) -> None:
                 http=ConnectionLimits(settings.api.connections_per_address).protocol(),
             )  # fmt: skip
             server.maintainer = Maintainer(frontier, settings, emit=emit)
-            maintenance = asyncio.create_task(server.maintainer.run())
-            uvicorn_server = _Uvicorn(config, server.stopping)
+            host, port = listener.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            store, url = frontier.store_name, f"http://{shown}:{port}"
+            manager, status = ServiceManager(), f"Serving {store} at {url}"
+            beside = [
+                asyncio.create_task(server.maintainer.run()), asyncio.create_task(manager.keep_informed(lambda: status))
+            ]  # fmt: skip
+            uvicorn_server = _Uvicorn(config, server.stopping, manager, status)
             try:
-                host, port = listener.getsockname()[:2]
-                shown = f"[{host}]" if ":" in host else host
-                store, url = frontier.store_name, f"http://{shown}:{port}"
                 # Before the first line: a process that reads it may send a signal at once.
                 with uvicorn_server.stopped_by_signals():
                     emit(
@@ -93,8 +108,9 @@ async def run(settings: Settings, *, emit: Emit) -> None:
                     await uvicorn_server.serve(sockets=[listener])
                 emit("The server has stopped.", event="serve.stopped")
             finally:
-                maintenance.cancel()
-                await asyncio.gather(maintenance, return_exceptions=True)
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
 
 
 def _listen(api: ApiSettings, tokens: Tokens) -> socket.socket:
@@ -118,5 +134,6 @@ def _listen(api: ApiSettings, tokens: Tokens) -> socket.socket:
             raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SettingsError(f"Cannot listen on {api.host} port {api.port}: {reason}.") from None
+        hint = "; pass another --port" if error.errno == errno.EADDRINUSE else ""
+        raise SettingsError(f"Cannot listen on {api.host} port {api.port}: {reason}{hint}.") from None
     return listener

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from shoal.frontier import Frontier
     from shoal.model.crawl import Crawl
     from shoal.operations import Description
+    from shoal.operations.change import ChangedCrawl
+    from shoal.operations.explain import Explanation
+    from shoal.operations.touch import Touched
 
 _PAGE = 1000
 _PATIENCE_SECONDS = 5.0
@@ -40,14 +43,27 @@ class Control(AbstractContextManager["Control"], Protocol):
 
     def describe(self, crawl: str) -> Description: ...
 
+    def explain(self, crawl: str, url: str) -> Explanation:
+        """Whether a URL is visited, and why."""
+
     def change(self, crawl: str, verb: str) -> tuple[str, str]:
         """Pause, resume, stop or delete a crawl. Returns its new state and a hint, '' if there is none."""
+
+    def change_options(self, crawl: str, options: dict[str, Any], *, preview: bool) -> ChangedCrawl: ...
+
+    def touch(self, crawl: str, urls: Sequence[str]) -> Touched: ...
 
     def failed(self, crawl: str) -> Iterator[tuple[str, str]]:
         """Reason and URL of each failed visit."""
 
-    def retry(self, crawl: str) -> tuple[int, str]:
-        """Retry the failed URLs. Returns how many, and the command that resumes the crawl, '' if not needed."""
+    def retry(self, crawl: str, *, urls: Sequence[str] | None = None, reason: str = "") -> tuple[int, str]:
+        """Retry failed URLs. Returns how many, and the command that resumes the crawl, '' if not needed."""
+
+    def forget(self, crawl: str, urls: Sequence[str]) -> int:
+        """Forget that the crawl has seen these URLs. Returns how many it had seen."""
+
+    def revisit(self, crawl: str, urls: Sequence[str]) -> tuple[int, str]:
+        """Visit these URLs again. Returns how many, and the command that resumes the crawl, '' if not needed."""
 
     def hosts(self) -> Iterator[dict[str, Any]]:
         """Hosts with waiting URLs, each with its number as `waiting`."""
@@ -123,6 +139,11 @@ class StoreControl:
 
         return await describe(self._frontier, await find(self._frontier, crawl))
 
+    def explain(self, crawl: str, url: str) -> Explanation:
+        from shoal.operations.explain import explain_by_id
+
+        return self._runner.run(explain_by_id(self._frontier, crawl, url))
+
     def change(self, crawl: str, verb: str) -> tuple[str, str]:
         return self._runner.run(self._change(crawl, verb))
 
@@ -141,6 +162,19 @@ class StoreControl:
         command = await self._resume_command(name)
         return state, f"No worker is connected to the store; start workers with `{command}` or `shoal worker`."
 
+    def change_options(self, crawl: str, options: dict[str, Any], *, preview: bool) -> ChangedCrawl:
+        from shoal.operations.change import change
+
+        return self._runner.run(change(self._frontier, crawl, options, preview=preview))
+
+    def touch(self, crawl: str, urls: Sequence[str]) -> Touched:
+        return self._runner.run(self._touch(crawl, urls))
+
+    async def _touch(self, crawl: str, urls: Sequence[str]) -> Touched:
+        from shoal.operations.touch import touch
+
+        return await touch(self._frontier, await self._frontier.crawls.get(crawl), urls)
+
     def failed(self, crawl: str) -> Iterator[tuple[str, str]]:
         cursor = None
         while True:
@@ -150,11 +184,33 @@ class StoreControl:
             if cursor is None:
                 return
 
-    def retry(self, crawl: str) -> tuple[int, str]:
-        return self._runner.run(self._retry(crawl))
+    def retry(self, crawl: str, *, urls: Sequence[str] | None = None, reason: str = "") -> tuple[int, str]:
+        return self._runner.run(self._retry(crawl, urls, reason))
 
-    async def _retry(self, crawl: str) -> tuple[int, str]:
-        return await self._frontier.crawls.retry(crawl), await self._resume_command(crawl)
+    async def _retry(self, crawl: str, urls: Sequence[str] | None, reason: str) -> tuple[int, str]:
+        count = await self._frontier.crawls.retry(crawl, urls=urls, reason=reason)
+        # Without a choice, a finished crawl runs again in any case.
+        return count, await self._resume_command(crawl) if count or not (urls or reason) else ""
+
+    def forget(self, crawl: str, urls: Sequence[str]) -> int:
+        return self._runner.run(self._forget(crawl, urls))
+
+    async def _forget(self, crawl: str, urls: Sequence[str]) -> int:
+        from shoal.operations import known_urls
+        from shoal.operations.describe import find
+
+        return await known_urls.forget(self._frontier, await find(self._frontier, crawl), urls)
+
+    def revisit(self, crawl: str, urls: Sequence[str]) -> tuple[int, str]:
+        return self._runner.run(self._revisit(crawl, urls))
+
+    async def _revisit(self, crawl: str, urls: Sequence[str]) -> tuple[int, str]:
+        from shoal.operations import known_urls
+        from shoal.operations.describe import find
+
+        found = await find(self._frontier, crawl)
+        count = await known_urls.revisit(self._frontier, found, urls, named=self._settings.outputs)
+        return count, "" if await self._frontier.workers.alive() else await self._resume_command(crawl)
 
     async def _resume_command(self, crawl: str) -> str:
         from shoal.cli.spider_choice import spider_flag

@@ -21,10 +21,12 @@ from shoal import operations
 from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spider_choice import Chosen, spider_flag
+from shoal.cli.standard_output import RecordCopy
 from shoal.cli.ui import summary
 from shoal.cli.ui.console import pluralize, report, warn
 from shoal.cli.ui.json_log import emit
 from shoal.cli.ui.progress import Progress
+from shoal.cli.ui.request_log import report_request
 from shoal.errors import InvalidInput, UnknownCrawl
 from shoal.fleet import Event, Supervisor, WorkerFolder, live_workers, reclaim, startup_settings
 from shoal.frontier import Frontier
@@ -33,7 +35,7 @@ from shoal.model.crawl_spec import CrawlSpec, flag_of
 from shoal.model.visit import Visit
 from shoal.operations.run import CrawlRun, RunEnd, other_workers
 from shoal.settings import Settings, masked
-from shoal.sinks import open_sink
+from shoal.sinks import open_sink, remove_output
 
 
 class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +55,15 @@ class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
     spec: CrawlSpec
     given: frozenset[str] = frozenset()
     nameless: bool = False
+    verbose: bool = False
     rest: Any = None
     again: bool = False
     spiders: Chosen = Chosen({}, {}, plain=True)
     spider: str = ""
     startless: InvalidInput | None = None
     visits: list[Visit] = []
+    # Files that a new crawl overwrites.
+    overwrite: tuple[str, ...] = ()
 
 
 def run(job: CrawlJob) -> int:
@@ -79,7 +84,7 @@ class CrawlRunner:
         self.supervisor = Supervisor(
             flags=startup_settings(job.settings), workers=job.workers, folder=self.workplace.folder,
             name=os.environ.get("WORKER_ID", ""), on_event=self.on_worker_event, spiders=job.spiders.references,
-            plain=job.spiders.plain,
+            plain=job.spiders.plain, on_request=report_request if job.verbose else None,
         )  # fmt: skip
         self.signals = Signals(self.supervisor, on_kill=self.on_kill)
         frontier: Frontier | None = None
@@ -140,8 +145,11 @@ class CrawlRunner:
         with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
             self.progress = progress
             self.announce(started)
+            self.records = RecordCopy(started.spec.outputs)
             end = await self.drive(frontier, run, started.spec, progress)
             complete = await run.merge_rest(self.signals.received) if end is RunEnd.FINISHED else await run.merge()
+        if self.records.copy() and end is RunEnd.FINISHED and complete:
+            self.records.remove()
         code = await self.report_end(frontier, run, started.spec, end, resumed=resumed)
         return FAILED if end is RunEnd.FINISHED and not complete else code
 
@@ -154,6 +162,9 @@ class CrawlRunner:
 
     async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:
+            if not self.records.copy():
+                # Nobody reads the records any more, e.g. `head` has what it needs.
+                self.signals.received.set()
             progress.state = "paused" if run.paused else "running"
             await progress.update(frontier)
 
@@ -198,6 +209,8 @@ class CrawlRunner:
         if not await self.exists(frontier, self.name):
             if job.startless is not None:
                 raise job.startless
+            for output in job.overwrite:
+                remove_output(output)
             if job.seeds or job.visits:
                 await self.signals.race(self.try_outputs(spec))
         else:
@@ -222,16 +235,15 @@ class CrawlRunner:
 
     async def exists(self, frontier: Frontier, name: str) -> bool:
         try:
-            await frontier.crawls.get(name)
+            return (await frontier.crawls.get(name)).state is not State.DELETED
         except UnknownCrawl:
             return False
-        return True
 
     async def try_outputs(self, spec: CrawlSpec) -> None:
         """Refuse an output that can never be written before the crawl is created."""
-        for output in spec.outputs:
+        for output in spec.all_outputs:
             uri = self.job.settings.outputs.get(output, output)
-            spider = bool(spec.spider)
+            spider = bool(spec.spider) or output in spec.changes
             sink = open_sink(uri, worker=self.supervisor.name, on_trouble=self.output_trouble, spider=spider)
             try:
                 await sink.open()
@@ -256,7 +268,10 @@ class CrawlRunner:
         if started.differs:
             flags = ", ".join(flag_of(field) for field in started.differs)
             are = "is" if len(started.differs) == 1 else "are"
-            warn(f"{flags} {are} ignored: an existing crawl keeps its original settings. Choose another --name.")
+            warn(
+                f"{flags} {are} ignored: an existing crawl keeps its original settings. Limits, delay and patterns can "
+                f"be changed with: shoal change {self.name}. For others, choose another --name."
+            )
         if started.how is operations.StartMode.NEW and self.job.nameless:
             warn("The user agent has no contact; add one, e.g. --user-agent 'name/1.0 (+https://example.org/bot)'.")
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from shoal.cli.ui.console import fail, warn
+from shoal.cli.ui.console import fail, set_quiet, warn
 from shoal.errors import InvalidInput, SettingsError, ShoalError
 from shoal.version import __version__
 
@@ -26,17 +26,27 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 COMMANDS = {
     "demo": "Crawl a small site that ships with Shoal.",
     "crawl": "Crawl from URLs until nothing is left, or resume a crawl.",
+    "fetch": "Fetch one page and show what a crawl would see.",
+    "shell": "Fetch one page and open a Python prompt with it.",
+    "new": "Write a spider and its test from a template.",
     "worker": "Run workers for the crawls of a store.",
     "serve": "Run the HTTP API server.",
+    "health": "Check a worker or server on this machine.",
     "submit": "Submit a crawl to the workers of a store, and print its id.",
     "listen": "Submit crawl requests from Redis, Kafka or AMQP.",
     "crawls": "List the crawls of a store.",
     "show": "Show crawl status.",
+    "explain": "Explain whether a crawl visits a URL, and which rule says so.",
     "pause": "Pause a crawl.",
     "resume": "Resume a paused crawl.",
     "stop": "Stop a crawl permanently.",
     "delete": "Delete an ended crawl from the store.",
+    "change": "Change the options of an open crawl.",
+    "touch": "Visit pages of a crawl soon that have changed.",
+    "changes": "List the changes that a crawl has found.",
     "failed": "List the URLs that failed, or retry them.",
+    "revisit": "Visit URLs of a crawl again now.",
+    "forget": "Forget that a crawl has seen URLs.",
     "hosts": "List hosts; show one, set its delay, block it.",
     "plan": "Estimate time, workers and memory for a crawl.",
     "doctor": "Check the store and this machine.",
@@ -47,6 +57,7 @@ COMMANDS = {
 }
 # Commands that are not `command` in a module of their name.
 _HOMES = {verb: ("commands.state", verb) for verb in ("pause", "resume", "stop", "delete")}
+_HOMES |= {verb: ("commands.known_urls", verb) for verb in ("revisit", "forget")}
 _HOMES["demo"] = ("demo.command", "command")
 
 
@@ -100,6 +111,7 @@ def run(args: list[str] | None = None) -> NoReturn:
 
 
 def _run(args: list[str] | None) -> int:
+    set_quiet(False)
     try:
         code: Any = program.main(args, prog_name="shoal", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -145,10 +157,10 @@ def _unknown_option(error: click.NoSuchOption) -> str:
 
     path = error.ctx.command_path if error.ctx is not None else "shoal"
     flags = {flag for param in error.ctx.command.params for flag in param.opts} if error.ctx is not None else set()
-    if meant := flag_for(error.option_name, flags):
-        return f"No such option {error.option_name}; did you mean {meant}? See `{path} --help`."
-    text = error.format_message().rstrip(".")
-    return f"{text}{'' if text.endswith('?') else '.'} See `{path} --help`."
+    meant = flag_for(error.option_name, flags)
+    near = [meant] if meant else list(error.possibilities or ())
+    question = f"; did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}?" if near else "."
+    return f"No such option {error.option_name}{question} See `{path} --help`."
 
 
 def _defect(error: Exception) -> int:

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 import click
 
 from shoal.cli.commands.completion import files, folders
-from shoal.cli.ui.console import warn
+from shoal.cli.ui.console import set_quiet, warn
 from shoal.errors import InvalidInput, InvalidLimit, StoreRefused
-from shoal.model.crawl_spec import SCOPES, flags
+from shoal.model.crawl_spec import COOKIE_JARS, SCOPES, flags
 from shoal.model.option import Flag, Option, flag_name
 from shoal.model.validation import WIDEST
 from shoal.settings import Settings, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
-_ON_AN_API = "submit, crawls, show, pause, resume, stop, delete, failed and hosts"
+_ON_AN_API = "submit, crawls, show, explain, pause, resume, stop, delete, change, failed, revisit, forget and hosts"
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)\Z", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
@@ -58,13 +58,19 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def on_spec(command_name: str) -> Callable[[Command], Command]:
-    """The flags of a crawl's options, as crawl_spec.py declares them. What they become: `spec_fields`."""
+def on_spec(command_name: str, *only: str) -> Callable[[Command], Command]:
+    """The flags of a crawl's options, as crawl_spec.py declares them. What they become: `spec_fields`.
+
+    `only`: the fields that this command has flags of, if not of all.
+    """
 
     def put_on(command: Command) -> Command:
         # click shows flags in the reverse order of their decorators.
         for option, flag in reversed(list(flags(command_name))):
-            command = click.option(f"--{flag_name(option)}", **_click_arguments(option, flag))(command)
+            if only and option.attribute not in only:
+                continue
+            names = (flag.short, f"--{flag_name(option)}") if flag.short else (f"--{flag_name(option)}",)
+            command = click.option(*names, **_click_arguments(option, flag, command_name))(command)
         return command
 
     return put_on
@@ -87,12 +93,17 @@ def spec_fields(command_name: str, typed: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _click_arguments(option: Option, flag: Flag) -> dict[str, Any]:
+_CHOICES = {"scope": SCOPES, "cookie_jar": COOKIE_JARS}
+
+
+def _click_arguments(option: Option, flag: Flag, command_name: str) -> dict[str, Any]:
     """What click needs to know of a flag. No flag has a default here: an option that is not typed is not set."""
     help_text = flag.help or option.description
     if option.kind is bool:
         return {"is_flag": True, "help": help_text}
-    if option.default not in (None, "", 0, (), {}) or (option.least or 0) < 0:
+    # What is left out of `shoal change` stays as it is.
+    has_default = option.default not in (None, "", 0, (), {}) or (option.least or 0) < 0
+    if has_default and command_name != "change":
         help_text += f"  [default: {option.default}]"
     arguments: dict[str, Any] = {"metavar": flag.metavar or None, "help": help_text}
     if flag.completes_files:
@@ -101,8 +112,8 @@ def _click_arguments(option: Option, flag: Flag) -> dict[str, Any]:
         return arguments | {"type": parse_size}
     if flag.duration:
         return arguments | {"type": parse_duration}
-    if option.name == "scope":
-        return arguments | {"type": click.Choice(SCOPES)}
+    if option.name in _CHOICES:
+        return arguments | {"type": click.Choice(_CHOICES[option.name])}
     if option.kind in (int, float):
         # Where 0 means no limit, leaving the flag out says so.
         least = 1 if option.default == 0 and option.least == 0 else option.least
@@ -115,6 +126,61 @@ def _number(kind: type, least: float | None, most: float | None) -> WholeNumber 
     if kind is float:
         return Number(least, most)
     return WholeNumber(None if least is None else int(least), None if most is None else int(most))
+
+
+def on_verbosity(command: Command) -> Command:
+    """-v and -q."""
+    command = click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_choose_verbosity,
+        help="Write nothing but errors.",
+    )(command)  # fmt: skip
+    return click.option(
+        "-v", "--verbose", is_flag=True, callback=_choose_verbosity,
+        help="Log each request: time, status, bytes, duration and URL.",
+    )(command)  # fmt: skip
+
+
+def _choose_verbosity(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    if value and ctx.meta.setdefault("shoal.verbosity", param.name) != param.name:
+        raise click.UsageError("Choose either -v or -q.")
+    if param.name == "quiet":
+        set_quiet(value)
+    return value
+
+
+def on_cache(command: Command) -> Command:
+    """--cache, with or without a folder."""
+    return click.option(
+        "--cache", metavar="[FOLDER]", is_flag=False, flag_value=".shoal-cache", shell_complete=folders,
+        help="For developing: request each page once, and take it from this folder afterwards.  "
+        "[default folder: .shoal-cache]",
+    )(command)  # fmt: skip
+
+
+def on_request(command: Command) -> Command:
+    """The flags of a command that requests single pages."""
+    for option in (
+        click.option("--allow-network", metavar="CIDR", multiple=True, help="Allow requests to this private network."),
+        click.option("--proxy", metavar="URL", help="Forward proxy for all requests."),
+    ):
+        command = option(command)
+    command = on_cache(command)
+    return on_spec(
+        "crawl", "delay_seconds", "timeout_seconds", "user_agent", "headers", "cookie", "auth", "ignore_robots"
+    )(command)  # fmt: skip
+
+
+def request_settings(typed: dict[str, Any]) -> Settings:
+    """The settings of a command with the flags of `on_request`."""
+    from shoal.settings.sections import networks_of
+
+    flags = {
+        "fetch.allow_networks": ",".join(typed["allow_network"]) or None, "fetch.proxy": typed["proxy"],
+        "fetch.cache": typed["cache"],
+    }  # fmt: skip
+    settings = load(flags=flags).settings
+    networks_of(settings.fetch.allow_networks)
+    return settings
 
 
 def _pair(text: str, flag: Flag, number: int) -> tuple[str, str]:

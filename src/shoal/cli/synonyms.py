@@ -21,7 +21,7 @@ _MEANT = {
     "--bandwidth": ("--limit-rate", "--rate-limit", "--max-rate"),
     "--retries": ("--retry", "--tries", "-t", "--max-retries", "--retry-times"),
     "--timeout": ("--max-wait", "--connect-timeout", "--request-timeout"),
-    "--out": ("-o", "-O", "--output", "--output-file", "--output-document", "--to"),
+    "--out": ("--output", "--output-file", "--output-document", "--to"),
     "--files": ("--download", "--save", "--directory-prefix", "-P", "--media"),
     "--seeds": ("-i", "--input", "--input-file", "--urls", "--url-file", "--list"),
     "--name": ("--resume", "--id", "--job", "--continue", "-c"),

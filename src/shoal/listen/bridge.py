@@ -15,6 +15,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +31,7 @@ from shoal.errors import (
     UnknownCrawl,
 )
 from shoal.frontier import Frontier
+from shoal.listen.expiry import ExpiryNotices
 from shoal.listen.source import (
     MAX_LETTER_BYTES,
     DeliveryRefused,
@@ -42,8 +44,8 @@ from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations.events import Emit, emit_action
 from shoal.operations.scrapy_cluster import Action, act
 from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats
-from shoal.operations.submit import MAX_REQUEST_BYTES, parse, submit, to_submission, with_output
-from shoal.sinks import is_name
+from shoal.operations.spider_options import SpiderOptions
+from shoal.operations.submit import MAX_REQUEST_BYTES, check_message, parse, submit, to_submission
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
@@ -65,7 +67,7 @@ class ParsedMessage(NamedTuple):
 class Bridge:
     """`emit` receives the events. `outputs` are the settings' [outputs].
 
-    `networks` are the private networks that notifications may reach.
+    `networks` are the private networks that notifications may reach, `spiders` what spiders set for their crawls.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Bridge:
         emit: Emit,
         outputs: Mapping[str, str] | None = None,
         networks: str = "",
+        spiders: SpiderOptions | None = None,
     ) -> None:
         self.crawls = self.replies = self.rejected = 0
         self._frontier = frontier
@@ -82,6 +85,8 @@ class Bridge:
         self._emit = emit
         self._outputs = outputs or {}
         self._networks = networks
+        self._spiders = spiders or {}
+        self._expiry = ExpiryNotices(frontier, source, emit)
         self._stop = asyncio.Event()
         # When a failure was last reported; None while everything works.
         self._reported_mono: float | None = None
@@ -98,6 +103,7 @@ class Bridge:
                     await self._source.open()
                     while not self._stop.is_set():
                         await self._handle_batch()
+                        await self._expiry.send_due()
                         pause = FIRST_PAUSE_SECONDS
                         self._report_recovery()
                 except SourceUnavailable as error:
@@ -114,7 +120,9 @@ class Bridge:
         handled: list[ReceivedMessage] = []
         try:
             prefixes = self._source.reply_prefixes
-            for group in _groups([_parse(message, prefixes) for message in await self._source.receive()]):
+            for group in _groups(
+                [_parse(message, prefixes, self._spiders) for message in await self._source.receive()]
+            ):
                 outcomes = await asyncio.gather(*map(self._outcome, group), return_exceptions=True)
                 for parsed, outcome in zip(group, outcomes, strict=True):
                     if isinstance(outcome, BaseException):
@@ -174,20 +182,11 @@ class Bridge:
                    source=self._source.shown, sha256=digest, bytes=len(message.body))  # fmt: skip
 
     async def _submit(self, request: CrawlRequest, message: ReceivedMessage) -> None:
-        if request.ignore_robots:
-            raise InvalidInput(
-                "ignore_robots is not allowed here: only an administrator can set it, with `shoal submit`."
-            )
-        if request.files or not all(map(is_name, request.outputs)):
-            # The message may contain a password, so it is not quoted.
-            raise InvalidInput(
-                "outputs must be names in [outputs]; only an administrator can use other outputs or files."
-            )
-        request = with_output(request, self._outputs, as_in='"outputs": ["NAME"] in the request')
-        if not request.name and message.id:
-            request = msgspec.structs.replace(request, name=_crawl_name(message))
+        request = check_message(request, message.body, message_id=message.id, outputs=self._outputs)
+        request = self._expiry.mark(request)
         submission = to_submission(request, networks=self._networks)
         submitted = await submit(self._frontier, submission, outputs=self._outputs)
+        self._expiry.watch(submitted.id, request)
         self.crawls += submitted.created
         self._emit(
             f"crawl {submitted.id} was submitted{'' if submitted.created else ' again'}", event="crawl.submitted",
@@ -236,14 +235,16 @@ class Bridge:
                 await self._stop.wait()
 
 
-def _parse(message: ReceivedMessage, prefixes: tuple[str, ...]) -> ParsedMessage:
+def _parse(
+    message: ReceivedMessage, prefixes: tuple[str, ...], spiders: SpiderOptions = MappingProxyType({})
+) -> ParsedMessage:
     try:
         content = None
         if len(message.body) <= MAX_REQUEST_BYTES:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 content = msgspec.json.decode(message.body)
         if not (isinstance(content, dict) and content.keys() & {"action", "stats", "uuid"}):
-            return ParsedMessage(message, parse(message.body), "")
+            return ParsedMessage(message, parse(message.body, spiders), "")
         reply_to = content.pop("reply", message.reply_to)
         if not isinstance(reply_to, str) or (reply_to and not _QUEUE_NAME.match(reply_to)):
             raise InvalidInput("reply must be 1 to 200 letters, digits or . _ : -.")
@@ -273,9 +274,3 @@ def _groups(messages: list[ParsedMessage]) -> Iterator[list[ParsedMessage]]:
         names.add(name)
     if group:
         yield group
-
-
-def _crawl_name(message: ReceivedMessage) -> str:
-    """The same for every delivery of a message. The hash tells apart messages of a topic that was created again."""
-    prefix = re.sub(r"[^A-Za-z0-9_.-]", "-", message.id)[-100:].lstrip("-.")
-    return f"{prefix}-{hashlib.sha256(message.body).hexdigest()[:10]}"

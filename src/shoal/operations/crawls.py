@@ -16,7 +16,7 @@ async def resume(frontier: Frontier, crawl_id: str) -> Crawl:
 
 
 async def delete(frontier: Frontier, crawl_id: str) -> None:
-    """Free all that an ended crawl holds; its id stays taken."""
+    """Free all that an ended crawl holds. Only `start`, for `shoal crawl`, uses its id again; requests cannot."""
     crawl = await frontier.crawls.get(crawl_id)
     if crawl.state is State.DELETED:
         raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")

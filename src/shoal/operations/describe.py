@@ -9,9 +9,12 @@ import msgspec
 
 from shoal.errors import StoreUnavailable
 from shoal.frontier import Frontier
-from shoal.frontier.inspect import PendingHost, pending_hosts
+from shoal.frontier.calendar import Upcoming
+from shoal.frontier.inspect import PendingHost, pending_hosts, store_seconds
+from shoal.frontier.samples import read_samples
 from shoal.model.crawl import Counts, Crawl, CrawlKind
 from shoal.model.crawl_spec import CrawlSpec, Limits
+from shoal.operations.scrapy_crawl import without_values
 from shoal.settings import masked
 
 _HIDDEN = "***"
@@ -23,6 +26,7 @@ _MOST_PENDING = 20
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """Times are seconds since 1970, 0 = not yet. `failed` and `excluded` count by reason, the most frequent first.
 
+    `samples` are up to 20 URLs for each reason for which URLs were excluded or links not followed.
     `waiting` says what the crawl waits for: a spider that no worker has, or a part of the store. `pending` are hosts
     that it waits for after failures, the longest wait first.
     """
@@ -35,12 +39,18 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     failed: dict[str, int]
     excluded: dict[str, int]
+    samples: dict[str, tuple[str, ...]]
     bytes: int
     items: int
     limits: Limits
     policy: dict[str, Any]
     waiting: tuple[str, ...] = ()
     pending: tuple[PendingHost, ...] = ()
+    # Of a perpetual crawl: pages in the calendar, when the next of them is due, and how long ago pages were visited on
+    # average, by a sample; 0 = not known.
+    scheduled: int = 0
+    next_visit_at: float = 0.0
+    visited_ago_seconds: float = 0.0
 
 
 async def find(frontier: Frontier, crawl_id: str) -> Crawl:
@@ -62,6 +72,9 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
     counts = await frontier.crawls.count(crawl.id, within_seconds=_REPLY_SECONDS)
     missing = len(frontier.shards.unavailable)
     facts = await frontier.crawls.facts.read(crawl.id)
+    upcoming = Upcoming(0, None, 0.0)
+    if crawl.perpetual and crawl.state.open and not missing:
+        upcoming = await frontier.calendar.upcoming(crawl.id)
     return Description(
         id=crawl.id,
         state=crawl.state.value,
@@ -71,11 +84,12 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         counts=counts,
         failed=_by_reason(counts, "failed:"),
         excluded=_by_reason(counts, "excluded:"),
+        samples={} if missing else await read_samples(frontier, crawl),
         bytes=facts.bytes_received,
         items=await _items(frontier, crawl),
         limits=crawl.limits,
         # A crawl of Scrapy's has its rules in the settings of its project.
-        policy={**crawl.spec, "outputs": []}
+        policy={**without_values(crawl.spec), "outputs": []}
         if crawl.kind is CrawlKind.SCRAPY
         else _without_secrets(CrawlSpec.of(crawl)),
         waiting=(
@@ -85,6 +99,9 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         pending=tuple((await pending_hosts(frontier, crawl))[:_MOST_PENDING])
         if crawl.state.open and not missing
         else (),
+        scheduled=upcoming.pages,
+        next_visit_at=0.0 if upcoming.seconds is None else await store_seconds(frontier) + upcoming.seconds,
+        visited_ago_seconds=upcoming.visited_ago_seconds,
     )
 
 
@@ -125,7 +142,10 @@ def _without_secrets(spec: CrawlSpec) -> dict[str, Any]:
     shown["logins"] = dict.fromkeys(shown["logins"], _HIDDEN)
     # Any header may be a key to something.
     shown["headers"] = dict.fromkeys(shown["headers"], _HIDDEN)
+    # A password for a login, maybe.
+    shown["arguments"] = dict.fromkeys(shown["arguments"], _HIDDEN)
     shown["outputs"] = [masked(output) for output in shown["outputs"]]
+    shown["changes"] = [masked(output) for output in shown["changes"]]
     shown["files"] = masked(shown["files"])
     shown["seeds"] = [masked(seed) if "@" in seed else seed for seed in shown["seeds"]]
     return shown

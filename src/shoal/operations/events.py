@@ -18,7 +18,9 @@ EVENTS = {
     "crawl.waiting": "it cannot continue yet, and why",
     "crawl.ended": "it ended or was paused, with its counts",
     "crawl.submitted": "it was submitted; `created` is false if it existed",
+    "crawl.changed": "its options were changed while it runs",
     "crawl.seeded": "URLs were added to it",
+    "crawl.touched": "pages of it were reported as changed, to be visited soon",
     "crawl.paused": "it was paused, or is about to be",
     "crawl.resumed": "it was resumed",
     "crawl.stopped": "it was stopped permanently",
@@ -26,9 +28,12 @@ EVENTS = {
     "crawl.retried": "its failed URLs are retried",
     "crawl.deleted": "it was deleted, by a request or after `frontier.keep_days`",
     "crawl.trouble": "its maintenance failed, and why",
+    "urls.forgotten": "a crawl has forgotten that it had seen URLs",
+    "urls.revisited": "URLs that a crawl had seen are visited again",
     "host.changed": "a host's delay or slots were set, or it was blocked or unblocked",
     "notify.sent": "the notification of a crawl's end was sent",
     "notify.failed": "the notification failed; it is retried unless `given_up`",
+    "request": "with `-v`, a request of a worker: `url`, `status` or `error`, `bytes`, `seconds`, `cached`",
     "request.refused": "a request to the API or a bridge was refused, and why",
     "request.dropped": "a bridge could not store the dead letter of an invalid request, which is lost",
     "request.failed": "a request to the API failed: a bug, or the store or an output is unavailable",
@@ -48,6 +53,7 @@ EVENTS = {
     "serve.started": "`shoal serve` accepts requests",
     "serve.open": "it has no tokens: every client may do everything",
     "serve.stopped": "it has stopped",
+    "spider.unavailable": "a spider of [spiders] cannot be loaded where crawls are submitted",
     "listen.started": "`shoal listen` has connected to its source",
     "listen.trouble": "its source or the store is unavailable and is retried",
     "listen.recovered": "the source is connected again",
@@ -59,7 +65,8 @@ EVENTS = {
 # Events that need attention.
 WARNINGS = {
     "crawl.trouble", "listen.trouble", "notify.failed", "output.unavailable", "output.refused", "output.trouble",
-    "request.dropped", "request.failed", "request.refused", "serve.open", "store.trouble", "warning",
+    "request.dropped", "request.failed", "request.refused", "serve.open", "spider.unavailable", "store.trouble",
+    "warning",
 }  # fmt: skip
 
 

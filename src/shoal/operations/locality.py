@@ -55,7 +55,7 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
 
 def _files(policy: CrawlSpec) -> list[str]:
     """What a crawl writes into files of one machine. What a name stands for, its workers know."""
-    files = [output for output in policy.outputs if not is_name(output) and is_local(output)]
+    files = [output for output in policy.all_outputs if not is_name(output) and is_local(output)]
     return [*files, policy.files] if policy.files and are_local(policy.files) else files
 
 
@@ -68,6 +68,9 @@ async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
     async for crawl in frontier.crawls.all():
         # A branch goes with its crawl; submitted crawls wait for workers of any machine.
         if crawl.state is not State.RUNNING or crawl.id == but or crawl.kind is CrawlKind.BRANCH:
+            continue
+        # A program's own crawl has no command that finishes it: with nothing left to do it was not interrupted.
+        if crawl.kind is CrawlKind.BARE and not (await frontier.crawls.count(crawl.id)).open:
             continue
         if not (await frontier.crawls.facts.read(crawl.id)).submitted:
             await frontier.crawls.pause(crawl.id)

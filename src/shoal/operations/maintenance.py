@@ -23,8 +23,10 @@ from shoal.frontier.maintenance_lock import LOCK_SECONDS, MaintenanceLock
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, CrawlKind, State
 from shoal.operations.describe import describe
 from shoal.operations.events import Emit, ignore_event
+from shoal.operations.history import HistoryWriter
 from shoal.operations.merge_outputs import is_merged, merge_outputs
 from shoal.operations.run import finish_if_over
+from shoal.operations.time_windows import keep_to_windows
 from shoal.settings import Settings
 
 _ROUND_SECONDS, _ASIDE_SECONDS = 0.5, 3.0
@@ -76,6 +78,9 @@ class Maintainer:
         self._fetchers: dict[str, Fetcher] = {}
         # In tasks: a URL that does not respond delays no other crawl.
         self._notifying: set[asyncio.Task[None]] = set()
+        self._history = HistoryWriter(frontier)
+        # In a task too: the counts of many crawls take longer than a round.
+        self._writing: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
         """Run until it is cancelled. An unavailable store is retried."""
@@ -84,6 +89,8 @@ class Maintainer:
                 try:
                     chosen = await self._chosen()
                     await self.check(chosen=chosen)
+                    if chosen:
+                        self._write_history()
                     pause = _ROUND_SECONDS if chosen else _ASIDE_SECONDS
                     self._last_emitted = ""
                 except ShoalError as error:
@@ -91,11 +98,26 @@ class Maintainer:
                     pause = _ASIDE_SECONDS
                 await asyncio.sleep(pause * random.uniform(0.9, 1.1))
         finally:
-            for task in self._notifying:
+            tasks: list[asyncio.Task[None] | asyncio.Task[bool]] = [
+                *self._notifying,
+                *([self._writing] if self._writing else []),
+            ]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._notifying, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             for fetcher in self._fetchers.values():
                 await fetcher.close()
+
+    def _write_history(self) -> None:
+        if self._writing is not None and self._writing.done():
+            error = self._writing.exception()
+            self._writing = None
+            if isinstance(error, ShoalError):
+                self._emit_once(f"The history was not written: {error}", event="store.trouble")
+            elif error is not None:
+                raise error
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._history.write_if_due())
 
     def check_soon(self, crawl_id: str) -> None:
         """Check a crawl in the next round: something was done to it."""
@@ -135,6 +157,8 @@ class Maintainer:
         """Do what is due. Returns in how many seconds to check again."""
         if crawl.kind is not CrawlKind.OWN:
             return _AGAIN_SECONDS
+        if crawl.state.open and await keep_to_windows(self._frontier, crawl):
+            return _MOST_SECONDS
         if crawl.state is State.RUNNING and not await self._finish(crawl, known):
             self._report_state(crawl, known)
             return known.pause_seconds

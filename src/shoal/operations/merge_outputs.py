@@ -20,12 +20,13 @@ async def merge_outputs(frontier: Frontier, crawl: Crawl, *, named: Mapping[str,
     `named` are the outputs of the settings by their names.
     """
     problems = []
+    changes = {named.get(output, output) for output in CrawlSpec.of(crawl).changes}
     for output in _outputs(crawl, named):
         try:
             if has_parts(output):
                 ask_store = partial(replay, frontier.void_batch)
                 live = await _other_machines(frontier)
-                await merge(output, live=live, replay=ask_store, spider=bool(crawl.limits.spider))
+                await merge(output, live=live, replay=ask_store, spider=bool(crawl.limits.spider) or output in changes)
         except (SinkError, InvalidInput) as error:
             problems.append(str(error))
     return problems
@@ -65,5 +66,5 @@ async def _other_machines(frontier: Frontier) -> set[str]:
 
 def _outputs(crawl: Crawl, named: Mapping[str, str]) -> list[str]:
     """The outputs by their URIs, without names that only other machines know."""
-    outputs = [named.get(output, output) for output in CrawlSpec.of(crawl).outputs]
+    outputs = [named.get(output, output) for output in CrawlSpec.of(crawl).all_outputs]
     return [output for output in outputs if not is_name(output)]

@@ -35,6 +35,7 @@ from shoal.operations.merge_outputs import UnmergedParts, is_merged, merge_outpu
 from shoal.operations.revisit import revisits
 from shoal.operations.seeds import Seeds, feed
 from shoal.operations.start import StartedCrawl, begin
+from shoal.operations.time_windows import OUTSIDE, keep_to_windows
 from shoal.settings import masked
 
 # The end of a small crawl is checked for often; a large one can wait half a second.
@@ -124,6 +125,7 @@ class CrawlRun:
         self._seeds: Seeds | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._retried: Set[str] = frozenset()
+        self._first: Sequence[Visit] = ()
 
     async def start(
         self,
@@ -139,7 +141,10 @@ class CrawlRun:
             self._frontier, name=self.crawl_id, seeds=seeds, spec=spec, given=given, again=again,
             visits=visits, named=self._outputs,
         )  # fmt: skip
+        # Before any worker leases one of its URLs.
+        await keep_to_windows(self._frontier, started.crawl)
         self._retried = started.retried
+        self._first = visits
         return started
 
     async def feed(self, spec: CrawlSpec, seeds: Seeds | None = None) -> None:
@@ -290,8 +295,12 @@ class CrawlRun:
         """Emit that the crawl was paused, and each spider that no worker has."""
         was_paused = self.paused
         crawl = await self._frontier.crawls.get(self.crawl_id)
+        resumes_at = await keep_to_windows(self._frontier, crawl)
         self.paused = crawl.state is State.PAUSED
-        if self.paused and not was_paused:
+        if resumes_at:
+            text = f"Crawl {self.crawl_id} waits until {resumes_at}: it runs only at its times of day."
+            self._emit_once(text, event="crawl.waiting", crawl=self.crawl_id)
+        elif self.paused and not was_paused and crawl.why != OUTSIDE:
             self._emit("The crawl was paused externally.", event="crawl.paused", crawl=self.crawl_id)
         for reason in await waiting_for(self._frontier, crawl):
             self._emit_once(f"Crawl {self.crawl_id} is {reason}.", event="crawl.waiting", crawl=self.crawl_id)
@@ -322,7 +331,9 @@ class CrawlRun:
                 self._warn(f"{seeds.skipped:,} {lines} of {seeds.shown} {are} skipped.")
         revisit = (await self._facts()).revisit
         if revisit.under_way:
-            visits = revisits(frontier, crawl_id, spec, revisit, named=self._outputs, retried=self._retried)
+            visits = revisits(
+                frontier, crawl_id, spec, revisit, named=self._outputs, retried=self._retried, first=self._first
+            )
             count = await feed(frontier, crawl_id, visits, self._warn)
             if count is not None:
                 await frontier.crawls.facts.finish_feed(crawl_id, Feed.PASS)

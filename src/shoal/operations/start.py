@@ -23,12 +23,15 @@ from shoal.model.visit import Visit
 from shoal.operations.locality import check_machine
 from shoal.operations.revisit import reopen
 from shoal.operations.seeds import without_logins
-from shoal.politeness.robots_parser import check_token, product_token
+from shoal.operations.time_windows import time_windows_of
+from shoal.politeness.user_agent import check_token, product_token
+from shoal.sinks import is_database, is_name
 from shoal.urls.scope import Scope
 
 # The limits that a later start can raise. None and 0 mean no limit.
 RAISABLE = (
-    "max_pages", "max_pages_per_host", "max_depth", "max_seconds", "max_bytes", "max_bytes_per_host",
+    "max_pages", "max_pages_per_host", "max_urls_per_depth", "max_depth", "max_seconds", "max_bytes",
+    "max_bytes_per_host",
 )  # fmt: skip
 
 
@@ -83,11 +86,13 @@ async def begin(
     how = StartMode.NEW
     try:
         crawl = await frontier.crawls.get(name)
+        if crawl.state is State.DELETED:
+            raise UnknownCrawl(name)
     except UnknownCrawl:
         if not urls:
             raise InvalidInput(f"There is no crawl {name!r} to resume; pass a URL to start one.") from None
         try:
-            crawl = await frontier.crawls.create(name, spec.limits(), spec.stored())
+            crawl = await frontier.crawls.create(name, spec.limits(), spec.stored(), reuse=True)
         except CrawlExists:
             crawl = await frontier.crawls.get(name)
             how = StartMode.RESUMED
@@ -158,11 +163,15 @@ def check_takes_seeds(crawl: Crawl) -> None:
 def check_spec(spec: CrawlSpec) -> None:
     """Raise for options that no worker could apply: numbers, patterns, a user agent that robots.txt cannot name."""
     spec.check()
+    time_windows_of(spec.between)
     try:
         check_token(product_token(spec.user_agent))
     except SettingsError as error:
         raise InvalidLimit(f"Invalid user_agent. {error}") from None
     Scope(spec.scope, allow=spec.allow, deny=spec.deny, deny_extensions=spec.deny_extensions)
+    # What a name stands for, only workers may know.
+    if spec.changes_have_texts and not any(is_name(output) or is_database(output) for output in spec.changes):
+        raise InvalidLimit("change_diffs and keep_versions need a database in changes, e.g. changes.db.")
 
 
 def _differing(given: Collection[str], stored: CrawlSpec, spec: CrawlSpec) -> tuple[str, ...]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
+import hashlib
 import ipaddress
 import re
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -31,24 +34,28 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
 from shoal.model.crawl import Crawl, State, crawl_id_of
-from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, CrawlSpec
+from shoal.model.crawl_spec import REQUEST_FIELDS, STORED_SEEDS, CrawlRequest, CrawlSpec, options
 from shoal.model.visit import Visit
 from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
 from shoal.operations.scrapy_cluster_fleet import DOMAIN_ACTIONS, DomainUpdate, StatsRequest
 from shoal.operations.seeds import seed_target, without_logins
 from shoal.operations.start import check_spec
-from shoal.settings import masked
+from shoal.operations.time_windows import keep_to_windows
+from shoal.settings import Settings, masked
 from shoal.sinks import check_output, is_name
 from shoal.sinks.bodies import check_files
 from shoal.sinks.contract import Holds
 from shoal.sinks.reader import page
 from shoal.sinks.registry import parse_output
+from shoal.spider import Spider
 from shoal.urls.canonical import canonical
 
 MAX_REQUEST_BYTES = 4_000_000
 _MAX_REOPENINGS = 5
 _CHECK_SECONDS = 5.0
 _MAX_PATTERN_CHARACTERS = 100_000
+# They belong to one crawl, not to all crawls of a spider.
+_NOT_OF_SPIDERS = ("seeds", "name", "spider", "arguments", "joins", "domains", "expires_at", "app")
 _APP = re.compile(r"[A-Za-z0-9_.@-]{0,64}\Z")
 
 
@@ -74,8 +81,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     named: bool = False
 
 
-def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action | StatsRequest | DomainUpdate:
-    """A request in Shoal's or Scrapy Cluster's schema. InvalidInput says in one sentence what is wrong with it."""
+def parse(
+    raw: bytes | dict[str, Any], spiders: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> CrawlRequest | Action | StatsRequest | DomainUpdate:
+    """A request in Shoal's or Scrapy Cluster's schema. InvalidInput says in one sentence what is wrong with it.
+
+    `spiders` are the options of spiders (spider_options.py). They count as fields of the request that it left out, so
+    what its sender may not set, they may not set either.
+    """
     fields = _decode(raw) if isinstance(raw, bytes | bytearray | memoryview) else raw
     if not isinstance(fields, dict):
         raise InvalidInput(f'A request is {_kind(fields)}: it must be a JSON object, such as {{"seeds": [...]}}.')
@@ -88,6 +101,8 @@ def parse(raw: bytes | dict[str, Any]) -> CrawlRequest | Action | StatsRequest |
             return msgspec.convert(fields, Action)
         if "crawlid" in fields or "appid" in fields:
             return translate(msgspec.convert(fields, ClusterRequest))
+        if isinstance(spider := fields.get("spider"), str) and spider in spiders:
+            fields = {**spiders[spider], **fields}
         return CrawlRequest.of_fields(fields)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InvalidInput(f"The request cannot be used: {error}.") from None
@@ -121,6 +136,7 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", ne
         "files": check_files(request.files) if request.files else "",
         "file_types": tuple(content_type.strip().lower() for content_type in request.file_types),
         "outputs": tuple(output if is_name(output) else check_output(output) for output in request.outputs),
+        "changes": tuple(output if is_name(output) else check_output(output) for output in request.changes),
         "notify": _notify_url(request.notify, networks),
         "notify_networks": networks if request.notify else "",
         "machine": machine,
@@ -137,12 +153,34 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", ne
     return spec
 
 
+def spider_settings(spider: type[Spider]) -> dict[str, Any]:
+    """The options that a spider sets for its crawls, by their attributes. InvalidInput for one that is not valid."""
+    given = dict(spider.settings)
+    where = f"settings of spider {spider.__name__}"
+    check_terms(given.keys(), where, allowed=[field for field in REQUEST_FIELDS if field not in _NOT_OF_SPIDERS])
+    try:
+        request = CrawlRequest.of_fields({"seeds": ("http://example.org/",), **given})
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"Invalid {where}: {error}.") from None
+    return {option.attribute: getattr(request, option.attribute) for option in options() if option.name in given}
+
+
+def check_terms(terms: Collection[str], where: str, allowed: Sequence[str] = REQUEST_FIELDS) -> None:
+    """Raise InvalidInput for names that are not fields of a crawl request."""
+    for term in terms:
+        if term not in allowed:
+            longer = [field for field in allowed if field.startswith(f"{term}_")]
+            near = longer or difflib.get_close_matches(term, allowed, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidInput(f"{where} has no argument {term}{hint} (docs/reference/api.md).")
+
+
 def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) -> CrawlRequest:
     """Return the request with its own outputs, or with the output named `default`. InvalidInput if there is none.
 
     `named` are the outputs of the settings here. If there are none, the workers check the names.
     """
-    for output in request.outputs:
+    for output in request.all_outputs:
         if named and is_name(output) and output not in named:
             raise InvalidInput(f"Unknown output {output!r}; the outputs are {', '.join(sorted(named))}.")
     if not request.outputs:
@@ -150,6 +188,36 @@ def with_output(request: CrawlRequest, named: Collection[str], *, as_in: str) ->
             raise InvalidInput(f"No output: pass e.g. {as_in}, or name an output `default` in [outputs] of shoal.toml.")
         request = msgspec.structs.replace(request, outputs=("default",))
     return request
+
+
+def check_message(
+    request: CrawlRequest, body: bytes, *, message_id: str, outputs: Collection[str]
+) -> CrawlRequest:  # fmt: skip
+    """A request of a sender who is not authenticated: it may use named outputs only, and robots.txt is kept.
+
+    A request without a name gets one by its message, the same for every delivery.
+    """
+    if request.ignore_robots:
+        raise InvalidInput("ignore_robots is not allowed here: only an administrator can set it, with `shoal submit`.")
+    if request.files or not all(map(is_name, request.all_outputs)):
+        # The message may contain a password, so it is not quoted.
+        raise InvalidInput("outputs must be names in [outputs]; only an administrator can use other outputs or files.")
+    request = with_output(request, outputs, as_in='"outputs": ["NAME"] in the request')
+    if not request.name and message_id:
+        # The hash tells apart messages of a topic that was created again.
+        prefix = re.sub(r"[^A-Za-z0-9_.-]", "-", message_id)[-100:].lstrip("-.")
+        request = msgspec.structs.replace(request, name=f"{prefix}-{hashlib.sha256(body).hexdigest()[:10]}")
+    return request
+
+
+async def submit_message(frontier: Frontier, body: bytes, *, message_id: str, settings: Settings) -> Submitted:
+    """Submit the crawl request in a message of a queue. Delivering it again changes nothing."""
+    request = parse(body)
+    if not isinstance(request, CrawlRequest):
+        raise InvalidInput("Only crawl requests are accepted here; send actions to the HTTP API or a bridge.")
+    request = check_message(request, body, message_id=message_id, outputs=settings.outputs)
+    submission = to_submission(request, networks=settings.fetch.allow_networks)
+    return await submit(frontier, submission, outputs=settings.outputs)
 
 
 async def submit(
@@ -176,6 +244,7 @@ async def submit(
     if created:
         # No command owns it, so none pauses it when it is interrupted.
         await frontier.crawls.facts.mark_submitted(submission.name)
+        await keep_to_windows(frontier, await frontier.crawls.get(submission.name))
     # Also if the crawl existed: the process that created it may have died before this.
     try:
         await _add(frontier, submission)

@@ -30,12 +30,13 @@ from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
 from shoal.model.crawl_spec import CrawlRequest
 from shoal.operations import crawls
+from shoal.operations.explain import Explanation, explain_by_id
 from shoal.operations.run import CrawlRun, finish_if_over, other_workers
-from shoal.operations.submit import submit, to_submission, with_output
+from shoal.operations.submit import spider_settings, submit, to_submission, with_output
 from shoal.python.loop_thread import LoopThread
 from shoal.settings import load
+from shoal.spider import check_arguments, name_of, unique
 from shoal.spider import load as load_spider
-from shoal.spider import name_of, unique
 
 Result = TypeVar("Result")
 # How many of the last messages are kept.
@@ -74,7 +75,8 @@ class Coordinator:
         flags = {"store.url": store, "store.folder": folder, **(settings or {})}
         self._settings = load(flags=flags).settings
         self._workers = workers
-        self._spiders = unique((name_of(load_spider(reference)), reference) for reference in spiders)
+        self._classes = {reference: load_spider(reference) for reference in spiders}
+        self._spiders = unique((name_of(kind), reference) for reference, kind in self._classes.items())
         self._background: LoopThread | None = None
         self._frontier: Frontier
         self._last_stats: tuple[float, int, int]
@@ -102,6 +104,10 @@ class Coordinator:
 
     def submit(self, seeds: Sequence[str], **terms: Any) -> str:
         """Submit a crawl and return its name. `terms` are the fields of a crawl request (docs/reference/api.md)."""
+        if kind := self._classes.get(self._spiders.get(terms.get("spider", ""), "")):
+            spider_settings(kind)
+            check_arguments(kind, terms.get("arguments", {}))
+            terms = dict(kind.settings) | terms
         try:
             request = CrawlRequest.of_fields({"seeds": seeds, **terms})
         except msgspec.ValidationError as error:
@@ -114,6 +120,10 @@ class Coordinator:
 
     def counts(self, name: str) -> Counts:
         return self._do(lambda: self._frontier.crawls.count(name))
+
+    def explain(self, name: str, url: str) -> Explanation:
+        """Whether a URL is visited by a crawl, and which rule says so."""
+        return self._do(lambda: explain_by_id(self._frontier, name, url))
 
     def finished(self, name: str) -> bool:
         """Whether a crawl is over. True only when all of its outputs are complete."""

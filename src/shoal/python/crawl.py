@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import difflib
 import os
 import re
 import sys
@@ -30,17 +29,17 @@ from shoal.errors import InvalidInput, SettingsError
 from shoal.fleet import WorkerFiles, live_workers, reclaim
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
-from shoal.model.crawl_spec import REQUEST_FIELDS, CrawlRequest
+from shoal.model.crawl_spec import CrawlRequest
 from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.operations import StartMode
 from shoal.operations.events import WARNINGS
 from shoal.operations.run import CrawlRun, RunEnd
-from shoal.operations.submit import Submission, to_submission
+from shoal.operations.submit import Submission, check_terms, spider_settings, to_submission
 from shoal.python.loop_thread import LoopThread
 from shoal.settings import Settings, load
 from shoal.sinks.iterator import CHANNELS, Channel
-from shoal.spider import Spider, name_of, unique
+from shoal.spider import Spider, check_arguments, name_of, unique
 from shoal.store.embedded import remove_folder
 from shoal.worker.crawl_context import CALLER, lane_of
 from shoal.worker.spider_runner import SpiderRunner, first_visits
@@ -201,23 +200,23 @@ def crawl(
         raise InvalidInput(
             "shoal.crawl has no seeds argument: pass the URLs first, e.g. shoal.crawl(*urls, max_pages=100)."
         )
+    check_terms(terms, "shoal.crawl")
     known = _known(spider, spiders)
     asked = {"seeds": urls, "name": name or f"python-{time.time_ns()}", **terms}
     first: list[Visit] = []
     if spider is not None:
+        spider_settings(spider)
+        asked = dict(spider.settings) | asked
+        arguments = terms.get("arguments", {})
+        check_arguments(spider, arguments)
         asked["spider"] = name_of(spider)
         if not urls:
             background = LoopThread("shoal-start")
             try:
-                first = background.do(first_visits(spider))
+                first = background.do(first_visits(spider, arguments))
             finally:
                 background.close()
             asked["seeds"] = [visit.url for visit in first]
-    for term in terms.keys() - set(REQUEST_FIELDS):
-        longer = [field for field in REQUEST_FIELDS if field.startswith(f"{term}_")]
-        near = longer or difflib.get_close_matches(term, REQUEST_FIELDS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InvalidInput(f"shoal.crawl has no argument {term}{hint} (docs/reference/api.md).")
     try:
         request = CrawlRequest.of_fields(asked)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Crawls over HTTP: submit, list, show, pause, resume, stop, delete.
+"""Crawls over HTTP: submit, list, show, change, touch, pause, resume, stop, delete.
 
 Owns the JSON of crawls. shoal.operations and the frontier do the work. Headers, cookies, credentials and passwords of
 outputs are write-only: no response contains them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -23,19 +23,26 @@ from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import FailureCursor
 from shoal.frontier.inspect import list_crawls
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
-from shoal.model.crawl_spec import MAX_SEEDS, CrawlRequest
+from shoal.model.crawl_spec import CHANGEABLE, MAX_SEEDS, CrawlRequest
 from shoal.model.visit import Visit
 from shoal.operations import crawls as crawl_operations
+from shoal.operations.change import change
 from shoal.operations.describe import describe
+from shoal.operations.explain import explain as explain_url
 from shoal.operations.scrapy_cluster import Action, act, app_of
 from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats, update_domain
 from shoal.operations.seeds import seed_url_without_login
 from shoal.operations.start import check_takes_seeds
 from shoal.operations.submit import MAX_REQUEST_BYTES, Submitted, parse, submit, to_submission, with_output
+from shoal.operations.touch import MAX_URLS, touch
 from shoal.sinks import is_local, is_name
 from shoal.sinks.bodies import are_local
+from shoal.urls.canonical import MAX_URL_BYTES
 
 MAX_FAILED = 10_000
+# URLs that one request can choose.
+MAX_CHOSEN = 1000
+STATES = tuple(state.value for state in State if state is not State.DELETED)
 # Crawls that one list request reads at most.
 _MAX_SCANNED = 2000
 _POLL_SECONDS, _KEEPALIVE_SECONDS = 1.0, 15.0
@@ -54,6 +61,20 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Annotated[float, Meta(description="Seconds since 1970.")]
     ended_at: Annotated[float, Meta(description="Seconds since 1970; 0 while the crawl is open.")]
     counts: Counts
+
+
+# Other values for options of an open crawl. Options that are left out stay as they are. With `preview`, nothing is
+# changed, and the waiting URLs that the new patterns and depth exclude are counted.
+_HINTS = get_type_hints(CrawlRequest, include_extras=True)
+CrawlChange = msgspec.defstruct(
+    "CrawlChange",
+    [
+        *((name, _HINTS[name] | msgspec.UnsetType, msgspec.UNSET) for name in CHANGEABLE),
+        ("preview", Annotated[bool, Meta(description="Change nothing, only count.")], False),
+    ],
+    namespace={"__doc__": "Other values for options of an open crawl. Options that are left out stay as they are."},
+    frozen=True, kw_only=True, forbid_unknown_fields=True,
+)  # fmt: skip
 
 
 class CrawlPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +98,12 @@ class AddedSeeds(msgspec.Struct, frozen=True, kw_only=True):
     refused: Annotated[int, Meta(description="URLs that the crawl's limits or a blocked host refused.")]
 
 
+class TouchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pages that have changed."""
+
+    urls: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_URLS)]
+
+
 class FailedUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A URL that failed in its last attempt."""
 
@@ -93,6 +120,16 @@ class FailedUrlPage(msgspec.Struct, frozen=True, kw_only=True):
     next: Annotated[str | None, Meta(description="Cursor of the next page; null on the last page.")] = None
 
 
+class RetryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed URLs to retry; all without a body."""
+
+    urls: Annotated[
+        Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_CHOSEN)] | None,
+        Meta(description="Only these URLs."),
+    ] = None
+    reason: Annotated[str, Meta(max_length=200, description="Only URLs that failed for this reason.")] = ""
+
+
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """How many URLs were put back into the queue."""
 
@@ -107,7 +144,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create(context: RequestContext) -> Response:
-    request = parse(await context.body(MAX_REQUEST_BYTES))
+    request = parse(await context.body(MAX_REQUEST_BYTES), context.server.spider_options)
     if not isinstance(request, CrawlRequest):
         raise InvalidInput("This is a request of Scrapy Cluster that is not a crawl: send it to /feed.")
     submitted = await submit_for(context, request)
@@ -124,7 +161,7 @@ async def submit_for(context: RequestContext, request: CrawlRequest) -> Submitte
     if request.ignore_robots:
         context.require_role(Role.ADMIN, "ignore_robots")
     machine = ""
-    for output in request.outputs:
+    for output in request.all_outputs:
         if not is_name(output):
             # Only an administrator of the fleet decides which files and servers the workers write to.
             context.require_fleet_admin("An output that is not a name in [outputs]")
@@ -139,8 +176,13 @@ async def submit_for(context: RequestContext, request: CrawlRequest) -> Submitte
 
 
 async def listing(context: RequestContext) -> Response:
+    return Json(await page_of(context))
+
+
+async def page_of(context: RequestContext) -> CrawlPage:
+    """The crawls of a request, as far as its caller may see them."""
     limit = context.integer("limit", 50, MAX_PAGE_SIZE)
-    state = context.text("state", *(state.value for state in State if state is not State.DELETED))
+    state = context.text("state", *STATES)
     app = context.caller.app or context.text("app")
     after: tuple[float, str] | None = context.cursor(tuple[float, str], "crawls", state, app)
     summaries: list[CrawlSummary] = []
@@ -154,8 +196,8 @@ async def listing(context: RequestContext) -> Response:
             summaries.append(await _summary(context, crawl))
         # A page may be short, so that a filter that matches little does not scan every crawl in one request.
         if len(summaries) == limit or scanned == _MAX_SCANNED:
-            return Json(CrawlPage(crawls=summaries, next=make_cursor(last, "crawls", state, app)))
-    return Json(CrawlPage(crawls=summaries))
+            return CrawlPage(crawls=summaries, next=make_cursor(last, "crawls", state, app))
+    return CrawlPage(crawls=summaries)
 
 
 async def _summary(context: RequestContext, crawl: Crawl) -> CrawlSummary:
@@ -168,6 +210,20 @@ async def _summary(context: RequestContext, crawl: Crawl) -> CrawlSummary:
 
 async def show(context: RequestContext) -> Response:
     return Json(await describe(context.frontier, await context.crawl()))
+
+
+async def explain(context: RequestContext) -> Response:
+    url = context.request.query_params.get("url", "")
+    if not 1 <= len(url) <= MAX_URL_BYTES:
+        raise RequestRefused(422, f"url must have 1 to {MAX_URL_BYTES} characters.", kind="InvalidInput")
+    return Json(await explain_url(context.frontier, await context.crawl(), url))
+
+
+async def update(context: RequestContext) -> Response:
+    crawl = await context.crawl()
+    body = await context.json(CrawlChange)
+    options = {name: value for name in CHANGEABLE if (value := getattr(body, name)) is not msgspec.UNSET}
+    return Json(await change(context.frontier, crawl.id, options, preview=body.preview))
 
 
 async def pause(context: RequestContext) -> Response:
@@ -204,6 +260,12 @@ async def add_seeds(context: RequestContext) -> Response:
     return Json(AddedSeeds(new=added.new, known=added.seen, refused=len(urls) - added.new - added.seen))
 
 
+async def touch_pages(context: RequestContext) -> Response:
+    crawl = await context.crawl()
+    body: TouchRequest = await context.json(TouchRequest, MAX_REQUEST_BYTES)
+    return Json(await touch(context.frontier, crawl, body.urls))
+
+
 async def failed(context: RequestContext) -> Response:
     crawl = await context.crawl()
     limit = context.integer("limit", 100, MAX_FAILED)
@@ -218,7 +280,8 @@ async def failed(context: RequestContext) -> Response:
 
 async def retry(context: RequestContext) -> Response:
     crawl = await context.crawl()
-    count = await context.frontier.crawls.retry(crawl.id)
+    chosen: RetryRequest = await context.json(RetryRequest, MAX_REQUEST_BYTES)
+    count = await context.frontier.crawls.retry(crawl.id, urls=chosen.urls, reason=chosen.reason)
     if context.server.maintainer is not None:
         context.server.maintainer.check_soon(crawl.id)
     return Json(Retried(retried=count))

@@ -82,4 +82,8 @@ async def description(context: RequestContext) -> Response:
 
 
 async def _stats(context: RequestContext) -> FleetStats:
-    return await read_stats(context.frontier, context.server.totals, context.server.settings.frontier.lease_seconds)
+    settings = context.server.settings
+    return await read_stats(
+        context.frontier, context.server.totals, lease_seconds=settings.frontier.lease_seconds,
+        hosts_per_worker=settings.worker.hosts,
+    )  # fmt: skip

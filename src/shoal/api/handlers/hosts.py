@@ -11,7 +11,7 @@ from starlette.responses import Response
 from shoal.api.pagination import MAX_PAGE_SIZE, make_cursor
 from shoal.api.problem_details import Json
 from shoal.api.request import RequestContext
-from shoal.frontier.hosts import Host
+from shoal.frontier.hosts import Host, PastBackOff
 from shoal.frontier.inspect import list_crawls, waiting, waiting_hosts
 from shoal.model.crawl import State
 
@@ -58,7 +58,7 @@ async def listing(context: RequestContext) -> Response:
                 continue
             if len(views) == limit:
                 return Json(HostPage(hosts=views, next=make_cursor((shard, name), "hosts")))
-            views.append(await _view(context, await context.frontier.hosts.get(host), paused))
+            views.append(await view_of(context, await context.frontier.hosts.get(host), paused))
             name = host
         shard, name = shard + 1, ""
     return Json(HostPage(hosts=views))
@@ -66,7 +66,17 @@ async def listing(context: RequestContext) -> Response:
 
 async def show(context: RequestContext) -> Response:
     host = await context.frontier.hosts.get(context.path("host"))
-    return Json(await _view(context, host, await _paused(context)))
+    return Json(await view_of(context, host, await _paused(context)))
+
+
+class BackOffs(msgspec.Struct, frozen=True, kw_only=True):
+    """The last back-offs of a host, newest first: at most 20 of the last seven days."""
+
+    back_offs: list[PastBackOff]
+
+
+async def back_offs(context: RequestContext) -> Response:
+    return Json(BackOffs(back_offs=await context.frontier.hosts.back_offs(context.path("host"))))
 
 
 async def update(context: RequestContext) -> Response:
@@ -78,14 +88,15 @@ async def update(context: RequestContext) -> Response:
         await hosts.set_places(name, change.places)
     if not isinstance(change.blocked, msgspec.UnsetType):
         await (hosts.block(name, change.blocked) if change.blocked else hosts.unblock(name))
-    return Json(await _view(context, await hosts.get(name), await _paused(context)))
+    return Json(await view_of(context, await hosts.get(name), await _paused(context)))
 
 
 async def _paused(context: RequestContext) -> list[str]:
     return [crawl.key async for _, crawl in list_crawls(context.frontier) if crawl.state is State.PAUSED]
 
 
-async def _view(context: RequestContext, host: Host, paused: list[str]) -> HostView:
+async def view_of(context: RequestContext, host: Host, paused: list[str]) -> HostView:
+    """A host with its queue. `paused` are the keys of paused crawls, whose visits may be parked."""
     lengths = {}
     for key, by_priority in (await waiting(context.frontier, host.name, paused)).items():
         lengths[(await context.frontier.crawls.by_key(key)).id] = sum(by_priority.values())

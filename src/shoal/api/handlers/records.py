@@ -18,6 +18,7 @@ from shoal.model.record import Item, Record
 from shoal.sinks.columns import Row
 from shoal.sinks.reader import Cursor, page
 
+KINDS = ("page", "item")
 _FIELDS = frozenset((*Record.__struct_fields__, *Item.__struct_fields__))
 _ITEM_FIELDS = frozenset(Item.__struct_fields__) - frozenset(Record.__struct_fields__)
 # The number of the crawl's output, and the position in it.
@@ -39,7 +40,7 @@ class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
 async def listing(context: RequestContext) -> Response:
     crawl = await context.crawl()
     limit = context.integer("limit", 100, MAX_PAGE_SIZE)
-    kind = context.text("kind", "page", "item") or "page"
+    kind = context.text("kind", *KINDS) or "page"
     fields = [name for name in context.text("fields").split(",") if name]
     if unknown := [name for name in fields if name not in _FIELDS]:
         raise InvalidInput(f"Unknown field {unknown[0]!r:.80}; the fields are {', '.join(sorted(_FIELDS))}.")

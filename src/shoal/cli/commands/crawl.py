@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,7 +15,17 @@ from click.core import ParameterSource
 
 from shoal.cli.commands.completion import files
 from shoal.cli.crawl_file import from_file
-from shoal.cli.options import WholeNumber, on_spec, on_store, parse_size, settings_of, spec_fields, store_flags
+from shoal.cli.options import (
+    WholeNumber,
+    on_cache,
+    on_spec,
+    on_store,
+    on_verbosity,
+    parse_size,
+    settings_of,
+    spec_fields,
+    store_flags,
+)
 from shoal.cli.ui.json_log import on_log
 from shoal.errors import InvalidInput, SinkRefused
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, flags
@@ -37,21 +47,30 @@ from shoal.settings.sections import networks_of
 @click.option("--again", is_flag=True, help="Revisit the pages of a finished crawl; fetch only what has changed.")
 @click.option("--spider", metavar="FILE.py:CLASS", default="", help="Parse pages with your own spider.")
 @on_spec("crawl")
+@click.option(
+    "-O", "--overwrite", metavar="FILE", multiple=True, shell_complete=files,
+    help="As --out, but a new crawl overwrites the file.",
+)  # fmt: skip
 @click.option("--bandwidth", metavar="RATE", type=parse_size, help="Maximum bytes to receive per second, e.g. 1mb.")
 @click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
 @click.option("--allow-network", metavar="CIDR", multiple=True, help="Allow requests to this private network.")
+@on_cache
 @on_store
+@on_verbosity
 @on_log
 @click.pass_context
 def command(ctx: click.Context, /, **typed: Any) -> int:
     """Crawl from URLs until nothing is left.
 
-    Pages go to pages.db in the current folder unless --out is given. Ctrl-C pauses the crawl; the same --name resumes
-    it. With --again, the pages of a finished crawl are visited again, and new pages too.
+    Pages go to pages.db in the current folder unless --out is given; --out - prints them as JSON lines. Ctrl-C pauses
+    the crawl; the same --name resumes it. With --again, the pages of a finished crawl are visited again, and new pages
+    too.
     """
     # Modules that load the store are imported late, so that `shoal crawl --help` is fast.
     from shoal.cli.crawl_runner import CrawlJob, run
     from shoal.cli.spider_choice import choose
+    from shoal.cli.standard_output import output_uri
+    from shoal.fleet.cores import usable_cores
     from shoal.operations import seed_url
     from shoal.operations.seeds import Seeds
     from shoal.operations.submit import to_spec
@@ -75,10 +94,11 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
             "Give a URL, --seeds with a file of them, a --spider that has start URLs, or the --name of a crawl "
             "to resume."
         )
-    count = typed["workers"] or cores()
+    count = typed["workers"] or usable_cores()
     setting_flags = store_flags(typed["store"], typed["folder"]) | {
         "fetch.allow_networks": ",".join(typed["allow_network"]) or None,
         "fetch.proxy": typed["proxy"],
+        "fetch.cache": typed["cache"] and str(Path(typed["cache"]).resolve()),
         # The setting is the share of one process.
         "fetch.bandwidth": typed["bandwidth"] and max(1, typed["bandwidth"] // count),
     }
@@ -87,17 +107,29 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     spiders = choose([typed["spider"]] if typed["spider"] else [], settings, alone=False)
     spider = next(iter(spiders.references)) if typed["spider"] else ""
     visits, startless = [], None
+    typed_fields = spec_fields("crawl", typed)
+    arguments = typed_fields.get("arguments", {})
+    if spider:
+        from shoal.operations.submit import spider_settings
+        from shoal.spider import check_arguments
+
+        check_arguments(spiders.classes[spider], arguments)
+        typed_fields = spider_settings(spiders.classes[spider]) | typed_fields
     if spider and not seeds:
         from shoal.worker.spider_runner import first_visits
 
         try:
-            visits = asyncio.run(first_visits(spiders.classes[spider]))
+            visits = asyncio.run(first_visits(spiders.classes[spider], arguments))
         except InvalidInput as error:
             # An existing crawl needs no start URLs.
             if name is None:
                 raise
             startless = error
-    fields = {"outputs": ("pages.db",), **spec_fields("crawl", typed), "spider": spider}
+    fields = {"outputs": ("pages.db",), **typed_fields, "spider": spider}
+    crawl_name = name or _named(seeds[0] if seeds else visits[0].url)
+    if typed["overwrite"]:
+        fields["outputs"] = (*typed_fields.get("outputs", ()), *typed["overwrite"])
+    fields["outputs"] = tuple(output_uri(settings, crawl_name) if uri == "-" else uri for uri in fields["outputs"])
     try:
         request = _with_uris(CrawlRequest(seeds=(), **fields), settings.outputs)
         spec = msgspec.structs.replace(to_spec(request, seeds), networks=typed["allow_network"])
@@ -109,11 +141,24 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     return run(
         CrawlJob(
             settings=settings, flags={key: value for key, value in setting_flags.items() if value is not None},
-            workers=count, name=name or _named(seeds[0] if seeds else visits[0].url), chosen=name is not None,
+            workers=count, name=crawl_name, chosen=name is not None, overwrite=_overwritten(typed["overwrite"]),
             seeds=seeds, spec=spec, given=_given(ctx), rest=rest, again=typed["again"], spiders=spiders, visits=visits,
-            spider=typed["spider"], startless=startless, nameless=not re.search(r"https?://|@", spec.user_agent),
+            spider=typed["spider"], startless=startless, verbose=typed["verbose"],
+            nameless=not re.search(r"https?://|@", spec.user_agent),
         )
     )  # fmt: skip
+
+
+def _overwritten(outputs: tuple[str, ...]) -> tuple[str, ...]:
+    from shoal.sinks import check_output, is_local
+
+    for output in outputs:
+        try:
+            if output == "-" or not is_local(output):
+                raise InvalidInput(f"-O {output} is not a file: use --out.")
+        except SinkRefused as error:
+            raise InvalidInput(str(error)) from None
+    return tuple(check_output(output) for output in outputs)
 
 
 def _given(ctx: click.Context) -> frozenset[str]:
@@ -128,7 +173,8 @@ def _with_uris(request: CrawlRequest, named: Mapping[str, str]) -> CrawlRequest:
     from shoal.sinks import check_output
 
     outputs = tuple(dict.fromkeys(uri if uri in named else check_output(uri) for uri in request.outputs))
-    return msgspec.structs.replace(request, outputs=outputs)
+    changes = tuple(dict.fromkeys(uri if uri in named else check_output(uri) for uri in request.changes))
+    return msgspec.structs.replace(request, outputs=outputs, changes=changes)
 
 
 def _named(seed: str) -> str:
@@ -136,7 +182,3 @@ def _named(seed: str) -> str:
 
     host = re.sub(r"[^A-Za-z0-9_.-]+", "-", canonical(seed).host).strip("-")
     return f"{host[:100]}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -15,6 +15,7 @@ from shoal.cli.ui.console import pluralize, report, warn
 from shoal.cli.ui.json_log import emit, on_service_log
 from shoal.frontier import Frontier
 from shoal.listen import Bridge, Source, open_source
+from shoal.operations.spider_options import load_spider_options
 from shoal.settings import Settings
 
 
@@ -42,7 +43,8 @@ def _run_until_signal(settings: Settings, source: str) -> int:
 
 async def _run(settings: Settings, source: Source) -> int:
     async with await Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble")) as frontier:
-        bridge = Bridge(frontier, source, emit, settings.outputs, settings.fetch.allow_networks)
+        spiders = load_spider_options(settings.spiders, emit=emit)
+        bridge = Bridge(frontier, source, emit, settings.outputs, settings.fetch.allow_networks, spiders)
         stopping = False
 
         def stop() -> None:

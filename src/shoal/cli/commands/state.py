@@ -29,5 +29,6 @@ resume = _command("resume", "Resume a paused crawl.")
 stop = _command("stop", "Stop a crawl permanently.")
 delete = _command(
     "delete", "Delete an ended crawl from the store.",
-    "Delete an ended crawl from the store. Its ID stays reserved, and its pages stay in their outputs.",
+    "Delete an ended crawl from the store. Its pages stay in their outputs. `shoal crawl --name ID` can use its ID "
+    "again; for `shoal submit` and the API it stays taken, so that a repeated request does not start the crawl again.",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from shoal.model.crawl_spec import options
 @click.option("--seeds", metavar="FILE|-", help="File with more URLs, one per line; - is standard input.")
 @click.option("--request", metavar="FILE|-", help="The whole request as JSON, in Shoal's or Scrapy Cluster's schema.")
 @click.option("--name", help="Id of the crawl; submitting the same request again changes nothing.  [default: a new id]")
-@click.option("--spider", metavar="NAME", help="Spider, by its name on the workers.")
+@click.option("--spider", metavar="NAME", help="Spider, by its name on the workers; without a URL, one of Scrapy.")
 @on_spec("submit")
 @click.option("--expires", metavar="S", type=Number(1), help="Expire the crawl after this many seconds.")
 @click.option("--wait", is_flag=True, help="Wait until the crawl ends.")
@@ -30,10 +30,15 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
     """Submit a crawl to the workers of a store, and print its id. --store may also be the URL of an HTTP API.
 
     Without --out, pages go to the output that [outputs] in shoal.toml calls `default`.
+
+    With --spider and no URL, a spider of a Scrapy project is run by the processes that wait for one
+    (`python -m shoal.scrapy` in the project's folder), with the arguments given by -a.
     """
     from shoal.cli.remote import client_of
     from shoal.cli.ui.console import visible
 
+    if typed["spider"] and not (request or typed["urls"] or typed["seeds"]):
+        return _submit_scrapy(store, folder, wait, typed)
     fields = _read_request(request) if request else {}
     fields |= _fields(typed)
     if not fields.get("seeds") and "url" not in fields:
@@ -46,6 +51,41 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
     return asyncio.run(_submit(settings_of(store_flags(store, folder)), fields, wait))
 
 
+def _submit_scrapy(store: str | None, folder: str | None, wait: bool, typed: dict[str, Any]) -> int:
+    from shoal.cli.remote import client_of
+
+    if client_of(store):
+        raise click.UsageError("A Scrapy spider is submitted to a store, not to an HTTP API: pass the store's --store.")
+    extra = [f"--{name}" for name in ("name", "expires") if typed[name]]
+    fields = spec_fields("submit", typed)
+    arguments = fields.pop("arguments", {})
+    extra += [f"--{name.replace('_', '-')}" for name in fields]
+    if extra:
+        given = ", ".join(extra)
+        raise click.UsageError(f"{given} cannot be used with a Scrapy spider: use the project's settings.")
+    return asyncio.run(_submit_spider(settings_of(store_flags(store, folder)), typed["spider"], arguments, wait))
+
+
+async def _submit_spider(settings: Any, spider: str, arguments: dict[str, str], wait: bool) -> int:
+    from shoal.cli.ui.console import report, warn
+    from shoal.frontier import Frontier
+    from shoal.operations.scrapy_crawl import submit_spider
+
+    async with await Frontier.from_settings(settings, on_warning=warn) as frontier:
+        crawl, created = await submit_spider(frontier, spider, arguments)
+        click.echo(crawl.id)
+        if not created:
+            report(f"Crawl {crawl.id} already exists.")
+        if not any(str(worker.info.get("kind", "")).startswith("scrapy") for worker in await frontier.workers.alive()):
+            report("No Scrapy process waits for crawls; start one in the project's folder: python -m shoal.scrapy")
+        while wait:
+            state = (await frontier.crawls.get(crawl.id)).state
+            if not state.open:
+                return _code(state.value)
+            await asyncio.sleep(0.5)
+    return 0
+
+
 async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     import msgspec
 
@@ -56,11 +96,13 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     from shoal.model.crawl_spec import CrawlRequest
     from shoal.operations import check_places
     from shoal.operations.run import CrawlRun, finish_if_over
+    from shoal.operations.spider_options import load_spider_options
     from shoal.operations.submit import parse, submit, to_submission, with_output
 
     # A request of Scrapy Cluster has no field for outputs.
     outputs = fields.pop("outputs", ()) if {"crawlid", "appid"} & fields.keys() else ()
-    request = parse(fields)
+    named = {name: reference for name, reference in settings.spiders.items() if name == fields.get("spider")}
+    request = parse(fields, load_spider_options(named, emit=emit))
     if not isinstance(request, CrawlRequest):
         raise InvalidInput("The request is not a crawl; send it to /feed of the HTTP API.")
     if outputs:

@@ -1,4 +1,4 @@
-"""`shoal worker`: worker processes for the crawls of a store, until a signal."""
+"""`shoal worker`: worker processes for the crawls of a store, until a signal, a time or the end of the work."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ import asyncio
 import contextlib
 import os
 import platform
+from collections.abc import Collection
 from functools import partial
 
 import click
 
 from shoal import operations
 from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
-from shoal.cli.options import WholeNumber, on_store, settings_of, store_flags
+from shoal.cli.options import WholeNumber, on_store, on_verbosity, parse_duration, settings_of, store_flags
 from shoal.cli.signals import Interrupted, Signals
 from shoal.cli.spider_choice import Chosen
 from shoal.cli.ui.console import pluralize, report, warn
 from shoal.cli.ui.json_log import emit, is_json, on_service_log
 from shoal.cli.ui.progress import Progress
+from shoal.cli.ui.request_log import report_request
 from shoal.errors import StoreHeld, StoreUnavailable
-from shoal.fleet import Event, Supervisor, WorkerFolder, reclaim, startup_settings
+from shoal.fleet import Event, FleetHealth, Supervisor, WorkerFolder, reclaim, serve_health, startup_settings
+from shoal.fleet.cores import usable_cores
 from shoal.frontier import Frontier
+from shoal.operations.idle import is_idle
 from shoal.operations.maintenance import Maintainer
+from shoal.operations.service_manager import ServiceManager
 from shoal.settings import Settings
 from shoal.settings.sections import networks_of
+
+_IDLE_SECONDS = 1.0
+# The beginning of the message for each reason to stop.
+_WHY = {"signal": "Stopping", "time": "Stopping after the time of --for", "idle": "Stopping, nothing is left to do"}
 
 
 @click.command("worker", short_help="Run workers for the crawls of a store.")
@@ -35,59 +44,77 @@ from shoal.settings.sections import networks_of
 @click.option("--workers", metavar="N", type=WholeNumber(1, 1000), help="Worker processes.  [default: cores]")
 @click.option("--allow-network", metavar="CIDR", multiple=True, help="Allow requests to this private network.")
 @click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
+@click.option("--for", "seconds", metavar="TIME", type=parse_duration, help="Stop after this time, e.g. 5m.")
+@click.option("--until-idle", is_flag=True, help="Stop when no running crawl has a URL left.")
+@click.option(
+    "--health", metavar="[ADDRESS:]PORT", help="Answer health checks at /healthz and /readyz of this port.",
+)  # fmt: skip
+@on_verbosity
 @on_service_log
 def command(
     store: str | None, folder: str | None, spider: tuple[str, ...], workers: int | None,
-    allow_network: tuple[str, ...], proxy: str | None,
+    allow_network: tuple[str, ...], proxy: str | None, seconds: float | None, until_idle: bool, health: str | None,
+    verbose: bool,
 ) -> int:  # fmt: skip
     """Connect to a store and work on all of its crawls. Ctrl-C or SIGTERM stops it after in-flight requests."""
-    from shoal.cli.commands.crawl import cores
     from shoal.cli.spider_choice import choose
 
     flags = store_flags(store, folder) | {"fetch.allow_networks": ",".join(allow_network) or None, "fetch.proxy": proxy}
+    flags |= {"worker.health": health}
     settings = settings_of(flags)
     # Checked before any worker starts.
     networks_of(settings.fetch.allow_networks)
-    return _run_until_signal(settings, workers or cores(), choose(spider, settings))
+    return asyncio.run(
+        _run(settings, workers or usable_cores(), choose(spider, settings), seconds, until_idle, verbose)
+    )
 
 
-def _run_until_signal(settings: Settings, workers: int, spiders: Chosen) -> int:
-    return asyncio.run(_run(settings, workers, spiders))
-
-
-async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
+async def _run(
+    settings: Settings, workers: int, spiders: Chosen, seconds: float | None, until_idle: bool, verbose: bool
+) -> int:  # fmt: skip
+    manager = ServiceManager()
     place = WorkerFolder(settings)
     supervisor = Supervisor(
         flags=startup_settings(settings), workers=workers, folder=place.folder, name=os.environ.get("WORKER_ID", ""),
         on_event=_on_event, spiders=spiders.references, plain=spiders.plain, shared=True,
+        on_request=report_request if verbose else None,
     )  # fmt: skip
     signals = Signals(supervisor)
+    health = FleetHealth(supervisor, settings)
     opening = Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble"))
     try:
-        async with await signals.race(opening) as frontier:
+        async with await signals.race(opening) as frontier, serve_health(health, settings.worker.health):
             await operations.check_joining(frontier, platform.node())
             await reclaim(frontier, place.folder)
             await supervisor.start(frontier)
             where = frontier.store_name
             text = f"{pluralize(workers, 'worker')} on {supervisor.name} connected to {where}. Press Ctrl-C to stop."
             report(text, event="workers.started", workers=workers, machine=supervisor.name, store=where)
+            manager.ready(text)
+            served = {*spiders.references, *([""] if spiders.plain else [])}
+            why = ""
             with Progress(supervisor, where=where) as progress:
                 maintainer = Maintainer(frontier, settings, emit=_emit_trouble)
-                beside = [asyncio.create_task(_update(progress, frontier)), asyncio.create_task(maintainer.run())]
+                beside = [
+                    asyncio.create_task(_update(progress, frontier)),
+                    asyncio.create_task(maintainer.run()),
+                    asyncio.create_task(
+                        manager.keep_informed(lambda: _status(supervisor, workers), lambda: health.problem)
+                    ),
+                ]
                 try:
-                    await signals.race(supervisor.wait())
-                except Interrupted:
-                    progress.state = "stopping"
-                    report(
-                        "Stopping: waiting for in-flight requests. Press Ctrl-C again to quit now; "
-                        "nothing is lost either way."
-                    )
-                    await supervisor.stop(settings.worker.grace_seconds)
+                    why = await _end(signals, supervisor, frontier, served if until_idle else None, seconds)
+                    if why:
+                        progress.state = "stopping"
+                        text = f"{_WHY[why]}: waiting for in-flight requests. Press Ctrl-C again to quit now; "
+                        report(f"{text}nothing is lost either way.")
+                        manager.stopping("Waiting for in-flight requests.")
+                        await supervisor.stop(settings.worker.grace_seconds)
                 finally:
                     for task in beside:
                         task.cancel()
                     await asyncio.gather(*beside, return_exceptions=True)
-            if signals.received.is_set():
+            if why:
                 total = supervisor.total()
                 text = f"Stored {pluralize(total.pages, 'page')} with {pluralize(total.requests, 'request')}."
                 report(text, event="workers.stopped", pages=total.pages, requests=total.requests, bytes=total.bytes)
@@ -99,6 +126,43 @@ async def _run(settings: Settings, workers: int, spiders: Chosen) -> int:
     finally:
         await supervisor.stop(0.0)
         place.close()
+
+
+async def _end(
+    signals: Signals, supervisor: Supervisor, frontier: Frontier, spiders: Collection[str] | None,
+    seconds: float | None,
+) -> str:  # fmt: skip
+    """Wait for the first reason to stop: 'signal', 'time', 'idle', or '' when no worker is left."""
+    reasons = {asyncio.create_task(supervisor.wait()): "", asyncio.create_task(signals.received.wait()): "signal"}
+    if seconds is not None:
+        reasons[asyncio.create_task(asyncio.sleep(seconds))] = "time"
+    if spiders is not None:
+        reasons[asyncio.create_task(_until_idle(supervisor, frontier, spiders))] = "idle"
+    try:
+        done, _ = await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        return max(reasons[task] for task in done)
+    finally:
+        for task in reasons:
+            task.cancel()
+        await asyncio.gather(*reasons, return_exceptions=True)
+
+
+async def _until_idle(supervisor: Supervisor, frontier: Frontier, spiders: Collection[str]) -> None:
+    while True:
+        # A worker that has not reported yet has leased nothing that the counts do not show.
+        busy = any(not report.idle for report in supervisor.reports)
+        with contextlib.suppress(StoreUnavailable, StoreHeld):
+            if not busy and await is_idle(frontier, spiders):
+                return
+        await asyncio.sleep(_IDLE_SECONDS)
+
+
+def _status(supervisor: Supervisor, workers: int) -> str:
+    total = supervisor.total()
+    text = f"{len(supervisor.live_workers)} of {pluralize(workers, 'worker')}, {pluralize(total.pages, 'page')} stored"
+    return f"{text}, {total.trouble}" if total.trouble else text
 
 
 async def _update(progress: Progress, frontier: Frontier) -> None:

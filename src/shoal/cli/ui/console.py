@@ -28,12 +28,13 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def printable_json(value: object) -> str:
+def printable_json(value: object, *, one_line: bool = False) -> str:
     """A value as JSON for a terminal: characters that could control it are escaped, and nothing is changed by that."""
     # Most commands print no JSON.
     import msgspec
 
-    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    encoded = msgspec.json.encode(value)
+    text = (encoded if one_line else msgspec.json.format(encoded)).decode()
     return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
 
 
@@ -83,6 +84,7 @@ def _render_plain(text: str, level: str, event: str, fields: Mapping[str, object
 
 
 _renderer: Renderer = _render_plain
+_quiet = False
 
 
 def set_renderer(renderer: Renderer | None) -> None:
@@ -91,17 +93,25 @@ def set_renderer(renderer: Renderer | None) -> None:
     _renderer = renderer or _render_plain
 
 
+def set_quiet(quiet: bool) -> None:
+    """Write only errors from now on, or everything again."""
+    global _quiet
+    _quiet = quiet
+
+
 def is_default() -> bool:
-    return _renderer is _render_plain
+    return _renderer is _render_plain and not _quiet
 
 
 def report(text: str = "", *, event: str = "note", **fields: object) -> None:
     """Write one or more lines. `event` and `fields` are the same message for a program (shoal.operations.events)."""
-    _renderer(mask_secrets(text), "info", event, fields)
+    if not _quiet:
+        _renderer(mask_secrets(text), "info", event, fields)
 
 
 def warn(text: str, *, event: str = "warning", **fields: object) -> None:
-    _renderer(mask_secrets(text), "warning", event, fields)
+    if not _quiet:
+        _renderer(mask_secrets(text), "warning", event, fields)
 
 
 def fail(text: str, *, event: str = "error") -> None:

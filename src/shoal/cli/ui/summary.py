@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from shoal.cli.standard_output import is_standard_output
 from shoal.cli.ui.console import duration, pluralize, report, size
 from shoal.fleet.totals import causes
 from shoal.frontier import Frontier
@@ -65,6 +66,8 @@ async def show(
             first, *rest = [f"{name} {share:.0%}" for name, share in shares if share >= 0.01]
             lines.append(f"  bottleneck  {first} of worker time" + (f"; {', '.join(rest)}" if rest else ""))
     for output in policy.outputs:
+        if is_standard_output(output):
+            continue
         lines.append(f"  output      {masked(output)}")
         if counts.stored and (hint := sample_command(output, crawl.id, items=bool(crawl.limits.spider))):
             lines.append(f"  try         {hint}")
