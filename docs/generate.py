@@ -260,7 +260,16 @@ def metrics_table() -> str:
     from shoal.model.crawl import Counts
 
     nothing = FleetStats(
-        crawls={}, counts=Counts(), workers=0, pages_per_second=0, hosts_ready=0, hosts_cooling=0, lease_age_seconds=0
+        crawls={},
+        counts=Counts(),
+        workers=0,
+        pages_per_second=0,
+        hosts_ready=0,
+        hosts_cooling=0,
+        hosts_leased=0,
+        lease_age_seconds=0,
+        workers_wanted=0,
+        redis_queue_length=0,
     )
     lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
     for family in families(nothing, [WorkerInfo(name="", seen_seconds_ago=0, info={})], 0, nothing.counts):
@@ -288,7 +297,27 @@ def _type_of(schema: dict[str, Any]) -> str:
     return f"{text} from {low} to {high:,}" if low is not None and high is not None else text
 
 
+def capacity_tables() -> str:
+    """Crawls from one laptop to ten billion pages, as `shoal plan` estimates them."""
+    from shoal.operations.plan import plan
+
+    lines = [
+        "| pages | hosts | store nodes | workers | pages/s | time | store memory | receives | limited by |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    small = [(10**4, 10, 1), (10**6, 1_000, 1), (10**7, 10_000, 1)]
+    for pages, hosts, nodes in (*small, (10**8, 10**6, 1), (10**9, 10**7, 4), (10**10, 5 * 10**7, 32)):
+        crawl = plan(pages=pages, hosts=hosts, nodes=nodes, delay=1.0, response=0.2, page_bytes=40_000)
+        time = f"{crawl.days:.1f} days" if crawl.days > 1 else f"{crawl.seconds / 3600:.1f} h"
+        memory = f"{crawl.store_bytes_most / 1e9:,.1f} GB" if crawl.store_bytes_most > 1e9 else "under 1 GB"
+        received = f"{crawl.bytes_per_second * 8 / 1e6:,.0f} Mbit/s"
+        cells = f"{pages:,}", f"{hosts:,}", str(nodes), f"{crawl.workers:,}", f"{crawl.pages_per_second:,.0f}"
+        lines.append(f"| {' | '.join((*cells, time, memory, received, crawl.limit))} |")
+    return "\n".join(lines)
+
+
 GENERATED = {
+    DOCS / "operations/sizing.md": ("capacity", capacity_tables),
     DOCS / "README.md": ("index", index),
     DOCS / "reference/settings.md": ("settings", settings_table),
     DOCS / "reference/errors.md": ("errors", errors_tree),
@@ -369,10 +398,16 @@ def problems() -> Iterator[str]:
             for meaning, pattern in STRAY.items():
                 if pattern.search(line):
                     yield f"{name_of(path)}:{number}: contains {meaning}"
-        if path.parent.name == "requirements" and re.search(
-            r"^\s*--?(?:i\b|index|extra-index|find-links)|://", text, re.M
-        ):
-            yield f"{name_of(path)}: a lock names packages and versions, never where they come from"
+        if path.parent.name == "requirements":
+            yield from lock_problems(path, text)
+
+
+def lock_problems(path: Path, text: str) -> Iterator[str]:
+    """Report a lock that names an index, or a pinned version that pip could not check."""
+    if re.search(r"^\s*--?(?:i\b|index|extra-index|find-links)|://", text, re.M):
+        yield f"{name_of(path)}: a lock names packages and versions, never where they come from"
+    for pin in re.findall(r"^\S+==\S+(?!.*\\\n\s+--hash=sha256:)", text, re.M):
+        yield f"{name_of(path)}: {pin} has no hash; run `make lock`"
 
 
 def main(arguments: list[str]) -> int:
