@@ -30,10 +30,10 @@ SLOW_CRAWL: dict[str, Any] = {
 }
 
 
-def epochs(store: Server) -> list[int]:
-    """The epoch of every shard that has been leased from."""
-    metas = [key for key in store.ask("KEYS", "chaos{*}meta") if b"{store}" not in key]
-    return [int(store.ask("HGET", key, "epoch")) for key in metas]
+def metas(store: Server, field: str) -> list[int]:
+    """A field of `meta` of every shard that has been leased from."""
+    keys = [key for key in store.ask("KEYS", "chaos{*}meta") if b"{store}" not in key]
+    return [int(store.ask("HGET", key, field) or 0) for key in keys]
 
 
 @pytest.mark.smoke
@@ -50,8 +50,9 @@ async def test_a_store_that_syncs_always_is_killed_and_nobody_notices(tmp_path: 
                 kills += 1
             await crawl.finish(600 if LONG else WAIT_SECONDS)
             judge = await crawl.judge()
-            assert max(epochs(store)) > 1
-            assert store.ask("HGET", store.ask("KEYS", "chaos{*}meta")[0], "hold") is None
+            assert max(metas(store, "epoch")) > 1
+            # No epoch was treated as a loss. A short hold is allowed: a busy worker may have no reading of the clock.
+            assert set(metas(store, "unsafe")) == {0}
             # Nothing was lost, so nothing is fetched again but what the leases that ran out meanwhile held.
             assert judge.extra_requests <= kills * 3 * 16
 
@@ -88,7 +89,7 @@ async def test_a_store_that_syncs_every_second_is_killed_and_no_page_is_lost(tmp
             assert await kill_and_hold(crawl, store, kills, random.Random(1)) == kills
             await crawl.finish(600 if LONG else WAIT_SECONDS)
             await crawl.judge()
-            assert max(epochs(store)) > 1
+            assert max(metas(store, "epoch")) > 1
 
 
 async def test_a_store_on_a_slow_disk_loses_its_last_writes_but_no_page_and_no_politeness(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ async def test_a_store_restarted_from_a_cut_file_holds_and_loses_no_page(tmp_pat
             await crawl.finish(300 if LONG else WAIT_SECONDS)
             judge = await crawl.judge()
             assert judge.extra_requests > 0, "the cut took nothing away: this test proves nothing"
-            assert max(epochs(store)) > 1
+            assert max(metas(store, "epoch")) > 1
 
 
 def middle_of_a_record(part: Path, near: int) -> int:
