@@ -282,7 +282,7 @@ def test_events_tell_counts_until_the_end(crawls: Crawls, client: Client) -> Non
 
 def test_a_host_is_slowed_down_and_blocked_for_all(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
-    tree = crawls.site.plant(50, [host])
+    tree = crawls.site.plant(1000, [host])
     assert client.change_host(host, delay_seconds=0.4)["delay_seconds"] == 0.4
     crawl = begin(client, tree.url(0), delay_seconds=0)
     wait_until(lambda: len(crawls.site.requests(host)) >= 4, "some pages")

@@ -58,11 +58,11 @@ async def test_a_worker_frozen_with_fetched_pages_cannot_acknowledge_them(tmp_pa
 @pytest.mark.parametrize("turn", range(5 if LONG else 1))
 async def test_a_worker_frozen_inside_a_long_transfer_overlaps_once_at_most(tmp_path: Path, turn: int) -> None:
     async with crawling(
-        tmp_path, pages=40, hosts=4, lease_seconds=LEASE_SECONDS, policy={"timeout_seconds": 20.0}
+        tmp_path, pages=40, hosts=4, lease_seconds=LEASE_SECONDS, policy={"timeout_seconds": 60.0}
     ) as crawl:
         slow = crawl.tree.url(20 + turn)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
-        crawl.site.at(host, path, Answer(size=5_000_000, lasting=4.0), Answer(size=5_000_000, lasting=0.5))
+        crawl.site.at(host, path, Answer(size=5_000_000, lasting=30.0), Answer(size=5_000_000, lasting=0.5))
         frozen = crawl.start()
         await crawl.until(lambda: crawl.site.judge().times(slow), "the long page is asked for")
         await asyncio.sleep(0.5)
@@ -79,7 +79,7 @@ async def test_a_worker_frozen_inside_a_long_transfer_overlaps_once_at_most(tmp_
 
 
 async def test_a_transfer_that_lasts_longer_than_a_lease_is_not_cut_while_the_lease_is_kept(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=12, hosts=3, lease_seconds=1.0, policy={"timeout_seconds": 20.0}) as crawl:
+    async with crawling(tmp_path, pages=12, hosts=3, lease_seconds=1.0, policy={"timeout_seconds": 60.0}) as crawl:
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
         crawl.site.at(host, path, Answer(size=500_000, lasting=3.0))

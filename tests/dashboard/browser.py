@@ -32,7 +32,7 @@ if os.environ.get("CI") != "true":
 
 # Root may not use Chromium's sandbox, and /dev/shm is small in containers.
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-WAIT_MS = 30_000
+WAIT_MS = 120_000
 
 
 @dataclass
