@@ -27,7 +27,7 @@ from shoal.model.response import Response
 from shoal.model.visit import OutcomeCode, Visit
 from shoal.politeness.backoff import Fault, failure_of, is_success
 from shoal.politeness.delay import delay_seconds
-from shoal.politeness.robots_parser import Rules
+from shoal.politeness.robots_rules import Rules
 from shoal.urls.canonical import Target, canonical
 from shoal.worker import page_processor
 from shoal.worker.crawl_context import CrawlContext

@@ -31,7 +31,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from shoal.leases.held_lease import HeldLease
 from shoal.model.visit import OutcomeCode, Visit
 from shoal.model.worker_report import WorkerReport
-from shoal.politeness.robots_parser import Rules
+from shoal.politeness.robots_rules import Rules
 from shoal.settings import masked
 from shoal.settings.sections import TelemetrySettings
 from shoal.sinks import Sink
