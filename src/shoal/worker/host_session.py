@@ -29,7 +29,7 @@ from shoal.politeness.backoff import Fault, failure_of, is_success
 from shoal.politeness.delay import delay_seconds
 from shoal.politeness.robots_rules import Rules
 from shoal.urls.canonical import Target, canonical
-from shoal.worker import page_processor
+from shoal.worker import page_record
 from shoal.worker.crawl_context import CrawlContext
 from shoal.worker.leased_fetch import ProxyUnavailable, fetch_under_lease, request_headers
 from shoal.worker.outcome import (
@@ -41,6 +41,7 @@ from shoal.worker.outcome import (
     decide_status,
     host_failures_without_robots,
 )
+from shoal.worker.redirects import follow
 from shoal.worker.revisits import usable_validator
 from shoal.worker.session_resources import SessionResources
 from shoal.worker.sitemaps import body_bytes
@@ -339,10 +340,10 @@ class HostSession:
             if action is Action.STORE:
                 return await self._processor.process(lease, visit, target, context, response)
             if action is Action.CONFIRM:
-                record = page_processor.confirmed(response, visit, context, self._frontier.worker)
+                record = page_record.confirmed(response, visit, context, self._frontier.worker)
                 return VisitResult(lease, visit, visit.stored(), record, [], context)
             if action is Action.REDIRECT:
-                hop = page_processor.follow(
+                hop = follow(
                     visit, target, response.header("location"), response.status, context, response.started_at,
                     cookies_changed=fetched.cookies_changed,
                 )  # fmt: skip
@@ -350,7 +351,7 @@ class HostSession:
                     gone = None
                     if visit.is_revisit:
                         # The row in the output describes a page that is gone.
-                        gone = page_processor.failed(
+                        gone = page_record.failed(
                             visit, context, self._frontier.worker, "redirect", response, fetched.started_at
                         )
                     return VisitResult(lease, visit, visit.excluded("redirect"), gone, [hop.visit], context)
