@@ -38,8 +38,9 @@ from shoal.sinks import Sink
 from shoal.sinks.contract import Stored
 from shoal.urls.canonical import Target
 from shoal.version import __version__
+from shoal.worker.batch import ByLease
 from shoal.worker.crawl_context import CrawlContext
-from shoal.worker.delivery import ByLease, Delivery
+from shoal.worker.delivery import Delivery
 from shoal.worker.host_session import HostSession
 from shoal.worker.outcome import FetchResult, LinksRefused, VisitResult
 from shoal.worker.outputs import Output
