@@ -26,7 +26,7 @@ from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model import validation
 from shoal.model.crawl import STATES, Counts, Crawl, CrawlKind, State
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.model.visit import Visit
 from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl, State
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.model.record import Record
 from shoal.model.response import Response, Timings
 from shoal.model.visit import Visit, VisitMeta
