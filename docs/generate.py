@@ -168,8 +168,8 @@ def api_tables() -> str:
 
 
 def crawl_options() -> str:
-    """Every option of a crawl, as model/crawl_spec.py declares it."""
-    from shoal.model.crawl_spec import options
+    """Every option of a crawl, as model/limits.py and model/crawl_spec.py declare it."""
+    from shoal.model.crawl_options import options
     from shoal.model.option import flag_name
 
     lines = ["| option | flag | default | enforced by | meaning |", "| --- | --- | --- | --- | --- |"]

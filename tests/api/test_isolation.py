@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import CrawlExists, InvalidInput
 from shoal.frontier import Frontier
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.model.record import Record
 from shoal.operations.submit import submit, to_submission
 from tests.api.served import Served, served

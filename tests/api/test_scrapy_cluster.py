@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import InvalidInput
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.operations.scrapy_cluster import Action, cluster_name
 from shoal.operations.submit import parse, to_submission
 from shoal.urls.canonical import canonical

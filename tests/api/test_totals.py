@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal.frontier import Frontier
 from shoal.frontier.deletion import noted
 from shoal.model.crawl import Counts
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.settings import Settings, StoreSettings
 from tests.api.served import Served, served
 from tests.contract.fleet import end

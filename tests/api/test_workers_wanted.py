@@ -9,7 +9,7 @@ import pytest
 
 from shoal.api.fleet_stats import workers_wanted
 from shoal.frontier import Frontier
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.settings import Settings, StoreSettings
 from tests.api.served import Served, served
 from tests.contract.fleet import end

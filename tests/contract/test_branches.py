@@ -136,7 +136,7 @@ async def test_a_branch_that_ended_by_a_limit_does_not_keep_its_crawl_from_being
     assert (await ann.crawls.get(branch)).state is State.FINISHED
     # Whoever stops it dies in between: one branch goes on.
     left = await ann.crawls.branch(crawl, "painter")
-    await ann.crawls._change(crawl, State.STOPPED, why="stopped")
+    await ann.crawls._changes.change(crawl, State.STOPPED, why="stopped")
     assert (await ann.crawls.get(left)).state is State.RUNNING
     await ann.crawls.delete(crawl)
     assert [crawl.id async for crawl in ann.crawls.all()] == []
@@ -144,7 +144,7 @@ async def test_a_branch_that_ended_by_a_limit_does_not_keep_its_crawl_from_being
 
 
 async def test_crawls_that_were_met_long_ago_are_asked_for_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.frontier.crawls._MOST_KNOWN", 3)
+    monkeypatch.setattr("shoal.frontier.crawl_records._MOST_KNOWN", 3)
     ann = fleet.worker()
     for number in range(6):
         await ann.crawls.create(f"c{number}", Limits(delay_seconds=0))

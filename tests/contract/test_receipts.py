@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.frontier import AckBatch, Done
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from tests.contract.fleet import Fleet, paths
 
 

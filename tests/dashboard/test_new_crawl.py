@@ -6,7 +6,7 @@ import pytest
 
 from shoal.api.dashboard.pages.new_crawl import request_of
 from shoal.errors import InvalidInput
-from shoal.model.crawl_spec import REQUEST_FIELDS
+from shoal.model.crawl_request import REQUEST_FIELDS
 from shoal.operations.plan import PAGE_BYTES, plan
 from tests.dashboard.browser import Browser
 from tests.dashboard.fleet import Fleet

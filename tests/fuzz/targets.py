@@ -22,7 +22,7 @@ from shoal.fetch.transfer import Transfer
 from shoal.frontier import visit_codec
 from shoal.listen.bridge import _parse
 from shoal.listen.source import MAX_LETTER_BYTES, ReceivedMessage, dead_letter
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.model.revisit_schedule import revisit_schedule
 from shoal.operations import indexnow, warc_import
 from shoal.operations.submit import parse, to_submission

@@ -22,7 +22,7 @@ from tests.scrapy.packages import environment, installed
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Project, project
 from tests.servers import free_port, wait_until
 from tests.site.answers import Answer, page, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = [pytest.mark.full, pytest.mark.variant]
 
@@ -38,12 +38,6 @@ EVERY = pytest.mark.skipif(
 )
 SCRAPYD = ("scrapyd==1.6.0",)
 PLAYWRIGHT = ("scrapy-playwright==0.0.48", "playwright==1.65.0", "pyee", "greenlet")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=20) as one:
-        yield one
 
 
 @pytest.fixture

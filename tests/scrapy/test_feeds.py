@@ -14,7 +14,7 @@ import pytest
 
 from tests.scrapy.processes import Process, Project, project
 from tests.servers import WAIT_SECONDS, wait_until
-from tests.site.site import Site, serving
+from tests.site.site import Site
 from tests.site.tree import Tree
 
 pytestmark = pytest.mark.full
@@ -42,12 +42,6 @@ def _of_xml(path: Path) -> list[str]:
 _READERS: dict[str, Callable[[Path], list[str]]] = {
     "jsonl": _of_jsonl, "json": _of_json, "csv": _of_csv, "xml": _of_xml,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=16) as one:
-        yield one
 
 
 @pytest.fixture

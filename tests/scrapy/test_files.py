@@ -11,15 +11,9 @@ from shoal.frontier import Frontier
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
 from tests.site.answers import Answer, page, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
-        yield one
 
 
 @pytest.fixture

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.scrapy.processes import project
 from tests.site.answers import page
-from tests.site.site import Site, serving
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=10) as one:
-        yield one
-
+from tests.site.site import Site
 
 _OWN = "tests.scrapy.spiders.judging"
 _CASES: dict[str, tuple[dict[str, Any], set[str]]] = {

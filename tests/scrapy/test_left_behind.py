@@ -15,17 +15,11 @@ from shoal.frontier import Frontier
 from tests.scrapy.processes import Project, project
 from tests.servers import Server
 from tests.site.answers import Answer, page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
 # More in `make chaos`, which takes longer.
 RUNS = 30 if os.environ.get("CHAOS_LONG") == "1" else 8
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=2) as one:
-        yield one
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,15 +17,9 @@ from tests.api.served import served
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
 from tests.site.answers import Answer, page, redirect
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
-        yield one
 
 
 async def _frontier(here: Project) -> Frontier:

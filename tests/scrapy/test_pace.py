@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,9 @@ from shoal.frontier.hosts import Host
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
 from tests.site.answers import Answer, page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=12) as one:
-        yield one
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project") as one:
-        yield one
 
 
 def test_a_crawl_goes_on_with_the_delay_of_who_resumes_it(site: Site, here: Project) -> None:

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from shoal.frontier import Frontier
 from shoal.politeness.robots_policy import RobotsCopy
-from tests.scrapy.processes import Project, project
+from tests.scrapy.processes import Project
 from tests.site.answers import Answer, page, redirect, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=80) as one:
-        yield one
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project") as one:
-        yield one
 
 
 @pytest.mark.smoke

@@ -20,7 +20,7 @@ from tests.scrapy.processes import QUIET, SPIDERS, Project, needs_scrapy_redis, 
 from tests.servers import Server, server
 from tests.site.answers import Answer, page
 from tests.site.judge import Judge
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
 
@@ -31,12 +31,6 @@ _THEIRS = {
     "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
 }
 Arguments = list[dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=5) as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.scrapy.packages import source_of
 from tests.scrapy.processes import QUIET, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
 from tests.site.answers import Answer, html, page, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
 
@@ -31,12 +31,6 @@ find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "scrapy_redis" else find_spec(name, *rest)
 import shoal.scrapy.shim
 """
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
-        yield one
 
 
 @pytest.fixture

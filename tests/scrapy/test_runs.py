@@ -5,28 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.scrapy.processes import ROOT, Process, Project, project
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
-        yield one
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project") as one:
-        yield one
 
 
 def _program(here: Project, *runs: dict[str, Any], at_once: bool = False) -> Process:

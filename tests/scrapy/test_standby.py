@@ -17,15 +17,9 @@ from tests.api.served import served
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Process, Project, project
 from tests.servers import Server, wait_until
 from tests.site.answers import Answer, page
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=8) as one:
-        yield one
 
 
 @pytest.fixture

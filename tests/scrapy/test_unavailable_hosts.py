@@ -15,18 +15,12 @@ import pytest
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
 from tests.site.answers import Answer, page, redirect, robots
-from tests.site.site import Site, serving
+from tests.site.site import Site
 
 pytestmark = pytest.mark.full
 
 _REFUSED = {"ConnectionRefusedError", "DownloadConnectionRefusedError"}
 _UNRESOLVED = {"DNSLookupError", "CannotResolveHostError"}
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=16) as one:
-        yield one
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +33,15 @@ def postgresql_server() -> Iterator[Database]:
 def mariadb_server() -> Iterator[Database]:
     with mariadb() as server:
         yield server
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    chosen: Database = request.getfixturevalue(f"{request.param}_server")
+    return chosen
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A name that no other test uses."""
+    return "t" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]

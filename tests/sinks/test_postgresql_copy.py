@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -24,11 +22,6 @@ MANY = range(100, 100 + COPIED_ROWS * 2)
 @pytest.fixture
 def database(postgresql_server: Database) -> Database:
     return postgresql_server
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    return "t" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]
 
 
 async def many(database: Database, name: str, **values: Any) -> None:

@@ -131,12 +131,6 @@ async def test_what_is_no_stream_of_ours_is_said_in_one_sentence(valkey: Server,
 # Tables of spiders
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest) -> Database:
-    server: Database = request.getfixturevalue(f"{request.param}_server")
-    return server
-
-
 async def test_items_of_a_table_per_spider_come_back(database: Database) -> None:
     uri = f"{database.uri(table='back')}&table_per_spider"
     data = {"title": "A", "price": 9.5, "count": 3, "new": True, "old": False, "tags": ["x", {"y": None}], "url": "u"}

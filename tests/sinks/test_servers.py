@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import random
 import tempfile
 from collections.abc import AsyncIterator
@@ -23,17 +22,6 @@ from tests.servers import WAIT_SECONDS, free_port
 from tests.sinks.databases import PASSWORD, Database, mariadb, postgresql
 from tests.sinks.outputs import item, mounted, page, read_mariadb, read_postgresql
 from tests.sinks.test_contract import fill
-
-
-@pytest.fixture(params=["postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest) -> Database:
-    found: Database = request.getfixturevalue(f"{request.param}_server")
-    return found
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    return "t" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]
 
 
 @contextlib.asynccontextmanager

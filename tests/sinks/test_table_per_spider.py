@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import random
 from collections.abc import AsyncIterator
@@ -22,17 +21,6 @@ from tests.sinks.databases import Database
 from tests.sinks.outputs import item, page
 
 FIXED = ["crawl", "url", "spider", "number", "fetched_at"]
-
-
-@pytest.fixture(params=["postgresql", "mariadb"])
-def database(request: pytest.FixtureRequest) -> Database:
-    found: Database = request.getfixturevalue(f"{request.param}_server")
-    return found
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    return "t" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]
 
 
 @contextlib.asynccontextmanager

@@ -65,6 +65,15 @@ class Running:
         """Process ids of its worker processes."""
         return [pid for pid in children(self.process.pid) if b"shoal.worker" in command_line(pid)]
 
+    def kill_all(self) -> None:
+        """Kill the command and its workers, before it can notice that they die."""
+        workers = self.workers()
+        self.process.send_signal(signal.SIGSTOP)
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
     def end(self, how: int | None = None, seconds: float = WAIT_SECONDS) -> Ran:
         if how is not None:
             self.process.send_signal(how)

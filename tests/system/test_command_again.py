@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 
 import pytest
@@ -126,12 +124,7 @@ def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shel
             site.at(host, f"/{number}", Answer(body=html(title="slow"), etag='"slow"', after=0.3))
     running = shell.start("crawl", "--name", "twice", "--again", *LOCAL)
     wait_until(lambda: all(len(site.requests(host)) > since[host] + 25 for host in hosts), "pages are asked for again")
-    workers = running.workers()
-    running.process.send_signal(signal.SIGSTOP)
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    running.process.kill()
-    running.process.wait()
+    running.kill_all()
     ran = shell.crawl("--name", "twice", "--again")
     assert ran.code == 0, ran.err
     assert len(shell.rows()) == 122

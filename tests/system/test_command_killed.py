@@ -65,12 +65,7 @@ def test_after_everything_was_killed_the_crawl_goes_on_at_once(site: Site, shell
     running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--name", "all",
                           "--out", "pages.jsonl")  # fmt: skip
     wait_until(lambda: len(site.requests(*hosts)) > 20, "pages are fetched")
-    workers = running.workers()
-    running.process.send_signal(signal.SIGSTOP)
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    running.process.kill()
-    running.process.wait()
+    running.kill_all()
     # A lease lasts a minute; the names of the dead are in the folder, so nobody waits for that.
     ran = shell.crawl("--name", "all", seconds=40)
     assert ran.code == 0, ran.err

@@ -14,7 +14,7 @@ import pytest
 from tests.servers import wait_until
 from tests.site.answers import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.commanding import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
@@ -36,15 +36,6 @@ def poured(shell: Shell, text: list[str]) -> IO[str]:
     return pipe
 
 
-def killed(running: Running) -> None:
-    workers = running.workers()
-    running.process.send_signal(signal.SIGSTOP)
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    running.process.kill()
-    running.process.wait()
-
-
 @pytest.mark.chaos
 def test_a_command_killed_while_it_reads_is_told_the_rest_by_the_same_command(site: Site, shell: Shell) -> None:
     hosts = site.take(20)
@@ -56,7 +47,7 @@ def test_a_command_killed_while_it_reads_is_told_the_rest_by_the_same_command(si
     # The first are visited while others are still to come.
     wait_until(lambda: len(site.requests(*hosts)) > len(hosts), "pages are asked for")
     wait_until(lambda: admitted(shell, "many") == 3000, "whole batches are added")
-    killed(running)
+    running.kill_all()
     pipe.close()
     # Without the file nothing is added, and it says so.
     running = shell.start("crawl", "--name", "many", *LOCAL)

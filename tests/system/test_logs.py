@@ -32,7 +32,8 @@ from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
-from shoal.model.crawl_spec import CrawlRequest, CrawlSpec
+from shoal.model.crawl_request import CrawlRequest
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
 from shoal.operations.submit import submit, to_submission

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import signal
 from collections import Counter
@@ -28,15 +27,6 @@ def start(shell: Shell, store: Server, url: str) -> Running:
     outputs = [flag for output in OUTPUTS for flag in ("--out", output)]
     return shell.start("crawl", url, *LOCAL, "--store", store.url, "--name", "c", "--scope", "any", "--delay", "0.05",
                        "--workers", "2", *outputs)  # fmt: skip
-
-
-def kill_all(running: Running) -> None:
-    workers = running.workers()
-    running.process.send_signal(signal.SIGSTOP)
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    running.process.kill()
-    running.process.wait()
 
 
 def stored(folder: Path) -> dict[str, Counter[str]]:
@@ -63,7 +53,7 @@ def test_after_everything_was_killed_the_same_command_completes_every_file(
     tree = site.plant(90, hosts)
     running = start(shell, store, tree.url(0))
     wait_until(lambda: len(site.requests(*hosts)) > 40, "pages are fetched")
-    kill_all(running)
+    running.kill_all()
     ran = start(shell, store, tree.url(0)).end()
     assert ran.code == 0, ran.err
     assert stored(shell.folder) == {key: Counter(tree.walk()) for key in ("jsonl", "csv", "parquet", "warc")}
@@ -80,7 +70,7 @@ def test_of_two_commands_of_one_name_one_is_killed_and_the_other_completes_every
     other = start(shell, store, tree.url(0))
     wait_until(other.workers, "the second command works")
     wait_until(lambda: len(site.requests(*hosts)) > 100, "pages are fetched by both")
-    kill_all(killed)
+    killed.kill_all()
     ran = other.end()
     assert ran.code == 0, ran.err
     assert stored(shell.folder) == {key: Counter(tree.walk()) for key in ("jsonl", "csv", "parquet", "warc")}

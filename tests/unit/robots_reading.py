@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.politeness.robots_parser import Rules, parse
+from shoal.politeness.robots_parser import parse
+from shoal.politeness.robots_rules import Rules
 
 # Public vectors and files, beside the checkout where they are kept.
 DATA = Path(__file__).parents[3] / "shared" / "data"

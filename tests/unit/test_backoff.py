@@ -17,7 +17,6 @@ from shoal.politeness.backoff import (
     Fault,
     counts_against_host,
     failure_of,
-    failures_after,
     is_success,
     pardoned,
     pause_seconds,
@@ -44,15 +43,6 @@ def test_a_status_is_a_failure_of_the_host_or_of_nobody(status: int, failure: Fa
 def test_only_the_faults_of_the_host_are_counted_to_it(fault: Fault) -> None:
     assert (failure_of(fault) is None) == (fault in OURS)
     assert not is_success(fault)
-
-
-def test_a_success_forgets_all_failures_and_our_own_faults_change_nothing() -> None:
-    failures = 0
-    counts = []
-    for answer in (503, Fault.RESET, 429, Fault.TOO_LARGE, 403, 404, Fault.ABORTED, 500, 200):
-        failures = failures_after(failures, answer)
-        counts.append(failures)
-    assert counts == [1, 2, 3, 3, 4, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("failure", list(Failure))

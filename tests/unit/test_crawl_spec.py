@@ -18,17 +18,10 @@ from shoal.errors import InvalidInput, InvalidLimit
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_codec import crawl_of, packed
 from shoal.model.crawl import Crawl, State
-from shoal.model.crawl_spec import (
-    INTERNAL,
-    REQUEST_FIELDS,
-    STORED_SEEDS,
-    CrawlRequest,
-    CrawlSpec,
-    Limits,
-    flag_of,
-    flags,
-    options,
-)
+from shoal.model.crawl_options import INTERNAL, flag_of, flags, options
+from shoal.model.crawl_request import REQUEST_FIELDS, CrawlRequest
+from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
+from shoal.model.limits import Limits
 from shoal.model.option import GROUPS, flag_name
 from shoal.operations import begin
 from shoal.operations.submit import parse, submit, to_submission

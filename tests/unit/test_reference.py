@@ -22,7 +22,8 @@ from shoal.frontier.hosts import Hosts
 from shoal.frontier.robots_cache import RobotsCache
 from shoal.frontier.validators import Validators
 from shoal.frontier.workers import WorkerInfo, Workers
-from shoal.model.crawl_spec import DROPPED_PARAMETERS, REQUEST_FIELDS
+from shoal.model.crawl_request import REQUEST_FIELDS
+from shoal.model.crawl_spec import DROPPED_PARAMETERS
 from shoal.sinks.contract import Location
 from shoal.sinks.registry import technologies
 from shoal.urls import traps

@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import SettingsError
-from shoal.politeness.robots_parser import (
-    MAX_BYTES,
-    MAX_NOTES,
-    MAX_SITEMAPS,
-    RobotsRule,
-    Rules,
-    parse,
-)
+from shoal.politeness.robots_parser import parse
 from shoal.politeness.robots_pattern import Pattern, spell
+from shoal.politeness.robots_rules import MAX_BYTES, MAX_NOTES, MAX_SITEMAPS, RobotsRule, Rules
 from shoal.politeness.user_agent import check_token
 from tests.unit.robots_reading import rules_of, verdicts
 

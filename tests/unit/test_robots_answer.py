@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import StoreCorrupt
-from shoal.politeness.robots_parser import (
-    ALLOW_ALL,
-    DISALLOW_ALL,
-    Rules,
-    parse,
-)
+from shoal.politeness.robots_parser import parse
 from shoal.politeness.robots_policy import (
     FRESH_SECONDS,
     UNREACHABLE_SECONDS,
@@ -26,6 +21,7 @@ from shoal.politeness.robots_policy import (
     standing,
     verdict,
 )
+from shoal.politeness.robots_rules import ALLOW_ALL, DISALLOW_ALL, Rules
 from tests.unit.robots_reading import rules_of
 
 # --- The form in the store ------------------------------------------------------------------------------------------

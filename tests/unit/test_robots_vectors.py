@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.politeness.robots_parser import (
-    Rules,
-    parse,
-)
+from shoal.politeness.robots_parser import parse
 from shoal.politeness.robots_policy import (
     MAX_HOPS,
     Meaning,
@@ -19,6 +16,7 @@ from shoal.politeness.robots_policy import (
     standing,
     verdict,
 )
+from shoal.politeness.robots_rules import Rules
 from tests.unit.robots_reading import CRAWLER_COMMONS, FUZZ_SEEDS, RAW_ANSWERS, data, path_and_query
 
 # --- The public vectors ---------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import msgspec
 from shoal.api.problem_details import Problem
 from shoal.api.routes import Route
 from shoal.model import validation
-from shoal.model.crawl_spec import INTERNAL, CrawlRequest
+from shoal.model.crawl_options import INTERNAL
+from shoal.model.crawl_request import CrawlRequest
 from shoal.version import __version__
 
 _ERRORS = {

@@ -14,7 +14,7 @@ from shoal.api.pagination import MAX_CURSOR, MAX_PAGE_SIZE
 from shoal.api.request import MAX_TEXT, RequestContext
 from shoal.frontier.audit_trail import MAX_ENTRIES
 from shoal.frontier.history import Step
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.operations.change import ChangedCrawl
 from shoal.operations.describe import Description
 from shoal.operations.explain import Explanation

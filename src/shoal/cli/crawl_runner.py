@@ -31,7 +31,8 @@ from shoal.errors import InvalidInput, UnknownCrawl
 from shoal.fleet import Event, Supervisor, WorkerFolder, live_workers, reclaim, startup_settings
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, State
-from shoal.model.crawl_spec import CrawlSpec, flag_of
+from shoal.model.crawl_options import flag_of
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.run import CrawlRun, RunEnd, other_workers
 from shoal.settings import Settings, masked

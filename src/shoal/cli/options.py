@@ -13,7 +13,8 @@ import click
 from shoal.cli.commands.completion import files, folders
 from shoal.cli.ui.console import set_quiet, warn
 from shoal.errors import InvalidInput, InvalidLimit, StoreRefused
-from shoal.model.crawl_spec import COOKIE_JARS, SCOPES, flags
+from shoal.model.crawl_options import flags
+from shoal.model.crawl_spec import COOKIE_JARS, SCOPES
 from shoal.model.option import Flag, Option, flag_name
 from shoal.model.validation import WIDEST
 from shoal.settings import Settings, load

@@ -17,7 +17,7 @@ class SingleFetch:
     def __init__(self, url: str, typed: dict[str, Any]) -> None:
         import msgspec
 
-        from shoal.model.crawl_spec import CrawlRequest
+        from shoal.model.crawl_request import CrawlRequest
         from shoal.operations import seed_url
         from shoal.operations.seeds import without_logins
         from shoal.operations.submit import to_spec

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.errors import InvalidInput
 from shoal.model.crawl import STATES, Crawl, State
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.model.revisit_schedule import revisit_schedule
 
 MAX_SPEC_BYTES = 1_000_000

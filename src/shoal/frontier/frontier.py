@@ -76,7 +76,7 @@ class Frontier:
         self._admission = Admission(shards, self.crawls)
         self._leasing = Leasing(shards, self.crawls, self._wakeups, self._terms)
         self._journal = LinkJournal(shards, self.crawls, self._admission)
-        self.crawls.replay_links = self._journal.replay
+        self.crawls.counts.replay_links = self._journal.replay
         self._acknowledgement = Acknowledgement(shards, self._journal, worker)
         self._owned_store: Store | None = None
 

@@ -24,8 +24,8 @@ from shoal.leases.held_lease import HeldLease
 from shoal.model.response import Response
 from shoal.model.visit import Visit
 from shoal.politeness.backoff import Fault
-from shoal.politeness.robots_parser import Rules
 from shoal.politeness.robots_policy import UNREACHABLE_SECONDS, Meaning, RobotsCopy, settle, standing, verdict
+from shoal.politeness.robots_rules import Rules
 from shoal.urls.canonical import Target, resolve_header
 
 _REMEMBERED = 20_000

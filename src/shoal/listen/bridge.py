@@ -40,7 +40,7 @@ from shoal.listen.source import (
     SourceUnavailable,
     dead_letter,
 )
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.operations.events import Emit, emit_action
 from shoal.operations.scrapy_cluster import Action, act
 from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats

@@ -14,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.listen.source import DeliveryRefused, ReceivedMessage, Source
 from shoal.model.crawl import Crawl, State
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.operations.events import Emit
 from shoal.operations.scrapy_cluster import expired_message
 

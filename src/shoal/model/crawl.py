@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.model.revisit_schedule import RevisitSchedule, revisit_schedule
 
 

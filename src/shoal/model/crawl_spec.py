@@ -2,13 +2,13 @@
 
 `Limits` has what the frontier enforces, `CrawlSpec` adds what workers enforce, `CrawlRequest` adds what only a request
 has. The flags of `shoal crawl` and `shoal submit`, the schema of the HTTP API, the stored form and the tables of the
-documentation are derived from these classes: a new option is one more field here, and the code that enforces it.
+documentation are derived from these classes: a new option is one more field of one of them (in `limits.py`, here or in
+`crawl_request.py`), and the code that enforces it.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Meta, field
 
 from shoal.errors import InvalidLimit
-from shoal.model.option import GROUPS, MARKED_INTERNAL, Flag, Option, declared, flag_name
-from shoal.model.revisit_schedule import revisit_schedule
-from shoal.model.validation import WIDEST, arguments, header_value, headers, spider, whole
+from shoal.model.limits import Count, Limits, options_of
+from shoal.model.option import MARKED_INTERNAL, Flag
+from shoal.model.validation import arguments, header_value, headers, whole
 from shoal.version import __version__
 
 if TYPE_CHECKING:
@@ -35,110 +35,9 @@ DROPPED_PARAMETERS = (
 )  # fmt: skip
 # Seeds that a crawl stores: they define its scope, and which origins get its cookie and credentials.
 STORED_SEEDS = 1000
-# Seeds of one request.
-MAX_SEEDS = 50_000
-# Seconds since 1970. A time in milliseconds, a common mistake, is larger.
-_LATEST = 10**12
 _STORED_NAMES = {"scope": "reach"}
 
 Texts = tuple[str, ...]
-Count = Annotated[int, Meta(ge=0, le=WIDEST)]
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that the frontier enforces for a crawl. None and 0 mean no limit."""
-
-    delay_seconds: Annotated[
-        float,
-        Meta(ge=0, le=86400, description="Seconds from the end of a request to the next request to the same host."),
-        Flag(changeable=True, group="politeness", name="delay", metavar="S"),
-    ] = 1.0
-    places: Annotated[
-        int,
-        Meta(ge=1, le=32, description="Concurrent requests to one host."),
-        Flag(changeable=True, group="politeness", name="per-host", metavar="N"),
-    ] = 1
-    priority: Annotated[
-        int,
-        Meta(ge=-10, le=10, description="Higher-priority crawls are served first."),
-        Flag(changeable=True, group="crawl", metavar="N"),
-    ] = 0
-    max_pages: Annotated[
-        Count, Meta(description="Stop after this many pages."), Flag(changeable=True, group="limits", metavar="N")
-    ] = 0  # fmt: skip
-    max_pages_per_host: Annotated[
-        Count,
-        Meta(description="Maximum number of pages from one host."),
-        Flag(changeable=True, group="limits", metavar="N"),
-    ] = 0
-    max_depth: Annotated[
-        Count | None,
-        Meta(description="Maximum link depth from the start URLs."),
-        Flag(changeable=True, group="limits", metavar="N"),
-    ] = None
-    max_urls_per_depth: Annotated[
-        Count,
-        Meta(description="Maximum number of URLs of one host at each link depth; start URLs are not counted."),
-        Flag(changeable=True, group="limits", metavar="N"),
-    ] = 0
-    max_seconds: Annotated[
-        float,
-        Meta(ge=0, le=10**9, description="Stop after this time, in seconds since the crawl was created."),
-        Flag(
-            changeable=True,
-            group="limits", name="max-time", metavar="TIME", duration=True,
-            help="Stop this long after the crawl was created, e.g. 90s, 30m or 2h.",
-        ),
-    ] = 0.0  # fmt: skip
-    every: Annotated[
-        str,
-        Meta(
-            max_length=40,
-            description="Visit every page again after this time, e.g. 1d; or after a time between two bounds that "
-            "follows how often the page changes, e.g. 1h..30d. Such a crawl does not finish.",
-        ),
-        Flag(
-            changeable=True,
-            group="crawl", metavar="TIME|FROM..TO",
-            help="Visit each page again after this time, e.g. 1d, or as often as it changes, e.g. within 1h..30d.",
-        ),
-    ] = ""  # fmt: skip
-    budget: Annotated[
-        str,
-        Meta(
-            max_length=40,
-            description="Revisits of one host at most: a share of the requests that its delay allows, e.g. 20%, or a "
-            "rate, e.g. 100/h. With two bounds in `every`, 20% if it is not set.",
-        ),
-        Flag(
-            changeable=True,
-            group="crawl", metavar="SHARE|RATE",
-            help="With --every: revisits of one host at most, e.g. 20% of what its delay allows, or 100/h.",
-        ),
-    ] = ""  # fmt: skip
-    order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), MARKED_INTERNAL] = "fifo"
-    expires_at: Annotated[
-        float, Meta(ge=0, le=WIDEST / 1000, description="When the crawl expires, in seconds since 1970; 0 is never.")
-    ] = 0.0
-    dedup_seconds: Annotated[
-        float,
-        Meta(ge=0, le=10**10, description="How long a URL is remembered; 0 means without limit."),
-        MARKED_INTERNAL,
-    ] = 0.0
-    spider: Annotated[str, Meta(description="Name of the spider that parses the pages; '' for none.")] = ""
-
-    def check(self) -> None:
-        """Raise InvalidLimit, with the option's name and value, for a value out of range."""
-        for option in options(type(self)):
-            option.check(getattr(self, option.attribute))
-        spider(self.spider)
-        if revisit_schedule(self.every, self.budget).perpetual and (self.max_pages or self.max_pages_per_host):
-            raise InvalidLimit(
-                "every cannot be combined with max_pages or max_pages_per_host: a crawl that revisits its pages has no "
-                "last page. Use max_depth, allow or deny to limit what it visits."
-            )
-        if self.order not in ("fifo", "lifo"):
-            raise InvalidLimit(f"order is {self.order!r}: it must be 'fifo' or 'lifo' (depth-first).")
 
 
 class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -235,7 +134,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             group="requests", name="header", metavar="'NAME: VALUE'", separator=":",
             help="Additional request header, sent only to the hosts of the start URLs.",
         ),
-    ] = {}  # fmt: skip
+    ] = field(default_factory=dict)  # fmt: skip
     headers_everywhere: Annotated[
         bool,
         Meta(description="Send `headers` to every host of the crawl, except credentials."),
@@ -266,7 +165,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dict[str, str],
         Meta(description="Credentials (USER:PASSWORD) of single origins, from start URLs."),
         MARKED_INTERNAL,
-    ] = {}
+    ] = field(default_factory=dict)
     ignore_robots: Annotated[
         bool, Meta(description="Ignore robots.txt. Only for your own sites."), Flag(group="politeness")
     ] = False
@@ -376,7 +275,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             group="crawl", name="argument", short="-a", metavar="NAME=VALUE", separator="=",
             help="Argument of the spider: self.NAME on each worker.",
         ),
-    ] = {}  # fmt: skip
+    ] = field(default_factory=dict)  # fmt: skip
     attributes: Annotated[
         dict[str, Any],
         Meta(description="Your own data, returned with the crawl and its records."),
@@ -384,7 +283,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
             group="crawl", name="attribute", metavar="NAME=VALUE", separator="=", commands=("submit",),
             help="Your own data, returned with the crawl and its records.",
         ),
-    ] = {}  # fmt: skip
+    ] = field(default_factory=dict)  # fmt: skip
     notify: Annotated[
         str,
         Meta(max_length=2048, description="URL that gets a POST request when the crawl ends."),
@@ -398,7 +297,7 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dict[str, str],
         Meta(description="Source and ids of the `expired` message of a Scrapy Cluster request."),
         MARKED_INTERNAL,
-    ] = {}
+    ] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise InvalidLimit for an invalid value. Patterns and the scope are checked where they are compiled."""
@@ -478,65 +377,6 @@ class CrawlSpec(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return spec
 
 
-class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request for a crawl. Only `seeds` are required; 0 and null mean no limit.
-
-    `name` becomes the crawl's id, APP:NAME for a crawl of an application, and cannot be used by another request; a
-    request without a name gets one. Sending the same request again changes nothing. An output is a URI, or a name
-    from `[outputs]` in the workers' shoal.toml, so that passwords stay there. A request without outputs uses the output
-    named `default` in the service's shoal.toml, and is refused if there is none. With `joins`, the
-    seeds are added to the crawl of that name, whatever its options are; a crawl that finished because no URL was
-    left is reopened.
-    """
-
-    seeds: Annotated[Texts, Meta(min_length=1, max_length=MAX_SEEDS, description="Start URLs.")]
-    name: Annotated[str, Meta(max_length=128, description="The crawl's id, with `app` APP:NAME; '' generates one.")] = (
-        ""
-    )
-    domains: Annotated[
-        Texts, Meta(max_length=500, description="With scope domain: further domains besides those of the seeds.")
-    ] = ()
-    spider: Annotated[
-        str, Meta(max_length=64, description="Spider, by its name on the workers; '' for none.")
-    ] = ""  # fmt: skip
-    expires_at: Annotated[
-        float, Meta(ge=0, le=_LATEST, description="When the crawl expires, in seconds since 1970; 0 is never.")
-    ] = 0.0
-    joins: Annotated[bool, Meta(description="Add the seeds to the crawl of this name if it exists.")] = False
-
-    @classmethod
-    def of_fields(cls, fields: Mapping[str, Any]) -> CrawlRequest:
-        """A request by the names of the HTTP API. msgspec.ValidationError for an invalid one."""
-        for name in fields:
-            if name in INTERNAL:
-                raise msgspec.ValidationError(f"Object contains unknown field `{name}`")
-        return msgspec.convert(dict(fields), cls)
-
-
-@cache
-def options(struct: type[Limits] = CrawlSpec) -> tuple[Option, ...]:
-    """All options that a class declares or inherits."""
-    return declared(struct, by_frontier=Limits.__struct_fields__)
-
-
-def flags(command: str) -> Iterator[tuple[Option, Flag]]:
-    """The options that have a flag of this command, in the order of `--help`."""
-    declared = [
-        (option, option.flag)
-        for option in options()
-        if option.flag and (option.flag.changeable if command == "change" else command in option.flag.commands)
-    ]
-    return iter(sorted(declared, key=lambda pair: GROUPS.index(pair[1].group)))
-
-
-def flag_of(attribute: str) -> str:
-    """The flag of an option, by the name of its field."""
-    for option in options():
-        if option.attribute == attribute:
-            return f"--{flag_name(option)}"
-    return f"--{attribute.replace('_', '-')}"
-
-
 @cache
 def _stored_type() -> Any:
     """The stored part of CrawlSpec without its ranges: those of a request do not apply to crawls made otherwise."""
@@ -545,16 +385,9 @@ def _stored_type() -> Any:
         "StoredSpec",
         [
             (option.attribute, hints[option.attribute], field(default=option.default, name=option.name))
-            for option in options()
+            for option in options_of(CrawlSpec)
             if option.enforced_by == "worker"
         ],
         kw_only=True,
         forbid_unknown_fields=True,
     )
-
-
-# Options that an open crawl can change, by their attributes.
-CHANGEABLE = tuple(option.attribute for option in options() if option.flag and option.flag.changeable)
-INTERNAL = frozenset(option.name for option in options() if option.internal)
-# The fields of a request, by their names in the HTTP API.
-REQUEST_FIELDS = tuple(option.name for option in options(CrawlRequest) if not option.internal)

@@ -17,7 +17,8 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import waiting_visits
 from shoal.frontier.set_aside import readmit
 from shoal.model.crawl import Crawl, CrawlKind
-from shoal.model.crawl_spec import CHANGEABLE, CrawlSpec, flag_of
+from shoal.model.crawl_options import CHANGEABLE, flag_of
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.start import check_spec
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope

@@ -13,7 +13,8 @@ from shoal.frontier.calendar import Upcoming
 from shoal.frontier.inspect import PendingHost, pending_hosts, store_seconds
 from shoal.frontier.samples import read_samples
 from shoal.model.crawl import Counts, Crawl, CrawlKind
-from shoal.model.crawl_spec import CrawlSpec, Limits
+from shoal.model.crawl_spec import CrawlSpec
+from shoal.model.limits import Limits
 from shoal.operations.scrapy_crawl import without_values
 from shoal.settings import masked
 

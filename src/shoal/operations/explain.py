@@ -22,7 +22,8 @@ from shoal.frontier.samples import read_samples
 from shoal.frontier.url_state import UrlPlace, UrlState
 from shoal.leases.robots_gate import copy_name
 from shoal.model.crawl import Crawl, CrawlKind, State
-from shoal.model.crawl_spec import CrawlSpec, flag_of
+from shoal.model.crawl_options import flag_of
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.describe import find, waiting_for
 from shoal.operations.known_urls import state_of
 from shoal.operations.seeds import seed_target

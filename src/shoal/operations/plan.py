@@ -27,9 +27,6 @@ HOST_DONE_BYTES = 162.5 - SEEN_BYTES  # a host after its only visit, without tha
 STORE_PAGE_SECONDS = 46.4e-6  # server CPU of a page: leased, one new link, one validator, acknowledged
 STORE_LEASE_SECONDS = 127.5e-6  # server CPU of a lease
 STORE_BATCH_SECONDS = 1538e-6  # server CPU of a batch: its calls, lease, add, remember and acknowledge
-# Used by the simulation of fleets only, where workers make calls at once and share writes to the disk.
-STORE_SHARED_BATCH_SECONDS = 667e-6  # `a batch of one page`, 16 workers at once, without its lease and page
-STORE_EMPTY_LEASE_SECONDS = 104e-6  # `a lease call that finds nothing`
 
 # Where the store is the limit, workers wait for it, and their requests accumulate, up to about what one call may take.
 _BATCH_PAGES = 64

@@ -19,7 +19,8 @@ from shoal.errors import CrawlEnded, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import hosts_of, store_seconds
 from shoal.model.crawl import Crawl, CrawlKind, State, crawl_id_of
-from shoal.model.crawl_spec import DEFAULT_USER_AGENT, CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
+from shoal.model.crawl_spec import DEFAULT_USER_AGENT
 from shoal.urls.scope import domain_of
 
 # A reply is one message, so it lists at most this many domains.

@@ -15,7 +15,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import generations
 from shoal.model import validation
 from shoal.model.crawl import Crawl
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 
 _MAX_NAME = 100
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -23,8 +23,8 @@ from shoal.model.response import Response
 from shoal.model.visit import Visit, VisitMeta
 from shoal.parse.html import Parsed, markup_of, tree_of
 from shoal.politeness.backoff import Fault
-from shoal.politeness.robots_parser import MAX_BYTES, Rules
 from shoal.politeness.robots_policy import REDIRECTS, Meaning, settle, verdict
+from shoal.politeness.robots_rules import MAX_BYTES, Rules
 from shoal.spider import Follow, Page, Spider, name_of
 from shoal.urls.canonical import Target, canonical, resolve_header
 from shoal.worker.crawl_context import CrawlContext

@@ -34,7 +34,9 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
 from shoal.model.crawl import Crawl, State, crawl_id_of
-from shoal.model.crawl_spec import REQUEST_FIELDS, STORED_SEEDS, CrawlRequest, CrawlSpec, options
+from shoal.model.crawl_options import options
+from shoal.model.crawl_request import REQUEST_FIELDS, CrawlRequest
+from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
 from shoal.operations.scrapy_cluster_fleet import DOMAIN_ACTIONS, DomainUpdate, StatsRequest

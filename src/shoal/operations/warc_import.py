@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.crawl import Crawl, State
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.model.record import Record
 from shoal.model.response import Response, Timings
 from shoal.model.visit import Visit, VisitMeta
@@ -25,9 +25,10 @@ from shoal.sinks.columns import last_of_each
 from shoal.sinks.files.warc_reader import WarcRecord, fields, files_of, record_at, records
 from shoal.sinks.reader import Cursor
 from shoal.urls.canonical import canonical, resolve_header
-from shoal.worker import page_processor
+from shoal.worker import page_record
 from shoal.worker.crawl_context import CrawlContext
 from shoal.worker.outcome import MAX_HOPS, Action, decide_status
+from shoal.worker.page_processor import read_page
 
 _RESPONSE_TYPES = ("response", "resource", "revisit")
 # The longest metadata record that is read.
@@ -163,24 +164,24 @@ class _Archive:
             return None
         reason = "redirect loop" if len(chain) < MAX_HOPS else "too many redirects"
         visit = _visit(indexed, chain)
-        return page_processor.failed(visit, self._context(indexed.crawl), "", reason, self._page(indexed), indexed.at)
+        return page_record.failed(visit, self._context(indexed.crawl), "", reason, self._page(indexed), indexed.at)
 
     def _read(self, indexed: _IndexedResponse) -> Record:
         page, context = self._page(indexed), self._context(indexed.crawl)
         visit = _visit(indexed, self._chain(indexed))
         decision = decide_status(indexed.status, conditional=True, location=False)
         if decision.action is Action.CONFIRM:
-            return page_processor.confirmed(page, visit, context, "")
+            return page_record.confirmed(page, visit, context, "")
         if decision.action is not Action.STORE:
             reason = decision.reason
             if reason == "redirect without location" and page.header("location"):
                 reason = "redirect to no web address"
-            return page_processor.failed(visit, context, "", reason, page, indexed.at)
+            return page_record.failed(visit, context, "", reason, page, indexed.at)
         try:
-            return page_processor.read_page(page, visit, canonical(indexed.url), context, "")[0]
+            return read_page(page, visit, canonical(indexed.url), context, "")[0]
         except Exception as error:
             # Like in a worker: a page that cannot be processed fails alone.
-            return page_processor.failed(visit, context, "", f"reading: {type(error).__name__}", page, indexed.at)
+            return page_record.failed(visit, context, "", f"reading: {type(error).__name__}", page, indexed.at)
 
     def _page(self, indexed: _IndexedResponse) -> Response:
         with record_at(self._files[indexed.file], indexed.position) as warc_record:

@@ -115,13 +115,6 @@ def is_success(answer: int | Fault) -> bool:
     return not isinstance(answer, Fault) and failure_of(answer) is None
 
 
-def failures_after(failures: int, answer: int | Fault) -> int:
-    """The count of failures in a row after one more answer."""
-    if failure_of(answer) is not None:
-        return failures + 1
-    return 0 if is_success(answer) else failures
-
-
 def counts_against_host(failure: Failure, retries: int) -> bool:
     """Whether a page's failure is one more of its host, after so many retries of the page.
 

@@ -12,7 +12,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from shoal.errors import StoreCorrupt
-from shoal.politeness.robots_parser import ALLOW_ALL, DISALLOW_ALL, MAX_PACKED_BYTES, Rules, parse
+from shoal.politeness.robots_parser import parse
+from shoal.politeness.robots_rules import ALLOW_ALL, DISALLOW_ALL, MAX_PACKED_BYTES, Rules
 
 MAX_HOPS = 5
 # 2.4: a copy SHOULD NOT be used for longer than a day, unless robots.txt cannot be reached.

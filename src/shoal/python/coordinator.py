@@ -28,7 +28,7 @@ from shoal.fleet import Event, Supervisor, WorkerFolder, reclaim, startup_settin
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import waiting_hosts
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.operations import crawls
 from shoal.operations.explain import Explanation, explain_by_id
 from shoal.operations.run import CrawlRun, finish_if_over, other_workers

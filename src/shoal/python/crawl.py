@@ -29,7 +29,7 @@ from shoal.errors import InvalidInput, SettingsError
 from shoal.fleet import WorkerFiles, live_workers, reclaim
 from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
-from shoal.model.crawl_spec import CrawlRequest
+from shoal.model.crawl_request import CrawlRequest
 from shoal.model.record import Item
 from shoal.model.visit import Visit
 from shoal.operations import StartMode

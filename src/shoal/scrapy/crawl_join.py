@@ -23,7 +23,7 @@ from shoal.errors import CrawlEnded
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import generations, store_seconds
 from shoal.model.crawl import Crawl, State
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.operations.scrapy_crawl import crawl_name, safe_name
 from shoal.scrapy import scrapy_redis_settings
 

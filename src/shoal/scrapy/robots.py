@@ -27,7 +27,7 @@ from shoal.leases.robots_gate import RobotsGate, RobotsRequest, Wait
 from shoal.model.response import Response, Timings
 from shoal.model.visit import Visit
 from shoal.politeness.backoff import Fault, failure_of
-from shoal.politeness.robots_parser import MAX_BYTES, Rules
+from shoal.politeness.robots_rules import MAX_BYTES, Rules
 from shoal.politeness.user_agent import whole_agent
 from shoal.scrapy.downloads import DownloadAborted
 from shoal.scrapy.leased_slot import SLOT, LeasedSlot

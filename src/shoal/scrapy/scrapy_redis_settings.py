@@ -14,7 +14,7 @@ from scrapy.core import downloader
 from scrapy.settings import BaseSettings
 
 from shoal.errors import InvalidLimit, SettingsError
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.model.validation import number
 
 log = logging.getLogger("shoal.scrapy")

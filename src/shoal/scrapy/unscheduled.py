@@ -21,7 +21,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from shoal.errors import CrawlEnded, ShoalError, StoreHeld, StoreUnavailable, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.model.crawl_spec import Limits
+from shoal.model.limits import Limits
 from shoal.model.visit import Visit
 from shoal.scrapy.request_target import target_of
 

@@ -16,20 +16,20 @@ from functools import partial
 from typing import TypeVar
 
 from shoal.errors import CrawlEnded, StoreError, StoreFull, StoreHeld, StoreUnavailable, UnknownCrawl
-from shoal.frontier import Done, Frontier, mono
+from shoal.frontier import Frontier, mono
 from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
 from shoal.model.crawl import State
-from shoal.model.lease import Lease
 from shoal.model.visit import Visit
 from shoal.model.worker_report import WorkerReport
 from shoal.sinks import Sink
-from shoal.sinks.contract import Key, Stored
+from shoal.sinks.contract import Stored
+from shoal.worker.batch import ByLease, done_of, sort_by_lease, sort_for_delivery
 from shoal.worker.crawl_context import CrawlContext, CrawlContexts
-from shoal.worker.outcome import LinksRefused, PageSignals, VisitResult, count_result
+from shoal.worker.host_release import HostRelease
+from shoal.worker.outcome import LinksRefused, VisitResult, count_result
 from shoal.worker.outputs import Output, OutputHealth, OutputRefused, Outputs, OutputUnavailable
 from shoal.worker.received_bytes import ReceivedBytes
-from shoal.worker.revisits import tag_validator
 from shoal.worker.shard_backlog import ShardBacklog
 
 # How long a batch waits for more pages; a transaction for every page would cost more than the page.
@@ -44,7 +44,6 @@ _FULL_TRIES = 4
 _FULL_SECONDS = 60.0
 
 _T = TypeVar("_T")
-ByLease = dict[HeldLease, list[VisitResult]]
 
 
 class Delivery:
@@ -75,6 +74,7 @@ class Delivery:
         self._shards = ShardBacklog(frontier)
         self._outputs = Outputs(frontier.worker, self.health.listener, self._trouble)
         self._received = ReceivedBytes(frontier, contexts, self._shards)
+        self._hosts = HostRelease(frontier, self._shards, on_released)
 
     @property
     def backlog(self) -> int:
@@ -133,7 +133,7 @@ class Delivery:
                 if len(self._shards) < _MOST_ITEMS:
                     self._room.set()
             if closed:
-                await self._release(closed)
+                await self._hosts.release(closed)
             if self._closing and not self._queue and not self._closed:
                 await self._received.report(now=True)
                 return
@@ -156,7 +156,7 @@ class Delivery:
     async def _deliver(self, batch: list[VisitResult]) -> None:
         while True:
             batch, kept = self._shards.take_out(batch)
-            await self._free_hosts({result.lease for result in kept})
+            await self._hosts.free({result.lease for result in kept})
             # Without a reply of some shards, the pages that do not need them are delivered without the others.
             if (refusals := await self._shards.unless_stuck(self._add(batch))) is not None:
                 break
@@ -188,48 +188,14 @@ class Delivery:
     ) -> list[VisitResult]:
         """Take out the pages that must wait for an unavailable output; returns the rest."""
         rest, leases = await self.health.take_out(batch, unavailable)
-        await self._free_hosts(leases)
+        await self._hosts.free(leases)
         return rest
 
     async def _write_and_acknowledge(self, batch: list[VisitResult]) -> None:
-        by_lease: ByLease = {}
-        for result in batch:
-            by_lease.setdefault(result.lease, []).append(result)
-        acks = self._frontier.prepare([_done(lease, results) for lease, results in by_lease.items()])
+        by_lease = sort_by_lease(batch)
+        acks = self._frontier.prepare([done_of(lease, results) for lease, results in by_lease.items()])
         by_lease = await self._store_bodies(by_lease)
-        keys: dict[str, list[Key]] = {}
-        outputs: dict[Output, list[Stored]] = {}
-        tagged: dict[str, list[tuple[str, str]]] = {}
-        plain: dict[str, list[tuple[str, str]]] = {}
-        signalled: list[tuple[str, PageSignals]] = []
-        for lease, results in by_lease.items():
-            for result in results:
-                record, context = result.record, result.context
-                if context is None:
-                    continue
-                for stored in result.stored:
-                    keys.setdefault(lease.lease.token, []).append(stored.key)
-                    for output, kinds in context.outputs:
-                        if isinstance(stored, kinds):
-                            outputs.setdefault((output, bool(context.spider)), []).append(stored)
-                if result.change is not None and context.change_outputs:
-                    keys.setdefault(lease.lease.token, []).append(result.change.key)
-                    for uri in context.change_outputs:
-                        outputs.setdefault((uri, True), []).append(result.change)
-                if result.version is not None:
-                    keys.setdefault(lease.lease.token, []).append(result.version.key)
-                    for uri in context.version_outputs:
-                        outputs.setdefault((uri, True), []).append(result.version)
-                if result.signals is not None:
-                    signalled.append((result.visit.crawl, result.signals))
-                if record is None:
-                    continue
-                # A later 304 must not confirm the record of a failure.
-                validator = "" if record.error else record.etag or record.last_modified
-                if result.visit.is_plain and (validator or (result.visit.is_revisit and record.status != 304)):
-                    validators = tagged if result.outcome.history else plain
-                    pair = record.url, tag_validator(validator, result.outcome)
-                    validators.setdefault(result.visit.crawl, []).append(pair)
+        keys, outputs, tagged, plain, signalled = sort_for_delivery(by_lease)
         # One that names its text is useless while the page has another one in the calendar, so it is stored before the
         # record: if the visit is made again, the whole page is requested, and the record is replaced.
         await self._remember(tagged)
@@ -366,7 +332,7 @@ class Delivery:
             while not writing.done():
                 await asyncio.wait((writing,), timeout=_SLOW_SECONDS)
                 if not writing.done():
-                    await self._free_hosts(by_lease)
+                    await self._hosts.free(by_lease)
                     for uri in uris if self._shared else ():
                         self.health.check(uri)
             return await writing
@@ -378,34 +344,6 @@ class Delivery:
     def _trouble(self, message: str) -> None:
         self._report.trouble = message or self.health.message
 
-    async def _free_hosts(self, leases: Iterable[HeldLease]) -> None:
-        """Release hosts whose records wait for an output or a shard. Only their visits stay leased."""
-        for lease in leases:
-            if lease.closed and not lease.released and not lease.lost:
-                await self._release_host(lease, lease.claim)
-
-    async def _release_host(self, lease: HeldLease, claim: Lease) -> None:
-        lease.released = True
-        # A lease whose shard does not respond expires.
-        if lease.lease.shard not in self._shards.unavailable:
-            with contextlib.suppress(StoreError):
-                await self._shards.unless_stuck(
-                    self._frontier.release(
-                        [claim], keep=list(lease.open.values()), finished_ago_seconds=lease.finished_ago_seconds
-                    )
-                )
-
-    async def _release(self, closed: list[tuple[HeldLease, list[Visit]]]) -> None:
-        """Return visits that were not made. Visits that are delivered but not acknowledged stay leased."""
-        for lease, visits in closed:
-            claim = lease.claim
-            for visit in visits:
-                lease.open.pop(visit.number, None)
-            if not lease.lost:
-                await self._release_host(lease, claim)
-            if not lease.open:
-                self._on_released(lease)
-
     async def _persist(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Repeat a call until the store is available; until then nothing is delivered and nothing is dropped."""
         while True:
@@ -414,11 +352,3 @@ class Delivery:
             except (StoreUnavailable, StoreHeld) as error:
                 self._trouble(str(error))
                 await asyncio.sleep(1.0)
-
-
-def _done(lease: HeldLease, results: list[VisitResult]) -> Done:
-    return Done(
-        lease=lease.lease, outcomes=[result.outcome for result in results],
-        finished_ago_seconds=lease.finished_ago_seconds, success=lease.success,
-        response_seconds=lease.response_seconds, delay_seconds=lease.adaptive_seconds,
-    )  # fmt: skip

@@ -12,12 +12,10 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable
 
 import msgspec
 
-from shoal.errors import FetchError, ShoalError, StoreError, StoreFull, StoreHeld, StoreUnavailable
-from shoal.fetch import Request
+from shoal.errors import FetchError, ShoalError, StoreError, StoreHeld, StoreUnavailable
 from shoal.frontier import mono
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.host_pause import HostPause, pause_host, retry_seconds
@@ -25,25 +23,22 @@ from shoal.leases.robots_gate import REDIRECTED, Wait
 from shoal.model.record import Capture
 from shoal.model.response import Response
 from shoal.model.visit import OutcomeCode, Visit
-from shoal.politeness.backoff import Fault, failure_of, is_success
-from shoal.politeness.delay import delay_seconds
-from shoal.politeness.robots_parser import Rules
+from shoal.politeness.backoff import Fault, failure_of
+from shoal.politeness.robots_rules import Rules
 from shoal.urls.canonical import Target, canonical
-from shoal.worker import page_processor
+from shoal.worker import page_record
 from shoal.worker.crawl_context import CrawlContext
-from shoal.worker.leased_fetch import ProxyUnavailable, fetch_under_lease, request_headers
+from shoal.worker.leased_fetch import ProxyUnavailable
 from shoal.worker.outcome import (
     Action,
-    Decision,
     FetchResult,
     VisitResult,
     decide_fault,
-    decide_status,
     host_failures_without_robots,
 )
-from shoal.worker.revisits import usable_validator
+from shoal.worker.page_fetch import PageFetch, StopSession
+from shoal.worker.redirects import follow
 from shoal.worker.session_resources import SessionResources
-from shoal.worker.sitemaps import body_bytes
 
 # If the next request to a host must wait for longer than this, the host is released.
 _LONGEST_WAIT_SECONDS = 5.0
@@ -52,14 +47,6 @@ _PROXY_SECONDS = 2.0
 # With fewer visits left than `_TOP_UP`, a lease is topped up to `_VISITS`.
 _TOP_UP = 8
 _VISITS = 128
-
-
-# There is no room for the cookies of a page; `shoal failed --retry` visits it again.
-_STORE_FULL = Decision(Action.FAIL, "store full", blames_host=False)
-
-
-class _Release(Exception):
-    """The remaining visits go back to the frontier."""
 
 
 class _GiveUp(Exception):
@@ -76,8 +63,7 @@ class HostSession:
         self._lease = lease
         self._host = lease.lease.host
         self._todo = deque(lease.lease.visits)
-        # ETag or date of pages that are visited again, by the number of the visit.
-        self._validators: dict[int, str] = {}
+        self._pages = PageFetch(resources, lease)
         # The host is paused: no further visit is made under this lease.
         self._paused = False
 
@@ -87,7 +73,7 @@ class HostSession:
         delivery = resources.delivery
         topping_up: asyncio.Task[None] | None = None
         try:
-            await self._load_validators(todo)
+            await self._pages.load_validators(todo)
             while todo or topping_up is not None:
                 if topping_up is not None and (topping_up.done() or not todo):
                     await topping_up
@@ -106,7 +92,7 @@ class HostSession:
                 short = len(todo) < _TOP_UP and topping_up is None
                 if short and lease.has_room(resources.batch_seconds) and resources.may_stay(lease.lease):
                     topping_up = asyncio.create_task(self._top_up())
-        except _Release:
+        except StopSession:
             pass
         except ProxyUnavailable as error:
             resources.report.trouble = str(error)
@@ -136,7 +122,7 @@ class HostSession:
         if renewed is None:
             self._lease.lost = True
             return
-        await self._load_validators(renewed.visits)
+        await self._pages.load_validators(renewed.visits)
         self._resources.eta.note(renewed, mono())
         self._lease.extend(renewed)
         self._todo.extend(renewed.visits)
@@ -147,7 +133,7 @@ class HostSession:
             context = await resources.contexts.of(visit.crawl)
             if await resources.contexts.is_paused(context):
                 # What was leased before the pause waits for its end.
-                raise _Release
+                raise StopSession
             target = canonical(visit.url)
         except (StoreUnavailable, StoreHeld):
             raise
@@ -162,7 +148,7 @@ class HostSession:
         if uri := resources.delivery.health.unavailable_output(context):
             # The crawl was resumed, or this visit leased just before the pause: its result could not be stored now.
             await resources.delivery.health.pause(uri, context.name)
-            raise _Release
+            raise StopSession
         if target.scheme == "ftp" and not context.ftp:
             return self._processor.failed(lease, visit, context, f"scheme {target.scheme}", None, time.time())
         if context.policy.by_address and not visit.notes.address:
@@ -196,10 +182,10 @@ class HostSession:
         # Counted in the store: other workers may hold further slots of the host, or have held it before.
         if max_bytes and await self._frontier.hosts.add_bytes(context.crawl.key, self._host, 0) >= max_bytes:
             return VisitResult(lease, visit, visit.excluded("bytes per host"))
-        fetched = self._cached(visit)
+        fetched = self._pages.cached(visit)
         if fetched is None:
             if lease.gap_seconds > _LONGEST_WAIT_SECONDS or not await lease.keep_gap():
-                raise _Release
+                raise StopSession
             fetched = await self._fetch(visit, target, context)
         result = await self._process(visit, target, context, fetched)
         result = await self._resources.revisits.schedule(result, context, self._host)
@@ -210,14 +196,6 @@ class HostSession:
             )  # fmt: skip
             return result._replace(capture=capture)
         return result
-
-    def _cached(self, visit: Visit) -> FetchResult | None:
-        """The response in the cache of `fetch.cache`. The host does not notice, so its delay does not apply."""
-        response = self._resources.fetcher.cached(visit.url) if visit.method == "GET" and not visit.body else None
-        if response is None:
-            return None
-        decision = decide_status(response.status, conditional=False, location=bool(response.header("location")))
-        return FetchResult(response.status, decision, response, response.started_at)
 
     async def _requeue_by_address(self, visit: Visit, target: Target, context: CrawlContext) -> VisitResult | None:
         """Move a visit, once and before any request, to the queue of the IP address that many host names share."""
@@ -246,7 +224,7 @@ class HostSession:
                 raise _GiveUp(rules.reason)
         elif not rules.lease_ended:
             await self._frontier.hosts.postpone(self._host, rules.seconds)
-        raise _Release
+        raise StopSession
 
     async def _fetch_redirected_robots(self, visit: Visit) -> VisitResult:
         """Fetch another host's robots.txt from this host. A failure pauses both."""
@@ -257,7 +235,7 @@ class HostSession:
             return VisitResult(lease, visit, visit.failed("invalid visit in the store"))
         if isinstance(rules, Wait):
             if rules.lease_ended:
-                raise _Release
+                raise StopSession
             if rules.cause is not None:
                 await self._pause_for_robots(host, rules.cause, rules)
                 if failure_of(rules.cause) is not None:
@@ -266,71 +244,13 @@ class HostSession:
         return VisitResult(lease, visit, visit.excluded("robots.txt of another host"))
 
     async def _fetch(self, visit: Visit, target: Target, context: CrawlContext) -> FetchResult:
-        resources, lease, policy = self._resources, self._lease, context.policy
-        try:
-            given = visit.notes.cookies if visit.meta else {}
-            kept = await resources.cookies.header(context, target, given) if context.cookie_jar != "off" else ""
-        except StoreFull:
-            return FetchResult(Fault.ABORTED, _STORE_FULL, None, time.time())
-        headers = request_headers(context.headers(target), visit, kept)
-        validator = self._validators.get(visit.number, "") if self._validators else ""
-        if validator:
-            # An ETag is quoted, a date is not.
-            name = "If-None-Match" if validator.endswith('"') else "If-Modified-Since"
-            headers = (*headers, (name, validator))
-        request = Request(
-            url=context.address(visit.url, target), method=visit.method, headers=headers, body=visit.body,
-            timeout_seconds=policy.timeout_seconds, body_bytes=body_bytes(visit, policy.body_bytes),
-            ftp=context.ftp,
-        )  # fmt: skip
-        started_at = time.time()
-        resources.fetching += 1
-        try:
-            response = await fetch_under_lease(lease, resources.fetcher, request)
-            if request.url != visit.url:
-                response = msgspec.structs.replace(response, url=visit.url)
-        except FetchError as error:
-            fault = Fault(error.fault)
-            lease.finish(success=None if failure_of(fault) is None else False, response_seconds=None)
-            resources.count_request(0)
-            if fault is Fault.TIMED_OUT and lease.seconds_left <= 0:
-                # The lease expired during the request: the next lease holder of the host tries again.
-                raise _Release from None
-            return FetchResult(fault, decide_fault(fault, error.reason), None, started_at, headers)
-        except asyncio.CancelledError:
-            # Aborted at shutdown: the host was busy with this request until now.
-            lease.finish(success=None, response_seconds=None)
-            raise
-        except ProxyUnavailable:
-            raise
-        except Exception as error:
-            # Out of memory, or a header that cannot be sent: it fails this visit, not every worker.
-            lease.finish(success=None, response_seconds=None)
-            resources.count_request(0)
-            decision = Decision(Action.FAIL, f"fetching: {type(error).__name__}")
-            return FetchResult(Fault.ABORTED, decision, None, started_at, headers)
-        finally:
-            resources.fetching -= 1
-        lease.finish(success=is_success(response.status), response_seconds=response.timings.total)
-        resources.count_request(response.bytes_received)
-        if policy.max_bytes_per_host:
+        fetched = await self._pages.fetch(visit, target, context)
+        if context.policy.max_bytes_per_host and fetched.response is not None:
             # A page that was received is kept, even if the store cannot count its bytes now.
             with contextlib.suppress(StoreError):
-                await self._frontier.hosts.add_bytes(context.crawl.key, self._host, response.bytes_received)
-        if policy.delay_factor:
-            lease.adaptive_seconds = delay_seconds(
-                configured=0.0, response_seconds=response.timings.total, factor=policy.delay_factor
-            )
-        cookies_changed = False
-        if context.cookie_jar != "off" and (set_cookies := response.all_headers("set-cookie")):
-            try:
-                cookies_changed = await resources.cookies.receive(context, target, set_cookies)
-            except StoreFull:
-                # The next pages would be those of another visitor.
-                return FetchResult(response.status, _STORE_FULL, response, started_at, headers)
-        has_location = bool(response.header("location"))
-        decision = decide_status(response.status, conditional=bool(validator), location=has_location)
-        return FetchResult(response.status, decision, response, started_at, headers, cookies_changed)
+                received = fetched.response.bytes_received
+                await self._frontier.hosts.add_bytes(context.crawl.key, self._host, received)
+        return fetched
 
     async def _process(self, visit: Visit, target: Target, context: CrawlContext, fetched: FetchResult) -> VisitResult:
         lease, response = self._lease, fetched.response
@@ -339,10 +259,10 @@ class HostSession:
             if action is Action.STORE:
                 return await self._processor.process(lease, visit, target, context, response)
             if action is Action.CONFIRM:
-                record = page_processor.confirmed(response, visit, context, self._frontier.worker)
+                record = page_record.confirmed(response, visit, context, self._frontier.worker)
                 return VisitResult(lease, visit, visit.stored(), record, [], context)
             if action is Action.REDIRECT:
-                hop = page_processor.follow(
+                hop = follow(
                     visit, target, response.header("location"), response.status, context, response.started_at,
                     cookies_changed=fetched.cookies_changed,
                 )  # fmt: skip
@@ -350,7 +270,7 @@ class HostSession:
                     gone = None
                     if visit.is_revisit:
                         # The row in the output describes a page that is gone.
-                        gone = page_processor.failed(
+                        gone = page_record.failed(
                             visit, context, self._frontier.worker, "redirect", response, fetched.started_at
                         )
                     return VisitResult(lease, visit, visit.excluded("redirect"), gone, [hop.visit], context)
@@ -388,18 +308,6 @@ class HostSession:
         else:
             self._resources.eta.rests(host, mono() + pause.seconds)
         return pause
-
-    async def _load_validators(self, visits: Iterable[Visit]) -> None:
-        """Read the ETags and dates of pages that are visited again."""
-        by_crawl: dict[str, list[Visit]] = {}
-        for visit in visits:
-            if visit.is_revisit:
-                by_crawl.setdefault(visit.crawl, []).append(visit)
-        for crawl, revisits in by_crawl.items():
-            values = await self._frontier.validators.recall(crawl, [visit.url for visit in revisits])
-            pairs = zip(revisits, values, strict=True)
-            usable = ((visit.number, usable_validator(value, visit.history)) for visit, value in pairs if value)
-            self._validators.update({number: value for number, value in usable if value})
 
 
 def _excluded_by(context: CrawlContext, visit: Visit, target: Target) -> str:

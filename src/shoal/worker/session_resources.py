@@ -12,7 +12,7 @@ from shoal.model.lease import Lease
 from shoal.model.response import Response
 from shoal.model.worker_report import WorkerReport
 from shoal.politeness.backoff import Fault
-from shoal.politeness.robots_parser import MAX_BYTES
+from shoal.politeness.robots_rules import MAX_BYTES
 from shoal.urls.canonical import canonical
 from shoal.worker.cookies import Cookies
 from shoal.worker.crawl_context import CrawlContexts

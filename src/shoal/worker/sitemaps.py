@@ -15,7 +15,7 @@ import ada_url
 from shoal.errors import InvalidUrl
 from shoal.model.visit import Visit, VisitMeta
 from shoal.parse.sitemap import MAX_BYTES, Sitemap
-from shoal.politeness.robots_parser import Rules
+from shoal.politeness.robots_rules import Rules
 from shoal.urls.canonical import Target, canonical, parts_of
 from shoal.urls.scope import Scope
 

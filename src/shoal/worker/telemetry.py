@@ -31,15 +31,16 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from shoal.leases.held_lease import HeldLease
 from shoal.model.visit import OutcomeCode, Visit
 from shoal.model.worker_report import WorkerReport
-from shoal.politeness.robots_parser import Rules
+from shoal.politeness.robots_rules import Rules
 from shoal.settings import masked
 from shoal.settings.sections import TelemetrySettings
 from shoal.sinks import Sink
 from shoal.sinks.contract import Stored
 from shoal.urls.canonical import Target
 from shoal.version import __version__
+from shoal.worker.batch import ByLease
 from shoal.worker.crawl_context import CrawlContext
-from shoal.worker.delivery import ByLease, Delivery
+from shoal.worker.delivery import Delivery
 from shoal.worker.host_session import HostSession
 from shoal.worker.outcome import FetchResult, LinksRefused, VisitResult
 from shoal.worker.outputs import Output

@@ -13,7 +13,6 @@ from html import escape
 from typing import Union
 
 Node = Union["Element", str, int, None, Iterable["Node"]]
-Attributes = dict[str, "Value"]
 Value = str | int | float | bool | None
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")

@@ -23,7 +23,8 @@ from shoal.errors import InvalidInput, ShoalError
 from shoal.frontier.failures import FailureCursor
 from shoal.frontier.inspect import list_crawls
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
-from shoal.model.crawl_spec import CHANGEABLE, MAX_SEEDS, CrawlRequest
+from shoal.model.crawl_options import CHANGEABLE
+from shoal.model.crawl_request import MAX_SEEDS, CrawlRequest
 from shoal.model.visit import Visit
 from shoal.operations import crawls as crawl_operations
 from shoal.operations.change import change

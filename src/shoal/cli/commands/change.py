@@ -22,7 +22,7 @@ def command(crawl: str, preview: bool, store: str | None, folder: str | None, **
     from shoal.cli.control import open_control
     from shoal.cli.ui.console import pluralize, report
     from shoal.errors import InvalidInput
-    from shoal.model.crawl_spec import flag_of
+    from shoal.model.crawl_options import flag_of
 
     options = spec_fields("change", typed)
     if not options:

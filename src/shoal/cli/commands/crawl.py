@@ -28,7 +28,9 @@ from shoal.cli.options import (
 )
 from shoal.cli.ui.json_log import on_log
 from shoal.errors import InvalidInput, SinkRefused
-from shoal.model.crawl_spec import STORED_SEEDS, CrawlRequest, flags
+from shoal.model.crawl_options import flags
+from shoal.model.crawl_request import CrawlRequest
+from shoal.model.crawl_spec import STORED_SEEDS
 from shoal.model.option import flag_name
 from shoal.settings.sections import networks_of
 

@@ -13,7 +13,7 @@ import click
 
 from shoal.cli.options import Number, on_spec, on_store, settings_of, spec_fields, store_flags
 from shoal.errors import InvalidInput
-from shoal.model.crawl_spec import options
+from shoal.model.crawl_options import options
 
 
 @click.command("submit", short_help="Submit a crawl to the workers of a store, and print its id.")
@@ -93,7 +93,7 @@ async def _submit(settings: Any, fields: dict[str, Any], wait: bool) -> int:
     from shoal.cli.ui.console import report, warn
     from shoal.cli.ui.json_log import emit
     from shoal.frontier import Frontier
-    from shoal.model.crawl_spec import CrawlRequest
+    from shoal.model.crawl_request import CrawlRequest
     from shoal.operations import check_places
     from shoal.operations.run import CrawlRun, finish_if_over
     from shoal.operations.spider_options import load_spider_options
@@ -157,7 +157,7 @@ def _read_request(source: str) -> dict[str, Any]:
 
 
 def _read_seeds(source: str) -> list[str]:
-    from shoal.model.crawl_spec import MAX_SEEDS
+    from shoal.model.crawl_request import MAX_SEEDS
     from shoal.operations.seeds import Seeds
 
     file = Seeds(source)

@@ -12,7 +12,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from shoal.brokers.connection import CONNECT_SECONDS, describe_os_error
 from shoal.model.record import Item, Record
@@ -27,6 +27,7 @@ from shoal.sinks.columns import (
 from shoal.sinks.contract import OnTrouble
 from shoal.sinks.driver import lazy_import
 from shoal.sinks.retry import QUIET_SECONDS, TransientError
+from shoal.sinks.sql.column_types import ColumnTypes, item_columns, page_columns, spider_columns
 from shoal.sinks.sql.mysql_rows import insert_around, item_key, item_row, packets, page_row
 from shoal.sinks.sql.server import ServerAddress, ServerSink, ServerTable, ServerTechnology, item_id
 
@@ -38,27 +39,22 @@ if TYPE_CHECKING:
 else:
     asyncmy, errors = lazy_import("asyncmy"), lazy_import("asyncmy.errors")
 
-_TYPES = {str: "LONGTEXT NOT NULL DEFAULT ('')", int: "BIGINT NOT NULL DEFAULT 0", float: "DOUBLE NOT NULL DEFAULT 0"}
-_SPECIAL = {
-    "crawl": "LONGTEXT NOT NULL",
-    "url": "LONGTEXT NOT NULL",
-    "error": "LONGTEXT",
-    "redirects": "JSON NOT NULL DEFAULT ('[]')",
-    "fetched_at": "DATETIME(3)",
-    "robots_ignored": "BOOLEAN NOT NULL DEFAULT 0",
-}
-_HINTS = get_type_hints(Record)
-DEFINITIONS = {"id": "BINARY(16)"} | {name: _SPECIAL.get(name) or _TYPES[_HINTS[name]] for name in COLUMNS}
-ITEM_DEFINITIONS = {
-    "id": "BINARY(16)",
-    "crawl": "LONGTEXT NOT NULL",
-    "url": "LONGTEXT NOT NULL",
-    "spider": "LONGTEXT NOT NULL",
-    "number": "BIGINT",
-    "fetched_at": "DATETIME(3)",
-    "data": "LONGTEXT NOT NULL DEFAULT ('{}')",
-}
-SPIDER_DEFINITIONS = {name if name != "data" else "extra": type_ for name, type_ in ITEM_DEFINITIONS.items()}
+_TYPES = ColumnTypes(
+    key="LONGTEXT NOT NULL",
+    text="LONGTEXT NOT NULL DEFAULT ('')",
+    whole="BIGINT NOT NULL DEFAULT 0",
+    real="DOUBLE NOT NULL DEFAULT 0",
+    flag="BOOLEAN NOT NULL DEFAULT 0",
+    error="LONGTEXT",
+    list="JSON NOT NULL DEFAULT ('[]')",
+    fetched_at="DATETIME(3)",
+    number="BIGINT",
+    data="LONGTEXT NOT NULL DEFAULT ('{}')",
+)
+_ID = {"id": "BINARY(16)"}
+DEFINITIONS = _ID | page_columns(_TYPES)
+ITEM_DEFINITIONS = _ID | item_columns(_TYPES)
+SPIDER_DEFINITIONS = spider_columns(ITEM_DEFINITIONS)
 # A text column with this comment holds JSON.
 FIELD_TYPES = {
     ColumnKind.TEXT: "LONGTEXT",

@@ -16,7 +16,7 @@ import contextlib
 import datetime
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,6 +36,7 @@ from shoal.sinks.columns import (
 from shoal.sinks.contract import OnTrouble
 from shoal.sinks.driver import lazy_import
 from shoal.sinks.retry import QUIET_SECONDS, TransientError
+from shoal.sinks.sql.column_types import ColumnTypes, item_columns, page_columns, spider_columns
 from shoal.sinks.sql.server import TABLE_NAME, ServerAddress, ServerSink, ServerTable, ServerTechnology, item_id
 
 if TYPE_CHECKING:
@@ -45,31 +46,22 @@ if TYPE_CHECKING:
 else:
     asyncpg = lazy_import("asyncpg")
 
-_TYPES = {
-    str: "TEXT NOT NULL DEFAULT ''",
-    int: "BIGINT NOT NULL DEFAULT 0",
-    float: "DOUBLE PRECISION NOT NULL DEFAULT 0",
-}
-_SPECIAL = {
-    "crawl": "TEXT NOT NULL",
-    "url": "TEXT NOT NULL",
-    "error": "TEXT",
-    "redirects": "JSONB NOT NULL DEFAULT '[]'",
-    "fetched_at": "TIMESTAMPTZ",
-    "robots_ignored": "BOOLEAN NOT NULL DEFAULT false",
-}
-_HINTS = get_type_hints(Record)
-DEFINITIONS = {"id": "BYTEA"} | {name: _SPECIAL.get(name) or _TYPES[_HINTS[name]] for name in COLUMNS}
-ITEM_DEFINITIONS = {
-    "id": "BYTEA",
-    "crawl": "TEXT NOT NULL",
-    "url": "TEXT NOT NULL",
-    "spider": "TEXT NOT NULL",
-    "number": "BIGINT",
-    "fetched_at": "TIMESTAMPTZ",
-    "data": "JSONB NOT NULL DEFAULT '{}'",
-}
-SPIDER_DEFINITIONS = {name if name != "data" else "extra": type_ for name, type_ in ITEM_DEFINITIONS.items()}
+_TYPES = ColumnTypes(
+    key="TEXT NOT NULL",
+    text="TEXT NOT NULL DEFAULT ''",
+    whole="BIGINT NOT NULL DEFAULT 0",
+    real="DOUBLE PRECISION NOT NULL DEFAULT 0",
+    flag="BOOLEAN NOT NULL DEFAULT false",
+    error="TEXT",
+    list="JSONB NOT NULL DEFAULT '[]'",
+    fetched_at="TIMESTAMPTZ",
+    number="BIGINT",
+    data="JSONB NOT NULL DEFAULT '{}'",
+)
+_ID = {"id": "BYTEA"}
+DEFINITIONS = _ID | page_columns(_TYPES)
+ITEM_DEFINITIONS = _ID | item_columns(_TYPES)
+SPIDER_DEFINITIONS = spider_columns(ITEM_DEFINITIONS)
 FIELD_TYPES = {
     ColumnKind.TEXT: "text",
     ColumnKind.NUMBER: "double precision",

@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn, get_type_hints
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -30,6 +30,7 @@ from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.technology import LocalTechnology
 from shoal.sinks.reader import Cursor, ReadRequest
 from shoal.sinks.retry import TransientError, retry
+from shoal.sinks.sql.column_types import ColumnTypes, item_columns, page_columns
 
 _log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
@@ -38,26 +39,20 @@ BUSY_MS = 1000
 # Workers often wait for each other: a shorter lock is not reported.
 LOCK_QUIET_SECONDS = 5.0
 
-_TYPES = {str: "TEXT NOT NULL DEFAULT ''", int: "INTEGER NOT NULL DEFAULT 0", float: "REAL NOT NULL DEFAULT 0"}
-_SPECIAL = {
-    "crawl": "TEXT NOT NULL",
-    "url": "TEXT NOT NULL",
-    "error": "TEXT",
-    "redirects": "TEXT NOT NULL DEFAULT '[]'",
-    "fetched_at": "TEXT",
-    "robots_ignored": "INTEGER NOT NULL DEFAULT 0",
-}
-_HINTS = get_type_hints(Record)
-DEFINITIONS = {name: _SPECIAL.get(name) or _TYPES[_HINTS[name]] for name in COLUMNS}
-
-ITEM_DEFINITIONS = {
-    "crawl": "TEXT NOT NULL",
-    "url": "TEXT NOT NULL",
-    "spider": "TEXT NOT NULL",
-    "number": "INTEGER NOT NULL",
-    "fetched_at": "TEXT",
-    "data": "TEXT NOT NULL DEFAULT '{}'",
-}
+_TYPES = ColumnTypes(
+    key="TEXT NOT NULL",
+    text="TEXT NOT NULL DEFAULT ''",
+    whole="INTEGER NOT NULL DEFAULT 0",
+    real="REAL NOT NULL DEFAULT 0",
+    flag="INTEGER NOT NULL DEFAULT 0",
+    error="TEXT",
+    list="TEXT NOT NULL DEFAULT '[]'",
+    fetched_at="TEXT",
+    number="INTEGER NOT NULL",
+    data="TEXT NOT NULL DEFAULT '{}'",
+)
+DEFINITIONS = page_columns(_TYPES)
+ITEM_DEFINITIONS = item_columns(_TYPES)
 
 
 class SqliteTable(NamedTuple):

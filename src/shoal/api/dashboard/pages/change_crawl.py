@@ -10,7 +10,8 @@ from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.pages.new_crawl import option_field, option_text, option_value
 from shoal.api.dashboard.view import View
 from shoal.model.crawl import Crawl, CrawlKind
-from shoal.model.crawl_spec import CHANGEABLE, CrawlSpec, options
+from shoal.model.crawl_options import CHANGEABLE, options
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.option import Option
 
 

@@ -40,7 +40,8 @@ from shoal.api.pagination import make_cursor
 from shoal.frontier.failures import FailureCursor
 from shoal.frontier.inspect import PendingHost, hosts_of, store_seconds
 from shoal.model.crawl import Crawl, CrawlKind, State
-from shoal.model.crawl_spec import CrawlSpec, options
+from shoal.model.crawl_options import options
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.describe import Description, describe
 
 _SECTION = "Crawls"

@@ -35,7 +35,7 @@ from shoal.frontier.inspect import blocked_host_names, list_crawls, pending_host
 from shoal.frontier.robots_cache import RobotsEntry
 from shoal.model.crawl import State
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT
-from shoal.politeness.robots_parser import Rules
+from shoal.politeness.robots_rules import Rules
 from shoal.politeness.user_agent import product_token
 from shoal.urls.canonical import canonical
 

@@ -12,7 +12,9 @@ from shoal.api.dashboard.components import duration, facts, form, note, number, 
 from shoal.api.dashboard.html import E, Node, render
 from shoal.api.dashboard.view import Page, View
 from shoal.errors import InvalidInput, InvalidLimit, InvalidUrl
-from shoal.model.crawl_spec import SCOPES, CrawlRequest, options
+from shoal.model.crawl_options import options
+from shoal.model.crawl_request import CrawlRequest
+from shoal.model.crawl_spec import SCOPES
 from shoal.model.option import GROUPS, Option
 from shoal.operations.describe import describe
 from shoal.operations.plan import PAGE_BYTES, plan

@@ -1,0 +1,208 @@
+"""The rules of one robots.txt for one robot: which URLs they allow, and the form they are stored in (RFC 9309 2.2.2).
+
+Owns the precedence of rules and what may be stored of a file. How a file becomes rules is `robots_parser.py`, how one
+rule matches is `robots_pattern.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from shoal.errors import StoreCorrupt
+from shoal.politeness.robots_pattern import Pattern, spell
+from shoal.urls.canonical import MAX_URL_BYTES
+
+# 2.5 requires at least this; the rest is not read.
+MAX_BYTES = 500 * 1024
+# A longer line is cut, as Google's parser does. A URL of Shoal has half of it, so no rule that can match is changed.
+MAX_LINE_BYTES = 2083 * 8 - 1
+MAX_CRAWL_DELAY_SECONDS = 300.0
+MAX_SITEMAPS = 1000
+MAX_NOTES = 10
+MAX_NOTE_CHARACTERS = 200
+MAX_GROUP_CHARACTERS = 80
+# What a file within MAX_BYTES becomes, with room for octets that UTF-8 spells in three.
+MAX_PACKED_BYTES = 4 * MAX_BYTES
+FORM_VERSION = 1
+
+_Path = Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_LINE_BYTES)]
+_Sitemap = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_URL_BYTES)]
+_Note = Annotated[str, msgspec.Meta(max_length=MAX_NOTE_CHARACTERS)]
+
+
+class StoredRules(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The rules as the store keeps them: the group that holds for us, not the file."""
+
+    version: int
+    token: str
+    disallow: tuple[_Path, ...]
+    allow: tuple[_Path, ...]
+    crawl_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_CRAWL_DELAY_SECONDS)]
+    sitemaps: Annotated[tuple[_Sitemap, ...], msgspec.Meta(max_length=MAX_SITEMAPS)]
+    notes: Annotated[tuple[_Note, ...], msgspec.Meta(max_length=MAX_NOTES)]
+    # The line of each rule in the file, first those of `disallow`; and the name of the group as the file writes it.
+    # Copies of Shoal 0.2 have neither.
+    lines: tuple[int, ...] = ()
+    group: Annotated[str, msgspec.Meta(max_length=MAX_GROUP_CHARACTERS)] = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(StoredRules).decode
+
+
+class RobotsRule(NamedTuple):
+    """A line of a robots.txt that allows or disallows a URL.
+
+    allow   whether it allows the URL
+    path    the path of the rule, as the file writes it
+    line    its line in the file, counted from 1; 0 if unknown
+    group   the `User-agent` that it stands under; '' if unknown
+    """
+
+    allow: bool
+    path: str
+    line: int
+    group: str
+
+    def __str__(self) -> str:
+        return f"{'Allow' if self.allow else 'Disallow'}: {self.path}"
+
+
+class Rules:
+    """What one robots.txt allows the robot `token`. `crawl_delay_seconds` is 0 where it names none."""
+
+    __slots__ = ("_kept", "_lengths", "_prefixes", "_wild")
+
+    def __init__(self, kept: StoredRules) -> None:
+        self._kept = kept
+        rules = [(Pattern(path), False) for path in kept.disallow]
+        rules += [(pattern, True) for path in kept.allow for pattern in _patterns(path, allow=True)]
+        # Prefixes, nearly all rules of nearly all files, are looked up; the rest is tried, the most specific first.
+        self._prefixes: dict[str, tuple[int, bool]] = {}
+        wild: list[tuple[Pattern, bool]] = []
+        for pattern, allow in rules:
+            if pattern.plain:
+                # Equal rules: allow wins (2.2.2). Here it comes last.
+                self._prefixes[pattern.head] = (pattern.specificity, allow)
+            else:
+                wild.append((pattern, allow))
+        self._lengths = tuple(sorted({len(prefix) for prefix in self._prefixes}, reverse=True))
+        self._wild = tuple(sorted(wild, key=lambda rule: (-rule[0].specificity, not rule[1])))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rules) and self._kept == other._kept
+
+    def __hash__(self) -> int:
+        return hash(self._kept)
+
+    @property
+    def token(self) -> str:
+        """The robot they were read for; empty where they hold for any."""
+        return self._kept.token
+
+    @property
+    def crawl_delay_seconds(self) -> float:
+        return self._kept.crawl_delay_seconds
+
+    @property
+    def sitemaps(self) -> tuple[str, ...]:
+        """As written, relative ones too. Foreign text: resolve it, then check scope and address as for any link."""
+        return self._kept.sitemaps
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._kept.notes
+
+    def allows(self, path_and_query: str) -> bool:
+        """Whether the URL with this path and query may be requested, on the scheme, host and port of the rules."""
+        if not self._prefixes and not self._wild:
+            return True
+        text = spell(path_and_query.partition("#")[0])
+        if not text.startswith("/"):
+            text = "/" + text
+        if text == "/robots.txt":
+            return True  # always (2.2.2)
+        # The longest prefix has the most octets; among others the first match has, since they are in that order.
+        best, allowed = -1, True
+        size = len(text)
+        for length in self._lengths:
+            if length <= size and (found := self._prefixes.get(text[:length])) is not None:
+                best, allowed = found
+                break
+        query_at = text.find("?")
+        if query_at < 0:
+            query_at = size
+        for pattern, allow in self._wild:
+            if pattern.specificity < best or (pattern.specificity == best and (allowed or not allow)):
+                break
+            if pattern.matches(text, query_at):
+                return allow
+        return allowed
+
+    def deciding_rule(self, path_and_query: str) -> RobotsRule | None:
+        """The line of robots.txt that decides about a URL; None if no rule matches, which allows it.
+
+        For people who want to know why: it tries every rule, and `allows` does not.
+        """
+        text = spell(path_and_query.partition("#")[0])
+        text = text if text.startswith("/") else "/" + text
+        if text == "/robots.txt":
+            return None
+        query_at = text.find("?") if "?" in text else len(text)
+        kept = self._kept
+        best: tuple[int, bool] | None = None
+        rule: RobotsRule | None = None
+        for index, path in enumerate(kept.disallow + kept.allow):
+            allow = index >= len(kept.disallow)
+            for pattern in _patterns(path, allow):
+                rank = (pattern.specificity, allow)
+                if pattern.matches(text, query_at) and (best is None or rank > best):
+                    best = rank
+                    line = kept.lines[index] if index < len(kept.lines) else 0
+                    rule = RobotsRule(allow, path.decode("utf-8", "replace"), line, kept.group)
+        return rule
+
+    def pack(self) -> bytes:
+        return _encode(self._kept)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Rules:
+        """The rules that `pack` made. Nothing in them is trusted: what is not in that form is StoreCorrupt."""
+        try:
+            if len(data) > MAX_PACKED_BYTES:
+                raise ValueError(f"{len(data)} bytes")
+            kept = _decode(data)
+            if kept.version != FORM_VERSION:
+                raise ValueError(f"form {kept.version} instead of {FORM_VERSION}")
+            if not all(is_path(path) for path in kept.disallow + kept.allow):
+                raise ValueError("a rule that starts neither with / nor with *")
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise StoreCorrupt(
+                f"robots.txt rules in the store are not this version's: {error}. Fetch robots.txt again."
+            ) from None
+        return cls(kept)
+
+
+def _patterns(path: bytes, allow: bool) -> list[Pattern]:
+    """What one rule matches."""
+    patterns = [Pattern(path)]
+    folder, slash, name = path.rpartition(b"/")
+    if allow and slash and name in (b"index.html", b"index.htm"):
+        # Google's reading, and one of the public vectors: a rule that allows /a/index.html also allows /a/.
+        patterns.append(Pattern(folder + b"/$"))
+    return patterns
+
+
+def of_paths(token: str = "", *, disallow: tuple[bytes, ...] = ()) -> Rules:
+    """Rules that no file was read for."""
+    return Rules(StoredRules(FORM_VERSION, token, disallow, (), 0.0, (), ()))
+
+
+ALLOW_ALL = of_paths()
+DISALLOW_ALL = of_paths(disallow=(b"/",))
+
+
+def is_path(path: bytes) -> bool:
+    return path.startswith((b"/", b"*"))
