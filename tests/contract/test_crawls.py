@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -297,6 +298,31 @@ async def test_some_failed_visits_are_retried_and_the_others_stay(fleet: Fleet) 
     assert sorted(visit.url for visit in made) == sorted([*chosen, *odd])
     assert {visit.retries for visit in made} == {0}
     assert await ann.crawls.retry("c") == len(left) - len(odd)
+    await fleet.check()
+
+
+@pytest.mark.parametrize("urls", [None, ["http://a.example/0"]], ids=["all", "some"])
+async def test_a_crawl_that_is_finished_while_it_is_retried_is_opened_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, urls: list[str] | None
+) -> None:
+    ann, bob = fleet.worker(), fleet.worker("bob")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", ["http://a.example/0"])
+    await drain(fleet, ann, how=lambda v: v.failed("odd"))
+    call = ann.shards.call
+    finished: list[bool] = []
+
+    async def call_late(name: str, *args: Any, **options: Any) -> Any:
+        if name == "retry" and not finished:
+            # The crawl is open, and none of its visits is: whoever looks now finishes it.
+            finished.append(await bob.crawls.finish("c"))
+        return await call(name, *args, **options)
+
+    monkeypatch.setattr(ann.shards, "call", call_late)
+    assert await ann.crawls.retry("c", urls=urls) == 1
+    assert finished == [True]
+    assert (await bob.crawls.get("c")).state is State.RUNNING
+    assert [visit.url for visit in await drain(fleet, bob)] == ["http://a.example/0"]
     await fleet.check()
 
 

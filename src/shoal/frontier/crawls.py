@@ -13,6 +13,7 @@ import contextlib
 import re
 import secrets
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from shoal.model import validation
 from shoal.model.crawl import STATES, Counts, Crawl, CrawlKind, State
 from shoal.model.limits import Limits
 from shoal.model.visit import Visit
+from shoal.store import Argument
 from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of
 
@@ -223,7 +225,7 @@ class Crawls(CrawlRecords):
         for shard in range(self._shards.count):
             more, until = 1, ""
             while more:
-                reply = await self._shards.call("retry", shard, (crawl.key, until, "f"), replicated=True)
+                reply = await self._retry_in(crawl, shard, (until, "f"))
                 if reply[0] != Status.OK:
                     break
                 total += reply[1]
@@ -243,9 +245,18 @@ class Crawls(CrawlRecords):
                 if choice.matches(visit, reason):
                     if name != crawl_id:
                         await self._reopened(crawl_id)
-                    total += await retry_chosen(self._shards, await self._reopened(name), choice)
+                    crawl = await self._reopened(name)
+                    total += await retry_chosen(self._shards, crawl, choice, partial(self._retry_in, crawl))
                     break
         return total
+
+    async def _retry_in(self, crawl: Crawl, shard: int, args: tuple[Argument, ...]) -> Any:
+        """Call `retry` in a shard. A crawl without open visits may just have been finished again: it is reopened."""
+        while True:
+            reply = await self._shards.call("retry", shard, (crawl.key, *args), replicated=True)
+            if reply[0] != Status.ENDED:
+                return reply
+            await self._changes.bring(await self._reopened(crawl.id), "")
 
     async def _reopened(self, crawl_id: str) -> Crawl:
         crawl = await self.get(crawl_id)

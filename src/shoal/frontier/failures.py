@@ -8,7 +8,7 @@ another visit: a place knows the visit before it, and a list that has another on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -19,7 +19,10 @@ from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model.crawl import Crawl
 from shoal.model.visit import Visit
+from shoal.store import Argument
 
+# Calls the script `retry` in a shard, with its arguments after the crawl.
+Retry = Callable[[int, tuple[Argument, ...]], Awaitable[Any]]
 # How many lists of hosts that were set aside are read at once, how many lines of one, and how many are retried.
 _LISTS, _LINES, _AT_ONCE = 100, 1000, 100
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -66,19 +69,21 @@ class FailureChoice(msgspec.Struct, frozen=True):
         return (not self.urls or visit.url in self.urls) and self.reason in ("", reason)
 
 
-async def retry_chosen(shards: Shards, crawl: Crawl, choice: FailureChoice) -> int:
-    """Retry the failed visits that match, and return how many. Those that fail meanwhile are not retried.
+async def retry_chosen(shards: Shards, crawl: Crawl, choice: FailureChoice, retry: Retry) -> int:
+    """Retry the failed visits that match, by calls of `retry`, and return how many.
 
-    Reads every failed visit of the crawl.
+    Reads every failed visit of the crawl. Those that fail meanwhile are not retried.
     """
     retried = 0
     for shard in range(shards.count):
         async for number, key, head in _lists(shards, shard, crawl.key, 0):
-            retried += await _retry_list(shards, crawl, choice, (shard, number, key, head))
+            retried += await _retry_list(shards, crawl, choice, retry, (shard, number, key, head))
     return retried
 
 
-async def _retry_list(shards: Shards, crawl: Crawl, choice: FailureChoice, of: tuple[int, int, str, bytes]) -> int:
+async def _retry_list(
+    shards: Shards, crawl: Crawl, choice: FailureChoice, retry: Retry, of: tuple[int, int, str, bytes]
+) -> int:
     shard, number, key, head = of
     index, retried = 0, 0
     end = await _ask(shards, "LLEN", key)
@@ -93,7 +98,7 @@ async def _retry_list(shards: Shards, crawl: Crawl, choice: FailureChoice, of: t
             index += len(lines)
             continue
         pairs = [part for pair in matching for part in pair]
-        reply = await shards.call("retry", shard, (crawl.key, "", "f", number, *pairs), replicated=True)
+        reply = await retry(shard, ("", "f", number, *pairs))
         if reply[0] != Status.OK:
             break
         retried += reply[1]
