@@ -49,7 +49,7 @@ async def generations(frontier: Frontier, name: str) -> list[int]:
             cursor, flat = await _command(
                 frontier, "ZSCAN", keys.crawls(shard), cursor, "MATCH", f"{name}@*", "COUNT", 1000
             )
-            numbers.update(int(found[1]) for member in flat[::2] if (found := _GENERATION.fullmatch(member.decode())))
+            numbers.update(int(match[1]) for member in flat[::2] if (match := _GENERATION.fullmatch(member.decode())))
             if cursor == b"0":
                 break
     return sorted(numbers)
@@ -107,15 +107,15 @@ class NodeMemory(msgspec.Struct, frozen=True, kw_only=True):
 async def store_memory(frontier: Frontier) -> list[NodeMemory]:
     """The memory of each server that holds a shard."""
     servers = {frontier.shards.store.server_of(keys.meta(prefix)): prefix for prefix in frontier.shards.prefixes}
-    found = []
+    nodes = []
     for server, prefix in sorted(servers.items()):
         key = keys.meta(prefix)
         info = await frontier.shards.store.command("INFO", "memory", key=key)
         lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
         fields = {name: value for name, _, value in lines}
         used, limit = (int(fields.get(name) or 0) for name in ("used_memory", "maxmemory"))
-        found.append(NodeMemory(server=server, used_bytes=used, limit_bytes=limit))
-    return found
+        nodes.append(NodeMemory(server=server, used_bytes=used, limit_bytes=limit))
+    return nodes
 
 
 async def blocked_hosts(frontier: Frontier) -> int:
@@ -215,11 +215,11 @@ async def pending_hosts(frontier: Frontier, crawl: Crawl) -> list[PendingHost]:
     """Hosts that a crawl waits for, the longest wait first. In a crowded shard some may be missing."""
     args = (crawl.key, crawl.limits.spider)
     replies = await frontier.shards.call_all("pauses", dict.fromkeys(range(frontier.shards.count), args))
-    found = []
+    hosts = []
     for reply in replies.values():
         for at in range(2, len(reply), 5):
             host, paused, reason, until_ms, retries = reply[at : at + 5]
-            found.append(
+            hosts.append(
                 PendingHost(
                     host=host.decode(errors="replace"),
                     paused=bool(paused),
@@ -229,7 +229,7 @@ async def pending_hosts(frontier: Frontier, crawl: Crawl) -> list[PendingHost]:
                     retries=retries,
                 )
             )
-    return sorted(found, key=lambda pending: (-pending.seconds, pending.host))
+    return sorted(hosts, key=lambda pending: (-pending.seconds, pending.host))
 
 
 class NamespaceMeta(NamedTuple):

@@ -133,11 +133,11 @@ async def _due_later(frontier: Frontier, crawl: Crawl, target: Target) -> AsyncI
 
 async def hasten(frontier: Frontier, crawl: Crawl, target: Target) -> bool:
     """Make the visits of a URL that are due later due now. False if there are none."""
-    found = False
+    hastened = False
     async for member, _, _ in _due_later(frontier, crawl, target):
         reply = await frontier.shards.call("hasten", frontier.shards.of(target.host), (crawl.key, member))
-        found |= bool(reply[1])
-    return found
+        hastened |= bool(reply[1])
+    return hastened
 
 
 async def _failed(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState | None:
