@@ -45,7 +45,7 @@ class AuditTrail:
         """The latest changes, newest first."""
         key = keys.audit(self._shards.namespace)
         records = []
-        for line in await self._shards.store.command("LRANGE", key, 0, limit - 1, key=key):
+        for line in await self._shards.command("LRANGE", key, 0, limit - 1):
             at, _, entry = line.partition(b" ")
             try:
                 record = msgspec.json.decode(entry, type=AuditRecord)

@@ -49,7 +49,7 @@ class CrawlRecords:
         """Every crawl that was not deleted, newest first in each shard."""
         for shard in range(self._shards.count):
             key = keys.crawls(self._shards.prefixes[shard])
-            for crawl_id in await self._shards.store.command("ZREVRANGE", key, 0, -1, key=key):
+            for crawl_id in await self._shards.command("ZREVRANGE", key, 0, -1):
                 crawl = await self.get(crawl_id.decode())
                 if crawl.state is not State.DELETED:
                     yield crawl

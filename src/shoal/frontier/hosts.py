@@ -114,7 +114,7 @@ class Hosts:
         name = self.name(host)
         key = keys.back_offs(self._shards.prefixes[self._shards.of(name)], name)
         past = []
-        for line in await self._shards.store.command("LRANGE", key, 0, -1, key=key):
+        for line in await self._shards.command("LRANGE", key, 0, -1):
             parts = line.decode(errors="replace").split(" ", 4)
             # A line of another version counts as missing.
             if len(parts) == 5 and all(part.isdecimal() for part in parts[:4]):

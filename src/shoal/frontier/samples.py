@@ -6,7 +6,6 @@ Workers send the first few URLs of each reason. URLs that a limit set aside need
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from shoal.errors import StoreCorrupt
 from shoal.frontier import keys, visit_codec
@@ -45,20 +44,21 @@ async def read_samples(frontier: Frontier, crawl: Crawl) -> dict[str, tuple[str,
 
 async def _set_aside(frontier: Frontier, crawl: Crawl, prefix: str, by_reason: dict[str, list[str]]) -> None:
     """URLs that the frontier keeps for a higher limit."""
-    for line in await _command(frontier, "LRANGE", keys.dropped(prefix, crawl.key), 0, MOST - 1):
+    for line in await frontier.shards.command("LRANGE", keys.dropped(prefix, crawl.key), 0, MOST - 1):
         head, _, entry = line.partition(b"\n")
         _keep(by_reason, crawl, head, [entry])
-    for member in await _command(frontier, "SRANDMEMBER", keys.over(prefix, crawl.key), MOST):
+    for member in await frontier.shards.command("SRANDMEMBER", keys.over(prefix, crawl.key), MOST):
         head, _, entry = member[1:].partition(b"\n")
         _keep(by_reason, crawl, head + b" " + _REFUSED.get(member[:1], "limit").encode(), [entry])
     if crawl.state.open or not crawl.why:
         return
     # What waited when the crawl reached a limit.
-    for host in await _command(frontier, "SRANDMEMBER", keys.parked(prefix, crawl.key), _HOSTS):
+    for host in await frontier.shards.command("SRANDMEMBER", keys.parked(prefix, crawl.key), _HOSTS):
         name = host.decode(errors="replace")
-        for priority in await _command(frontier, "ZRANGE", keys.priorities(prefix, crawl.key, name), 0, 0) or [b"0"]:
+        priorities = await frontier.shards.command("ZRANGE", keys.priorities(prefix, crawl.key, name), 0, 0)
+        for priority in priorities or [b"0"]:
             queue = keys.queue(prefix, crawl.key, int(priority), name)
-            entries = await _command(frontier, "LRANGE", queue, 0, MOST - 1)
+            entries = await frontier.shards.command("LRANGE", queue, 0, MOST - 1)
             _keep(by_reason, crawl, b"%s:%s %s" % (priority, host, crawl.why.encode()), entries)
 
 
@@ -69,7 +69,3 @@ def _keep(by_reason: dict[str, list[str]], crawl: Crawl, head: bytes, entries: I
         except StoreCorrupt:
             continue
         by_reason.setdefault(reason, []).append(visit.url)
-
-
-async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
-    return await frontier.shards.store.command(command, key, *args, key=key)

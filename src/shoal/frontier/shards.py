@@ -130,6 +130,10 @@ class Shards:
         self._requests += 1
         return f"{self._request_prefix}{self._requests:x}"
 
+    async def command(self, command: str, key: str, *args: Argument) -> Any:
+        """Run a command on one key, on the server that holds it. It may run twice when a reply is lost."""
+        return await self.store.command(command, key, *args, key=key)
+
     async def call(
         self, name: str, shard: int, args: Sequence[Argument], *, replicated: bool = False, waits: bool = True
     ) -> list[Any]:
