@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "shoal"
 ALLOWED = ("frontier", "store")
-RAW = {"store", "prefixes", "call", "call_all"}
+RAW = {"store", "prefixes", "command", "call", "call_all"}
 MODULES = {"shoal.frontier.keys"}
 
 

@@ -15,6 +15,7 @@ def test_the_package_keeps_to_it() -> None:
     "source",
     [
         "frontier.shards.store.command('GET', key)",
+        "frontier.shards.command('GET', key)",
         "self._frontier.shards.call('clock', 0, ())",
         "for prefix in frontier.shards.prefixes: pass",
         "from shoal.frontier.keys import prefix",

@@ -86,10 +86,10 @@ class CrawlTotals:
         # A crawl that is erased meanwhile must be counted once.
         for _ in range(_TRIES):
             before = await erased(self._frontier.shards)
-            found = await self._read(before)
+            sums = await self._read(before)
             if before == await erased(self._frontier.shards):
                 break
-        return found
+        return sums
 
     async def _read(self, sums: list[Counts]) -> tuple[Counter[str], Counts, set[str]]:
         states: Counter[str] = Counter()

@@ -208,8 +208,8 @@ class StoreControl:
         from shoal.operations import known_urls
         from shoal.operations.describe import find
 
-        found = await find(self._frontier, crawl)
-        count = await known_urls.revisit(self._frontier, found, urls, named=self._settings.outputs)
+        known = await find(self._frontier, crawl)
+        count = await known_urls.revisit(self._frontier, known, urls, named=self._settings.outputs)
         return count, "" if await self._frontier.workers.alive() else await self._resume_command(crawl)
 
     async def _resume_command(self, crawl: str) -> str:

@@ -189,14 +189,14 @@ def _date(text: str) -> float | None:
     """RFC 6265 5.1.1; None for any other text."""
     time = day = month = year = None
     for token in _DELIMITER.split(text):
-        if time is None and (found := _TIME.fullmatch(token)):
-            time = tuple(map(int, found.groups()))
-        elif day is None and (found := _DAY.fullmatch(token)):
-            day = int(found[1])
+        if time is None and (match := _TIME.fullmatch(token)):
+            time = tuple(map(int, match.groups()))
+        elif day is None and (match := _DAY.fullmatch(token)):
+            day = int(match[1])
         elif month is None and token[:3].lower() in _MONTHS:
             month = _MONTHS.index(token[:3].lower()) + 1
-        elif year is None and (found := _YEAR.fullmatch(token)):
-            year = int(found[1])
+        elif year is None and (match := _YEAR.fullmatch(token)):
+            year = int(match[1])
     if time is None or day is None or month is None or year is None:
         return None
     year += 1900 if 70 <= year <= 99 else 2000 if year <= 69 else 0

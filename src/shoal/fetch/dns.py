@@ -92,12 +92,12 @@ class OriginCache:
         self._origins: OrderedDict[str, Origin] = OrderedDict()
 
     def origin(self, prefix: str) -> Origin:
-        found = self._origins.get(prefix)
-        if found is None:
-            found = self._origins[prefix] = Origin(prefix)
+        origin = self._origins.get(prefix)
+        if origin is None:
+            origin = self._origins[prefix] = Origin(prefix)
             if len(self._origins) > KEEP_ORIGINS:
                 self._origins.popitem(last=False)
-        return found
+        return origin
 
     async def look_up(self, origin: Origin, seconds: float) -> None:
         """Bring the origin's addresses up to date; raises FetchError when it has none that may be dialled.
@@ -135,7 +135,7 @@ class OriginCache:
     async def _lookup(self, origin: Origin) -> tuple[str, str]:
         """Why it failed, in short and in full; a value, since nobody may be waiting for an exception any more."""
         try:
-            found = await self._resolver(origin.host)
+            addresses = await self._resolver(origin.host)
         except NoSocket:
             return _NO_ROOM
         except OSError as error:
@@ -148,11 +148,11 @@ class OriginCache:
             return Fault.UNKNOWN_HOST.value, "its name cannot be looked up (a part of it is empty or too long)"
         finally:
             origin.lookup = None
-        if not found:
+        if not addresses:
             return Fault.UNKNOWN_HOST.value, "its name has no address"
-        origin.addresses = tuple(dict.fromkeys(found))
+        origin.addresses = tuple(dict.fromkeys(addresses))
         origin.expires_mono = time.monotonic() + KEEP_SECONDS
-        dialled = ",".join(f"[{one}]" if ":" in one else one for one in origin.addresses)
+        dialled = ",".join(f"[{address}]" if ":" in address else address for address in origin.addresses)
         origin.resolve = [f"+{origin.host}:{origin.port}:{dialled}"]
         return "", ""
 
@@ -193,24 +193,24 @@ class _Threads:
         async with self._places:
             done: asyncio.Future[list[str]] = loop.create_future()
 
-            def finish(found: list[str], error: BaseException | None) -> None:
+            def finish(addresses: list[str], error: BaseException | None) -> None:
                 if done.cancelled():
                     return
                 if error is None:
-                    done.set_result(found)
+                    done.set_result(addresses)
                 else:
                     done.set_exception(error)
 
             def ask() -> None:
-                found: list[str] = []
+                addresses: list[str] = []
                 trouble: BaseException | None = None
                 try:
                     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-                    found = [str(answer[4][0]) for answer in answers]
+                    addresses = [str(answer[4][0]) for answer in answers]
                 except (OSError, UnicodeError) as error:
                     trouble = error
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                    loop.call_soon_threadsafe(finish, found, trouble)
+                    loop.call_soon_threadsafe(finish, addresses, trouble)
 
             try:
                 threading.Thread(target=ask, name="lookup", daemon=True).start()

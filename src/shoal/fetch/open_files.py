@@ -25,12 +25,12 @@ class NoSocket(Exception):
     """This machine has no file, buffer or memory left for a connection. Nothing was sent to the host."""
 
 
-def connection_limit(wanted: int) -> int:
-    """`wanted` connections, or as many as the limit of open files leaves room for."""
+def connection_limit(configured: int) -> int:
+    """`configured` connections, or as many as the limit of open files leaves room for."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, max(8, soft - max(_RESERVED, soft // 4)))
+        return configured
+    return min(configured, max(8, soft - max(_RESERVED, soft // 4)))
 
 
 class Shortage:

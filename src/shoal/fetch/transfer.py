@@ -271,18 +271,18 @@ class Transfer:
 
     def read_head(self) -> tuple[tuple[str, str], ...]:
         """Names in lower case and values, in the order in which they came."""
-        found: list[tuple[str, str]] = []
+        headers: list[tuple[str, str]] = []
         for line in self.head.decode("latin-1").split("\n")[1:]:
             if line[:1] in (" ", "\t"):
                 # Obsolete folding: the line continues (RFC 9112 5.2).
-                if found and (more := line.strip(" \t\r")):
-                    name, value = found[-1]
-                    found[-1] = (name, f"{value} {more}" if value else more)
+                if headers and (more := line.strip(" \t\r")):
+                    name, value = headers[-1]
+                    headers[-1] = (name, f"{value} {more}" if value else more)
                 continue
             raw, colon, value = line.partition(":")
             if colon and (name := _name(raw)):
-                found.append((name, value.strip(" \t\r")))
-        return tuple(found)
+                headers.append((name, value.strip(" \t\r")))
+        return tuple(headers)
 
     def framed_twice(self) -> bool:
         """Whether the head has more than one statement of where the body ends (RFC 9112 6.3).

@@ -44,13 +44,13 @@ class AuditTrail:
     async def read(self, limit: int = MAX_ENTRIES) -> list[AuditRecord]:
         """The latest changes, newest first."""
         key = keys.audit(self._shards.namespace)
-        found = []
-        for line in await self._shards.store.command("LRANGE", key, 0, limit - 1, key=key):
+        records = []
+        for line in await self._shards.command("LRANGE", key, 0, limit - 1):
             at, _, entry = line.partition(b" ")
             try:
                 record = msgspec.json.decode(entry, type=AuditRecord)
-                found.append(msgspec.structs.replace(record, at=int(at) / 1000))
+                records.append(msgspec.structs.replace(record, at=int(at) / 1000))
             except (msgspec.MsgspecError, ValueError):
                 # Of another version.
                 continue
-        return found
+        return records

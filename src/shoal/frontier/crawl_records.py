@@ -49,7 +49,7 @@ class CrawlRecords:
         """Every crawl that was not deleted, newest first in each shard."""
         for shard in range(self._shards.count):
             key = keys.crawls(self._shards.prefixes[shard])
-            for crawl_id in await self._shards.store.command("ZREVRANGE", key, 0, -1, key=key):
+            for crawl_id in await self._shards.command("ZREVRANGE", key, 0, -1):
                 crawl = await self.get(crawl_id.decode())
                 if crawl.state is not State.DELETED:
                     yield crawl
@@ -58,14 +58,14 @@ class CrawlRecords:
         """The ids of a crawl's branches."""
         if not (await self.known(crawl_id)).limits.spider:
             return []
-        found = []
+        ids = []
         for spider in (await self.facts.read(crawl_id)).branches:
             # A branch that is about to be created has nothing in it yet.
             with contextlib.suppress(UnknownCrawl):
                 branch = await self.known(f"{crawl_id}:{spider}")
                 # A deleted one has no specification any more.
-                found += [branch.id] if branch.parent == crawl_id else []
-        return found
+                ids += [branch.id] if branch.parent == crawl_id else []
+        return ids
 
     def drop_cache(self, crawl_id: str) -> None:
         if crawl := self._by_id.get(crawl_id):

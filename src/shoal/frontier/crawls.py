@@ -274,17 +274,17 @@ class Crawls(CrawlRecords):
         self, crawl_id: str, most: int, behind: FailureCursor | None = None
     ) -> tuple[list[tuple[Visit, str]], FailureCursor | None]:
         """Failed visits behind a cursor, and the cursor behind the last of them; None when there are no more."""
-        found: list[tuple[Visit, str]] = []
+        failed: list[tuple[Visit, str]] = []
         last = behind = behind or FailureCursor(crawl_id)
         # In the order of their names: a branch that was deleted since is skipped.
         for name in [name for name in await family(self, crawl_id) if name >= behind.crawl]:
             begin = behind if name == behind.crawl else FailureCursor(name)
             async for place, visit, reason in failures(self._shards, await self.known(name), begin, most + 1):
-                if len(found) == most:
-                    return found, last
-                found.append((visit, reason))
+                if len(failed) == most:
+                    return failed, last
+                failed.append((visit, reason))
                 last = place
-        return found, None
+        return failed, None
 
     async def forget(self, crawl_id: str, urls: Iterable[str], *, passed: int = 0) -> int:
         """Let these URLs be visited again when they are added again. Returns how many were known.

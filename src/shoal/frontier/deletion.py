@@ -52,7 +52,7 @@ async def erased(shards: Shards) -> list[Counts]:
     sums = []
     for prefix in shards.prefixes:
         key = keys.meta(prefix)
-        text = await shards.store.command("HGET", key, "erased", key=key)
+        text = await shards.command("HGET", key, "erased")
         try:
             sums.append(msgspec.json.decode(text or b"{}", type=Counts, strict=False))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -47,11 +47,11 @@ async def failures(
         async for number, key, head in _lists(shards, shard, crawl.key, first):
             index = 0
             if (shard, number) == (behind.shard, behind.list) and behind.index:
-                before = await _ask(shards, "LINDEX", key, behind.index - 1)
+                before = await shards.command("LINDEX", key, behind.index - 1)
                 index = behind.index if before is not None and _mark(before) == behind.mark else 0
             more = True
             while more:
-                lines = await _ask(shards, "LRANGE", key, index, index + at_once - 1)
+                lines = await shards.command("LRANGE", key, index, index + at_once - 1)
                 more = len(lines) == at_once
                 for line in lines:
                     index += 1
@@ -86,9 +86,9 @@ async def _retry_list(
 ) -> int:
     shard, number, key, head = of
     index, retried = 0, 0
-    end = await _ask(shards, "LLEN", key)
+    end = await shards.command("LLEN", key)
     while index < end:
-        lines = await _ask(shards, "LRANGE", key, index, min(index + _LINES, end) - 1)
+        lines = await shards.command("LRANGE", key, index, min(index + _LINES, end) - 1)
         if not lines:
             break
         matching = [
@@ -119,10 +119,10 @@ async def _lists(shards: Shards, shard: int, crawl: str, first: int) -> AsyncIte
     if first == 0:
         yield 0, f"{prefix}failed:{crawl}", b""
     known = f"{prefix}fi:{crawl}"
-    left = await _ask(shards, "HGET", known, "first") or b"1"
+    left = await shards.command("HGET", known, "first") or b"1"
     number = max(first, int(left) if left.isdigit() and len(left) < 17 else 1)
     while True:
-        for head in await _ask(shards, "HMGET", known, *range(number, number + _LISTS)):
+        for head in await shards.command("HMGET", known, *range(number, number + _LISTS)):
             if head is None:
                 return
             yield number, f"{prefix}fq:{crawl}:{number}", head
@@ -131,7 +131,3 @@ async def _lists(shards: Shards, shard: int, crawl: str, first: int) -> AsyncIte
 
 def _mark(line: bytes) -> str:
     return hashlib.blake2b(line, digest_size=4).hexdigest()
-
-
-async def _ask(shards: Shards, command: str, key: str, *args: str | int) -> Any:
-    return await shards.store.command(command, key, *args, key=key)

@@ -198,11 +198,11 @@ class Frontier:
         """
         if isinstance(spiders, str) or not isinstance(spiders, Sequence) or not spiders:
             raise InvalidLimit(f"spiders are {spiders!r}: pass a list of names, [''] for visits without a spider.")
-        wanted = LeaseRequest(
+        request = LeaseRequest(
             validation.whole("hosts", hosts, 1, 1000), validation.whole("visits", visits, 1, 1000),
             tuple(validation.spider(name) for name in spiders), bool(wait_seconds),
         )  # fmt: skip
-        return await self._leasing.lease(wanted, shards, wait_seconds)
+        return await self._leasing.lease(request, shards, wait_seconds)
 
     def stop_waiting(self) -> None:
         """Make waiting calls of `lease` return now, and later ones not wait: this worker is about to stop."""

@@ -90,7 +90,7 @@ class CountHistory:
         else:
             prefix = self._shards.prefixes[self._shards.home(crawl.id)]
         key = keys.history(prefix, step.value, _name(crawl))
-        packed = await self._shards.store.command("LRANGE", key, 0, -1, key=key)
+        packed = await self._shards.command("LRANGE", key, 0, -1)
         return [point for each in packed if (point := _point(each, step)) is not None]
 
     async def _call(

@@ -113,18 +113,18 @@ class Hosts:
         """The last back-offs of the host, newest first: at most 20 of the last seven days."""
         name = self.name(host)
         key = keys.back_offs(self._shards.prefixes[self._shards.of(name)], name)
-        found = []
-        for line in await self._shards.store.command("LRANGE", key, 0, -1, key=key):
+        past = []
+        for line in await self._shards.command("LRANGE", key, 0, -1):
             parts = line.decode(errors="replace").split(" ", 4)
             # A line of another version counts as missing.
             if len(parts) == 5 and all(part.isdecimal() for part in parts[:4]):
                 at, length, failures, aside = (int(part) for part in parts[:4])
-                found.append(
+                past.append(
                     PastBackOff(
                         at=at / 1000, seconds=length / 1000, failures=failures, set_aside=bool(aside), reason=parts[4]
                     )
                 )
-        return found
+        return past
 
     async def add_bytes(self, crawl_key: str, host: str, count: int) -> int:
         """Count bytes that a crawl has received from a host, and return the total. A count of 0 only reads it.

@@ -36,7 +36,7 @@ async def crawl_ids(frontier: Frontier) -> list[str]:
     """The ids of all crawls, deleted ones too; newest first in each shard."""
     ids: list[str] = []
     for shard in frontier.shards.prefixes:
-        ids += [name.decode() for name in await _command(frontier, "ZREVRANGE", keys.crawls(shard), 0, -1)]
+        ids += [name.decode() for name in await frontier.shards.command("ZREVRANGE", keys.crawls(shard), 0, -1)]
     return ids
 
 
@@ -46,10 +46,10 @@ async def generations(frontier: Frontier, name: str) -> list[int]:
     for shard in frontier.shards.prefixes:
         cursor: Any = b"0"
         while True:
-            cursor, flat = await _command(
-                frontier, "ZSCAN", keys.crawls(shard), cursor, "MATCH", f"{name}@*", "COUNT", 1000
+            cursor, flat = await frontier.shards.command(
+                "ZSCAN", keys.crawls(shard), cursor, "MATCH", f"{name}@*", "COUNT", 1000
             )
-            numbers.update(int(found[1]) for member in flat[::2] if (found := _GENERATION.fullmatch(member.decode())))
+            numbers.update(int(match[1]) for member in flat[::2] if (match := _GENERATION.fullmatch(member.decode())))
             if cursor == b"0":
                 break
     return sorted(numbers)
@@ -60,7 +60,7 @@ async def list_crawls(frontier: Frontier, after: tuple[float, str] | None = None
     by_shard = []
     highest = "+inf" if after is None else repr(after[0])
     for shard in frontier.shards.prefixes:
-        flat = await _command(frontier, "ZREVRANGEBYSCORE", keys.crawls(shard), highest, "-inf", "WITHSCORES")
+        flat = await frontier.shards.command("ZREVRANGEBYSCORE", keys.crawls(shard), highest, "-inf", "WITHSCORES")
         pairs = zip(flat[::2], flat[1::2], strict=True)
         by_shard.append(sorted((-float(score), name.decode(errors="replace")) for name, score in pairs))
     for minus, crawl_id in heapq.merge(*by_shard):
@@ -77,7 +77,7 @@ async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
     now = await store_seconds(frontier)
     oldest = 0.0
     for shard in frontier.shards.prefixes:
-        first = await _command(frontier, "ZRANGE", keys.leases(shard), 0, 0, "WITHSCORES")
+        first = await frontier.shards.command("ZRANGE", keys.leases(shard), 0, 0, "WITHSCORES")
         if first:
             oldest = max(oldest, now + lease_seconds - float(first[1]) / 1000)
     return oldest
@@ -85,14 +85,16 @@ async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
 
 async def count_leases(frontier: Frontier) -> int:
     """How many leases workers hold: one per slot of a host."""
-    return sum(await asyncio.gather(*(_command(frontier, "ZCARD", keys.leases(p)) for p in frontier.shards.prefixes)))
+    return sum(
+        await asyncio.gather(*(frontier.shards.command("ZCARD", keys.leases(p)) for p in frontier.shards.prefixes))
+    )
 
 
 async def blocked_host_names(frontier: Frontier) -> list[str]:
     """Hosts that an operator has blocked since Shoal keeps a list of them."""
     names: set[bytes] = set()
     for prefix in frontier.shards.prefixes:
-        names.update(await _command(frontier, "SMEMBERS", keys.blocked(prefix)))
+        names.update(await frontier.shards.command("SMEMBERS", keys.blocked(prefix)))
     return sorted(name.decode(errors="replace") for name in names)
 
 
@@ -107,20 +109,22 @@ class NodeMemory(msgspec.Struct, frozen=True, kw_only=True):
 async def store_memory(frontier: Frontier) -> list[NodeMemory]:
     """The memory of each server that holds a shard."""
     servers = {frontier.shards.store.server_of(keys.meta(prefix)): prefix for prefix in frontier.shards.prefixes}
-    found = []
+    nodes = []
     for server, prefix in sorted(servers.items()):
         key = keys.meta(prefix)
         info = await frontier.shards.store.command("INFO", "memory", key=key)
         lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
         fields = {name: value for name, _, value in lines}
         used, limit = (int(fields.get(name) or 0) for name in ("used_memory", "maxmemory"))
-        found.append(NodeMemory(server=server, used_bytes=used, limit_bytes=limit))
-    return found
+        nodes.append(NodeMemory(server=server, used_bytes=used, limit_bytes=limit))
+    return nodes
 
 
 async def blocked_hosts(frontier: Frontier) -> int:
     """How many hosts are blocked by an operator."""
-    counts = [await _command(frontier, "HGET", keys.meta(prefix), "blocked") for prefix in frontier.shards.prefixes]
+    counts = [
+        await frontier.shards.command("HGET", keys.meta(prefix), "blocked") for prefix in frontier.shards.prefixes
+    ]
     return sum(int(count) for count in counts if count and count.isdigit())
 
 
@@ -135,13 +139,13 @@ async def waiting_hosts(
     hosts: set[bytes] = set()
     for spider in spiders:
         for priority_class in range(PRIORITY_CLASSES):
-            hosts.update(await _command(frontier, "ZRANGE", keys.ready(prefix, priority_class, spider), 0, -1))
+            hosts.update(await frontier.shards.command("ZRANGE", keys.ready(prefix, priority_class, spider), 0, -1))
     for key in crawls:
-        hosts.update(await _command(frontier, "SMEMBERS", keys.parked(prefix, key)))
-    tokens = await _command(frontier, "ZRANGE", keys.leases(prefix), 0, -1)
+        hosts.update(await frontier.shards.command("SMEMBERS", keys.parked(prefix, key)))
+    tokens = await frontier.shards.command("ZRANGE", keys.leases(prefix), 0, -1)
     leases = [keys.lease(prefix, token.decode(errors="replace")) for token in tokens]
     # One pipeline: a fleet has thousands of leases.
-    for host in await asyncio.gather(*(_command(frontier, "HGET", lease, "host") for lease in leases)):
+    for host in await asyncio.gather(*(frontier.shards.command("HGET", lease, "host") for lease in leases)):
         if host:
             hosts.add(host)
     return sorted(host.decode(errors="replace") for host in hosts)
@@ -154,11 +158,11 @@ async def waiting(frontier: Frontier, host: str, paused: Collection[str] = ()) -
     """
     prefix = frontier.shards.prefixes[frontier.shards.of(host)]
     by_crawl: dict[str, dict[int, int]] = {}
-    turns = await _command(frontier, "ZRANGE", keys.turns(prefix, host), 0, -1)
+    turns = await frontier.shards.command("ZRANGE", keys.turns(prefix, host), 0, -1)
     for key in dict.fromkeys([*(member.decode(errors="replace") for member in turns), *paused]):
-        priorities = await _command(frontier, "ZRANGE", keys.priorities(prefix, key, host), 0, -1) or [b"0"]
+        priorities = await frontier.shards.command("ZRANGE", keys.priorities(prefix, key, host), 0, -1) or [b"0"]
         lengths = {
-            int(priority): await _command(frontier, "LLEN", keys.queue(prefix, key, int(priority), host))
+            int(priority): await frontier.shards.command("LLEN", keys.queue(prefix, key, int(priority), host))
             for priority in priorities
             if priority.lstrip(b"-").isdigit()
         }
@@ -186,7 +190,7 @@ async def waiting_visits(frontier: Frontier, crawl: Crawl) -> AsyncIterator[Visi
         for priority in by_priority:
             start = 0
             key = keys.queue(prefix, crawl.key, priority, host)
-            while entries := await _command(frontier, "LRANGE", key, start, start + _PART - 1):
+            while entries := await frontier.shards.command("LRANGE", key, start, start + _PART - 1):
                 for entry in entries:
                     yield unpack(entry, host=host, crawl=crawl.id, priority=priority, number=0)
                 start += _PART
@@ -215,11 +219,11 @@ async def pending_hosts(frontier: Frontier, crawl: Crawl) -> list[PendingHost]:
     """Hosts that a crawl waits for, the longest wait first. In a crowded shard some may be missing."""
     args = (crawl.key, crawl.limits.spider)
     replies = await frontier.shards.call_all("pauses", dict.fromkeys(range(frontier.shards.count), args))
-    found = []
+    hosts = []
     for reply in replies.values():
         for at in range(2, len(reply), 5):
             host, paused, reason, until_ms, retries = reply[at : at + 5]
-            found.append(
+            hosts.append(
                 PendingHost(
                     host=host.decode(errors="replace"),
                     paused=bool(paused),
@@ -229,7 +233,7 @@ async def pending_hosts(frontier: Frontier, crawl: Crawl) -> list[PendingHost]:
                     retries=retries,
                 )
             )
-    return sorted(found, key=lambda pending: (-pending.seconds, pending.host))
+    return sorted(hosts, key=lambda pending: (-pending.seconds, pending.host))
 
 
 class NamespaceMeta(NamedTuple):
@@ -254,7 +258,3 @@ async def _hash(store: Store, key: str) -> dict[str, str]:
         name.decode(errors="replace"): value.decode(errors="replace")
         for name, value in zip(flat[::2], flat[1::2], strict=True)
     }
-
-
-async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
-    return await frontier.shards.store.command(command, key, *args, key=key)

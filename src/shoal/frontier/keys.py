@@ -19,16 +19,16 @@ def tags(shards: int) -> tuple[str, ...]:
     [0, 1, 2, 3]
     """
     width = SLOTS / shards
-    found: dict[int, tuple[float, str]] = {}
+    best: dict[int, tuple[float, str]] = {}
     # The best of a fixed number of candidates: near enough to the middle, and the same on every machine.
     for number in range(max(4096, shards * 16)):
         tag = _base36(number)
         slot = slot_of(tag)
         shard = int(slot / width)
         off = abs(slot - (shard + 0.5) * width)
-        if shard not in found or off < found[shard][0]:
-            found[shard] = (off, tag)
-    return tuple(found[shard][1] for shard in range(shards))
+        if shard not in best or off < best[shard][0]:
+            best[shard] = (off, tag)
+    return tuple(best[shard][1] for shard in range(shards))
 
 
 def prefix(namespace: str, tag: str) -> str:

@@ -100,15 +100,15 @@ class Leasing:
         self.turn = 0
         self.hurry = asyncio.Event()
 
-    async def lease(self, wanted: LeaseRequest, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
+    async def lease(self, request: LeaseRequest, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
         self._epochs.lease_ms = max(self._epochs.lease_ms, self._terms.lease_ms)
         until = mono() + validation.number("wait_seconds", wait_seconds, 0, 10**9)
         order = self._order(shards)
         first = order
         while True:
-            given = await self._round(first, wanted)
+            given = await self._round(first, request)
             if not given.leases and first is not order:
-                given = await self._round(order, wanted)
+                given = await self._round(order, request)
             left = until - mono()
             if given.leases or left <= 0 or self.hurry.is_set():
                 return given.leases
@@ -142,14 +142,14 @@ class Leasing:
         self.turn = (self.turn + 1) % len(order)
         return order[self.turn :] + order[: self.turn]
 
-    async def _round(self, order: list[int], wanted: LeaseRequest) -> LeaseReply:
+    async def _round(self, order: list[int], request: LeaseRequest) -> LeaseReply:
         """First one shard for all hosts wanted, which is enough when much is ready; then the others together.
 
         A shard that cannot answer delays the others for a moment, once. If no shard can, its error is raised.
         """
         given = LeaseReply([], -1, set())
         errors = self._take_late(given)
-        given.leases += self._take_spare(order, wanted)
+        given.leases += self._take_spare(order, request)
         self._resting = {shard: until for shard, until in self._resting.items() if until > mono()}
         if self._resting:
             given.soonest_ms = round(1000 * (min(self._resting.values()) - mono())) + 1
@@ -157,15 +157,15 @@ class Leasing:
         others = [shard for shard in order if shard not in late and shard not in self._resting]
         answered = 0
         first = True
-        while others and (left := wanted.hosts - len(given.leases)) > 0:
+        while others and (left := request.hosts - len(given.leases)) > 0:
             # As many shards as hosts are requested, or all of them; together they return no more than that.
             count = 1 if first else left
             first = False
-            asked, others = others[:count], others[count:]
-            least, more = divmod(left, len(asked))
+            chosen, others = others[:count], others[count:]
+            least, more = divmod(left, len(chosen))
             requests = {
-                shard: msgspec.structs.replace(wanted, hosts=least + (place < more))
-                for place, shard in enumerate(asked)
+                shard: msgspec.structs.replace(request, hosts=least + (place < more))
+                for place, shard in enumerate(chosen)
             }
             for reply in await self._ask_soon(requests):
                 if isinstance(reply, LeaseReply):
@@ -181,9 +181,9 @@ class Leasing:
             if alone and self._late:
                 # There is no other shard to lease from.
                 await asyncio.wait(self._late, return_when=asyncio.FIRST_COMPLETED)
-                return await self._round(order, wanted)
+                return await self._round(order, request)
         if await self._distribute(given.dry) and not given.leases:
-            return await self._round(order, wanted)
+            return await self._round(order, request)
         return given
 
     async def _ask_soon(self, requests: dict[int, LeaseRequest]) -> list[LeaseReply | BaseException]:
@@ -212,11 +212,11 @@ class Leasing:
                     self._spare += [(request.spiders, lease) for lease in call.result().leases]
         return errors
 
-    def _take_spare(self, order: Collection[int], wanted: LeaseRequest) -> list[Lease]:
+    def _take_spare(self, order: Collection[int], request: LeaseRequest) -> list[Lease]:
         """Late leases that fit the request. One that nobody takes expires."""
         self._spare = [(spiders, lease) for spiders, lease in self._spare if lease.trusted_until_mono > mono()]
-        fitting = [spare for spare in self._spare if spare[0] == wanted.spiders and spare[1].shard in order]
-        taken = fitting[: wanted.hosts]
+        fitting = [spare for spare in self._spare if spare[0] == request.spiders and spare[1].shard in order]
+        taken = fitting[: request.hosts]
         self._spare = [spare for spare in self._spare if spare not in taken]
         return [lease for _, lease in taken]
 
@@ -245,12 +245,12 @@ class Leasing:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def _ask(self, shard: int, wanted: LeaseRequest) -> LeaseReply:
+    async def _ask(self, shard: int, request: LeaseRequest) -> LeaseReply:
         terms = self._terms
         async with self._locks[shard]:
             args: tuple[Argument, ...] = (
-                terms.worker, self._shards.request(), wanted.hosts, wanted.visits, terms.lease_ms, terms.batch_ms,
-                terms.expiries, int(wanted.sleeps), *wanted.spiders,
+                terms.worker, self._shards.request(), request.hosts, request.visits, terms.lease_ms, terms.batch_ms,
+                terms.expiries, int(request.sleeps), *request.spiders,
             )  # fmt: skip
             called = mono()
             reply = await self._shards.call("lease", shard, args, replicated=True, waits=False)

@@ -70,7 +70,7 @@ class _Loader:
     async def check_empty(self) -> None:
         for prefix in self._shards.prefixes:
             key = keys.crawls(prefix)
-            if await self._shards.store.command("EXISTS", key, key=key):
+            if await self._shards.command("EXISTS", key):
                 raise StoreRefused(f"Namespace {self._shards.namespace!r} has crawls already: load into an empty one.")
 
     async def load(self, line: _Line, number: int) -> bool:

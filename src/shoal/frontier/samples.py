@@ -6,7 +6,6 @@ Workers send the first few URLs of each reason. URLs that a limit set aside need
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from shoal.errors import StoreCorrupt
 from shoal.frontier import keys, visit_codec
@@ -34,42 +33,39 @@ async def add_samples(frontier: Frontier, crawl_id: str, samples: Sequence[tuple
 async def read_samples(frontier: Frontier, crawl: Crawl) -> dict[str, tuple[str, ...]]:
     """Up to 20 URLs for each reason, in the order in which they were found."""
     reply = await frontier.shards.call("sample", frontier.shards.home(crawl.id), (crawl.id,))
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     if reply[0] == Status.OK:
         for reason, urls in zip(reply[1::2], reply[2::2], strict=True):
-            found[reason.decode(errors="replace")] = urls.decode(errors="replace").split("\n")
+            by_reason[reason.decode(errors="replace")] = urls.decode(errors="replace").split("\n")
     for prefix in frontier.shards.prefixes:
-        await _set_aside(frontier, crawl, prefix, found)
-    return {reason: tuple(dict.fromkeys(urls))[:MOST] for reason, urls in sorted(found.items())}
+        await _set_aside(frontier, crawl, prefix, by_reason)
+    return {reason: tuple(dict.fromkeys(urls))[:MOST] for reason, urls in sorted(by_reason.items())}
 
 
-async def _set_aside(frontier: Frontier, crawl: Crawl, prefix: str, found: dict[str, list[str]]) -> None:
+async def _set_aside(frontier: Frontier, crawl: Crawl, prefix: str, by_reason: dict[str, list[str]]) -> None:
     """URLs that the frontier keeps for a higher limit."""
-    for line in await _command(frontier, "LRANGE", keys.dropped(prefix, crawl.key), 0, MOST - 1):
+    for line in await frontier.shards.command("LRANGE", keys.dropped(prefix, crawl.key), 0, MOST - 1):
         head, _, entry = line.partition(b"\n")
-        _keep(found, crawl, head, [entry])
-    for member in await _command(frontier, "SRANDMEMBER", keys.over(prefix, crawl.key), MOST):
+        _keep(by_reason, crawl, head, [entry])
+    for member in await frontier.shards.command("SRANDMEMBER", keys.over(prefix, crawl.key), MOST):
         head, _, entry = member[1:].partition(b"\n")
-        _keep(found, crawl, head + b" " + _REFUSED.get(member[:1], "limit").encode(), [entry])
+        _keep(by_reason, crawl, head + b" " + _REFUSED.get(member[:1], "limit").encode(), [entry])
     if crawl.state.open or not crawl.why:
         return
     # What waited when the crawl reached a limit.
-    for host in await _command(frontier, "SRANDMEMBER", keys.parked(prefix, crawl.key), _HOSTS):
+    for host in await frontier.shards.command("SRANDMEMBER", keys.parked(prefix, crawl.key), _HOSTS):
         name = host.decode(errors="replace")
-        for priority in await _command(frontier, "ZRANGE", keys.priorities(prefix, crawl.key, name), 0, 0) or [b"0"]:
+        priorities = await frontier.shards.command("ZRANGE", keys.priorities(prefix, crawl.key, name), 0, 0)
+        for priority in priorities or [b"0"]:
             queue = keys.queue(prefix, crawl.key, int(priority), name)
-            entries = await _command(frontier, "LRANGE", queue, 0, MOST - 1)
-            _keep(found, crawl, b"%s:%s %s" % (priority, host, crawl.why.encode()), entries)
+            entries = await frontier.shards.command("LRANGE", queue, 0, MOST - 1)
+            _keep(by_reason, crawl, b"%s:%s %s" % (priority, host, crawl.why.encode()), entries)
 
 
-def _keep(found: dict[str, list[str]], crawl: Crawl, head: bytes, entries: Iterable[bytes]) -> None:
+def _keep(by_reason: dict[str, list[str]], crawl: Crawl, head: bytes, entries: Iterable[bytes]) -> None:
     for entry in entries:
         try:
             visit, reason = visit_codec.failed(head, entry, crawl=crawl.id)
         except StoreCorrupt:
             continue
-        found.setdefault(reason, []).append(visit.url)
-
-
-async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
-    return await frontier.shards.store.command(command, key, *args, key=key)
+        by_reason.setdefault(reason, []).append(visit.url)

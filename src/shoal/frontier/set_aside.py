@@ -6,8 +6,6 @@ are bounded in each shard: beyond that, URLs over a limit are not kept.
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.errors import StoreCorrupt
 from shoal.frontier import keys, visit_codec
 from shoal.frontier.frontier import Frontier
@@ -33,7 +31,7 @@ async def _refused(frontier: Frontier, crawl: Crawl, shard: int) -> int:
     key = keys.over(frontier.shards.prefixes[shard], crawl.key)
     most = crawl.limits.max_depth
     total = 0
-    members = await _command(frontier, "SMEMBERS", key)
+    members = await frontier.shards.command("SMEMBERS", key)
     pairs = [(member, _visit(member, crawl.id)) for member in members]
     allowed = [
         (member, visit) for member, visit in pairs if visit is not None and (most is None or visit.depth <= most)
@@ -47,7 +45,7 @@ async def _refused(frontier: Frontier, crawl: Crawl, shard: int) -> int:
             if result not in (AddResult.TOO_DEEP, AddResult.HOST_FULL, AddResult.DEPTH_FULL)
         ]
         if done:
-            await _command(frontier, "SREM", key, *done)
+            await frontier.shards.command("SREM", key, *done)
         total += added.new
     return total
 
@@ -55,7 +53,7 @@ async def _refused(frontier: Frontier, crawl: Crawl, shard: int) -> int:
 async def _excluded(frontier: Frontier, crawl: Crawl, shard: int) -> int:
     """URLs that were excluded by a limit of their host. Those that are over it still are excluded again."""
     key = keys.dropped(frontier.shards.prefixes[shard], crawl.key)
-    left = await _command(frontier, "LLEN", key)
+    left = await frontier.shards.command("LLEN", key)
     total = 0
     while total < left:
         reply = await frontier.shards.call("retry", shard, (crawl.key, "", "x"), replicated=True)
@@ -72,9 +70,9 @@ async def forget_depths(frontier: Frontier, crawl: Crawl) -> None:
         for prefix in frontier.shards.prefixes:
             key, cursor = keys.host_counts(prefix, part.key), b"0"
             while True:
-                cursor, pairs = await _command(frontier, "HSCAN", key, cursor, "MATCH", "!@*", "COUNT", 1000)
+                cursor, pairs = await frontier.shards.command("HSCAN", key, cursor, "MATCH", "!@*", "COUNT", 1000)
                 if pairs:
-                    await _command(frontier, "HDEL", key, *pairs[::2])
+                    await frontier.shards.command("HDEL", key, *pairs[::2])
                 if cursor == b"0":
                     break
 
@@ -87,7 +85,3 @@ def _visit(member: bytes, crawl_id: str) -> Visit | None:
     except StoreCorrupt:
         return None
     return visit
-
-
-async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
-    return await frontier.shards.store.command(command, key, *args, key=key)

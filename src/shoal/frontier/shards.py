@@ -83,10 +83,10 @@ class Shards:
         validation.namespace(namespace)
         if shards is not None:
             validation.whole("shards", shards, 1, MAX_SHARDS)
-        found, key = script("found"), store_meta(namespace)
+        lua, key = script("found"), store_meta(namespace)
         # If several processes open an empty store at once, the first decides on shards and seed.
         args = (0, shards or DEFAULT_SHARDS, secrets.randbits(53), "m")
-        asking = asyncio.ensure_future(store.call(found, key, args, replicated=True))
+        asking = asyncio.ensure_future(store.call(lua, key, args, replicated=True))
         try:
             await asyncio.wait([asking], timeout=2 * SLOW_SECONDS)
             known = None if asking.done() else await _look(store, namespace, shards or DEFAULT_SHARDS)
@@ -106,8 +106,8 @@ class Shards:
             )
         if not reply[4]:
             metas = [prefix(namespace, tag) + "meta" for tag in tags(there)]
-            await store.call_many([(found, m, (i, there, seed, "m")) for i, m in enumerate(metas)], replicated=True)
-            await store.call(found, key, (0, there, seed, "c"), replicated=True)
+            await store.call_many([(lua, m, (i, there, seed, "m")) for i, m in enumerate(metas)], replicated=True)
+            await store.call(lua, key, (0, there, seed, "c"), replicated=True)
         return cls(store, namespace, there, seed, clock_ms)
 
     def of(self, host: str) -> int:
@@ -130,6 +130,10 @@ class Shards:
         self._requests += 1
         return f"{self._request_prefix}{self._requests:x}"
 
+    async def command(self, command: str, key: str, *args: Argument) -> Any:
+        """Run a command on one key, on the server that holds it. It may run twice when a reply is lost."""
+        return await self.store.command(command, key, *args, key=key)
+
     async def call(
         self, name: str, shard: int, args: Sequence[Argument], *, replicated: bool = False, waits: bool = True
     ) -> list[Any]:
@@ -137,12 +141,12 @@ class Shards:
 
         Without `waits`, HELD is returned too: the caller has other shards to call.
         """
-        wanted = script(name)
+        lua = script(name)
         first = mono()
         with self._watch([shard]):
             while True:
                 reply = await self.store.call(
-                    wanted, self._meta[shard], (self._when(name, shard), *args), replicated=replicated
+                    lua, self._meta[shard], (self._when(name, shard), *args), replicated=replicated
                 )
                 if not waits and reply[0] == Status.HELD:
                     return reply  # type: ignore[no-any-return]
@@ -191,13 +195,13 @@ class Shards:
     async def _call_server(
         self, name: str, args: Mapping[int, Sequence[Argument]], replicated: bool
     ) -> dict[int, list[Any]]:
-        wanted = script(name)
+        lua = script(name)
         first = mono()
         done: dict[int, list[Any]] = {}
         todo = dict(args)
         with self._watch(args):
             while True:
-                calls = [(wanted, self._meta[shard], (self._when(name, shard), *arg)) for shard, arg in todo.items()]
+                calls = [(lua, self._meta[shard], (self._when(name, shard), *arg)) for shard, arg in todo.items()]
                 replies = await self.store.call_many(calls, replicated=replicated)
                 pause = 0.0
                 for shard, reply in zip(list(todo), replies, strict=True):

@@ -112,7 +112,7 @@ class Signals:
         """How often signals about pages of a host were right, by kind."""
         crawl = await self._crawls.known(crawl_id)
         name = keys.signals(self._shards.prefixes[self._shards.of(host)], crawl.key)
-        field = await self._shards.store.command("HGET", name, host, key=name)
+        field = await self._shards.command("HGET", name, host)
         return _precision((field or b"").decode().split())
 
 

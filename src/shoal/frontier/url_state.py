@@ -82,11 +82,11 @@ async def url_state(frontier: Frontier, crawl: Crawl, target: Target) -> UrlStat
 
 async def _waiting(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState | None:
     prefix = _prefix(frontier, target)
-    names = await _command(frontier, "ZREVRANGE", keys.priorities(prefix, crawl.key, target.host), 0, -1) or [b"0"]
+    names = await frontier.shards.command("ZREVRANGE", keys.priorities(prefix, crawl.key, target.host), 0, -1) or [b"0"]
     ahead = 0
     for priority in (int(name) for name in names if name.lstrip(b"-").isdigit()):
         queue = keys.queue(prefix, crawl.key, priority, target.host)
-        length = await _command(frontier, "LLEN", queue)
+        length = await frontier.shards.command("LLEN", queue)
         async for index, entry in _entries(frontier, queue):
             if (visit := _matching(entry, target, crawl, priority)) is not None:
                 before = length - 1 - index if crawl.limits.order == "lifo" else index
@@ -97,12 +97,12 @@ async def _waiting(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState
 
 async def _leased(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState | None:
     prefix = _prefix(frontier, target)
-    flat = await _command(frontier, "ZRANGE", keys.leases(prefix), 0, -1, "WITHSCORES")
+    flat = await frontier.shards.command("ZRANGE", keys.leases(prefix), 0, -1, "WITHSCORES")
     for token, deadline in zip(flat[::2], flat[1::2], strict=True):
         lease = keys.lease(prefix, token.decode(errors="replace"))
-        if await _command(frontier, "HGET", lease, "host") != target.host.encode():
+        if await frontier.shards.command("HGET", lease, "host") != target.host.encode():
             continue
-        fields = await _command(frontier, "HGETALL", lease)
+        fields = await frontier.shards.command("HGETALL", lease)
         for name, packed in zip(fields[::2], fields[1::2], strict=True):
             key, _, rest = packed.partition(b":")
             if not name.isdigit() or key != crawl.key.encode():
@@ -133,11 +133,11 @@ async def _due_later(frontier: Frontier, crawl: Crawl, target: Target) -> AsyncI
 
 async def hasten(frontier: Frontier, crawl: Crawl, target: Target) -> bool:
     """Make the visits of a URL that are due later due now. False if there are none."""
-    found = False
+    hastened = False
     async for member, _, _ in _due_later(frontier, crawl, target):
         reply = await frontier.shards.call("hasten", frontier.shards.of(target.host), (crawl.key, member))
-        found |= bool(reply[1])
-    return found
+        hastened |= bool(reply[1])
+    return hastened
 
 
 async def _failed(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState | None:
@@ -145,7 +145,7 @@ async def _failed(frontier: Frontier, crawl: Crawl, target: Target) -> UrlState 
     async for _, line in _entries(frontier, f"{prefix}failed:{crawl.key}"):
         if (state := _of_line(UrlPlace.FAILED, line, target, crawl)) is not None:
             return state
-    heads = await _command(frontier, "HGETALL", f"{prefix}fi:{crawl.key}")
+    heads = await frontier.shards.command("HGETALL", f"{prefix}fi:{crawl.key}")
     for number, head in zip(heads[::2], heads[1::2], strict=True):
         where, _, why = head.decode(errors="replace").partition(" ")
         if number.isdigit() and where.partition(":")[2] == target.host:
@@ -194,7 +194,7 @@ def _matching(entry: bytes, target: Target, crawl: Crawl, priority: int) -> Visi
 
 async def _entries(frontier: Frontier, name: str) -> AsyncIterator[tuple[int, bytes]]:
     for start in range(0, _MOST, _PIECE):
-        piece = await _command(frontier, "LRANGE", name, start, start + _PIECE - 1)
+        piece = await frontier.shards.command("LRANGE", name, start, start + _PIECE - 1)
         for index, entry in enumerate(piece, start):
             yield index, entry
         if len(piece) < _PIECE:
@@ -205,7 +205,7 @@ async def _scan(frontier: Frontier, command: str, name: str, pattern: str) -> As
     """The members that match, with their scores; of a set, with nothing."""
     cursor: Any = b"0"
     for _ in range(_MOST // _PIECE):
-        cursor, flat = await _command(frontier, command, name, cursor, "MATCH", pattern, "COUNT", _PIECE)
+        cursor, flat = await frontier.shards.command(command, name, cursor, "MATCH", pattern, "COUNT", _PIECE)
         if command == "ZSCAN":
             for member, score in zip(flat[::2], flat[1::2], strict=True):
                 yield member, score
@@ -223,7 +223,3 @@ def _escaped(text: str) -> str:
 
 def _prefix(frontier: Frontier, target: Target) -> str:
     return frontier.shards.prefixes[frontier.shards.of(target.host)]
-
-
-async def _command(frontier: Frontier, command: str, key: str, *args: Any) -> Any:
-    return await frontier.shards.store.command(command, key, *args, key=key)

@@ -55,15 +55,15 @@ class Validators:
         for place, url in enumerate(urls):
             shard, mark = self._mark(url)
             by_shard.setdefault(shard, []).append((place, mark))
-        found = [""] * len(urls)
+        validators = [""] * len(urls)
         for part in _rounds(by_shard, MOST_A_CALL):
-            asked: dict[int, list[Argument]] = {
+            args: dict[int, list[Argument]] = {
                 shard: [crawl.key, *(mark for _, mark in marks)] for shard, marks in part.items()
             }
-            for shard, reply in (await self._shards.call_all("recall", asked)).items():
+            for shard, reply in (await self._shards.call_all("recall", args)).items():
                 for (place, _), validator in zip(part[shard], reply[1:], strict=True):
-                    found[place] = _text(validator)
-        return found
+                    validators[place] = _text(validator)
+        return validators
 
     def _mark(self, url: str) -> tuple[int, int]:
         """The shard of a URL and its fingerprint there."""
@@ -75,7 +75,7 @@ class Validators:
 def _rounds(by_shard: dict[int, list[_T]], most: int) -> Iterator[dict[int, list[_T]]]:
     """Parts of at most `most`, one call a shard."""
     start = 0
-    while part := {shard: some[start : start + most] for shard, some in by_shard.items() if start < len(some)}:
+    while part := {shard: values[start : start + most] for shard, values in by_shard.items() if start < len(values)}:
         yield part
         start += most
 

@@ -119,8 +119,8 @@ def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
     annotations: list[Any] = []
     while True:
         if typing.get_origin(hint) is Annotated:
-            hint, *found = typing.get_args(hint)
-            annotations += found
+            hint, *more = typing.get_args(hint)
+            annotations += more
         elif isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
             hint = next(member for member in typing.get_args(hint) if member is not type(None))
         else:

@@ -24,19 +24,19 @@ async def read_changes(frontier: Frontier, crawl_id: str, *, since: float, named
     why: SinkError | None = None
     for output in outputs:
         # A repeated visit overwrites its row in a database, and follows it in a file.
-        found: dict[tuple[str, str], Item] = {}
+        changes: dict[tuple[str, str], Item] = {}
         try:
             async with aclosing(read(named.get(output, output), crawl=crawl_id, items=True)) as batches:
                 async for rows in batches:
                     for row in rows:
                         if isinstance(row, Item) and row.spider == CHANGES and row.fetched_at >= since:
-                            found[row.key] = row
+                            changes[row.key] = row
         except UnknownCrawl:
             pass
         except SinkError as error:
             # A stream cannot be read back; another output may be.
             why = why or error
             continue
-        return sorted(found.values(), key=lambda item: (item.fetched_at, item.url, item.number))
+        return sorted(changes.values(), key=lambda item: (item.fetched_at, item.url, item.number))
     assert why is not None  # noqa: S101 - every output was tried
     raise why

@@ -132,8 +132,8 @@ async def _items(frontier: Frontier, crawl: Crawl) -> int:
 
 
 def _by_reason(counts: Counts, prefix: str) -> dict[str, int]:
-    found = {name[len(prefix) :]: number for name, number in counts.reasons.items() if name.startswith(prefix)}
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+    numbers = {name[len(prefix) :]: number for name, number in counts.reasons.items() if name.startswith(prefix)}
+    return dict(sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _without_secrets(spec: CrawlSpec) -> dict[str, Any]:

@@ -81,18 +81,20 @@ def _unborn(settings: Settings) -> Finding:
 async def _examine(store: Store, namespace: str) -> list[Finding]:
     meta = await namespace_meta(store, namespace)
     servers = await _servers(store, list(meta.shards))
-    found = [Finding("store", OK, f"{store.shown} answers: {', '.join(sorted({facts.named for facts, _ in servers}))}")]
+    findings = [
+        Finding("store", OK, f"{store.shown} answers: {', '.join(sorted({facts.named for facts, _ in servers}))}")
+    ]
     for facts, info in servers:
-        found += [_persistence(facts, store.shown), _eviction(facts), _memory(facts, info)]
-    found += _schema(namespace, meta)
-    return list(dict.fromkeys(found))
+        findings += [_persistence(facts, store.shown), _eviction(facts), _memory(facts, info)]
+    findings += _schema(namespace, meta)
+    return list(dict.fromkeys(findings))
 
 
 async def _servers(store: Store, keys: list[str]) -> list[tuple[ServerInfo, bytes]]:
     """Every server that holds one of the keys, with what INFO says."""
-    found: dict[str, tuple[ServerInfo, bytes]] = {}
+    servers: dict[str, tuple[ServerInfo, bytes]] = {}
     for key in keys:
-        if store.run_id(key) in found:
+        if store.run_id(key) in servers:
             continue
         info = await store.command("INFO", key=key)
         try:
@@ -101,8 +103,8 @@ async def _servers(store: Store, keys: list[str]) -> list[tuple[ServerInfo, byte
             # Forbidden on many managed servers.
             config = None
         facts = parse_facts(info, config)
-        found[facts.run_id] = (facts, info)
-    return list(found.values())
+        servers[facts.run_id] = (facts, info)
+    return list(servers.values())
 
 
 def _persistence(facts: ServerInfo, where: str) -> Finding:
@@ -151,19 +153,25 @@ def _schema(namespace: str, found_meta: NamespaceMeta) -> list[Finding]:
                 "use the Shoal that made it, or dump it there and load it here.",
             )
         ]  # fmt: skip
-    found = [Finding("schema", OK, f"namespace {namespace!r} has schema {SCHEMA}")]
+    findings = [Finding("schema", OK, f"namespace {namespace!r} has schema {SCHEMA}")]
     shards = list(found_meta.shards.values())
     lost = [str(number) for number, shard in enumerate(shards) if not shard]
     other = [str(number) for number, shard in enumerate(shards) if shard and shard.get("schema") != SCHEMA]
     if lost and not meta.get("complete"):
-        found.append(Finding("shards", WARN, f"{len(lost)} of {len(shards)} are not made yet; the next worker does."))
+        findings.append(
+            Finding("shards", WARN, f"{len(lost)} of {len(shards)} are not made yet; the next worker does.")
+        )
     elif lost:
-        found.append(Finding("shards", FAIL, f"shards {', '.join(lost)} are gone from the store; load it from a dump."))
+        findings.append(
+            Finding("shards", FAIL, f"shards {', '.join(lost)} are gone from the store; load it from a dump.")
+        )
     elif other:
-        found.append(Finding("shards", FAIL, f"shards {', '.join(other)} have another schema; stop the other Shoal."))
+        findings.append(
+            Finding("shards", FAIL, f"shards {', '.join(other)} have another schema; stop the other Shoal.")
+        )
     else:
-        found.append(Finding("shards", OK, f"all {len(shards)} are there"))
-    return found
+        findings.append(Finding("shards", OK, f"all {len(shards)} are there"))
+    return findings
 
 
 # This machine
@@ -178,10 +186,10 @@ def examine_machine(settings: Settings) -> Iterator[Finding]:
 
 
 def _python() -> Finding:
-    said = ".".join(map(str, sys.version_info[:3]))
+    version = ".".join(map(str, sys.version_info[:3]))
     if _PYTHONS[0] <= sys.version_info[:2] < _PYTHONS[1]:
-        return Finding("python", OK, said)
-    return Finding("python", WARN, f"{said} is not one that Shoal is tested with; use 3.11 to 3.14.")
+        return Finding("python", OK, version)
+    return Finding("python", WARN, f"{version} is not one that Shoal is tested with; use 3.11 to 3.14.")
 
 
 def _curl() -> Finding:
@@ -191,15 +199,17 @@ def _curl() -> Finding:
     except ImportError as error:
         return Finding("curl", FAIL, f"pycurl cannot be imported ({error}); reinstall it.")
     version, bits = curl.version_info()[1], curl.version_info()[4]
-    said = f"libcurl {version}, {curl.version_info()[5]}"
+    libcurl = f"libcurl {version}, {curl.version_info()[5]}"
     if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _OLDEST_LIBCURL:
-        return Finding("curl", FAIL, f"{said} is too old; install a pycurl with libcurl 7.80 or newer.")
+        return Finding("curl", FAIL, f"{libcurl} is too old; install a pycurl with libcurl 7.80 or newer.")
     lacks = [name for name, bit in _NEEDED.items() if not bits & bit]
     if lacks or not hasattr(curl, "AsyncCurlMulti"):
-        return Finding("curl", FAIL, f"{said} lacks {', '.join(lacks) or 'asyncio'}; reinstall pycurl from its wheel.")
+        return Finding(
+            "curl", FAIL, f"{libcurl} lacks {', '.join(lacks) or 'asyncio'}; reinstall pycurl from its wheel."
+        )
     if lacks := [name for name, bit in _WANTED.items() if not bits & bit]:
-        return Finding("curl", WARN, f"{said} lacks {', '.join(lacks)}; pycurl's wheel from PyPI has it.")
-    return Finding("curl", OK, f"{said}, {', '.join(_WANTED)}")
+        return Finding("curl", WARN, f"{libcurl} lacks {', '.join(lacks)}; pycurl's wheel from PyPI has it.")
+    return Finding("curl", OK, f"{libcurl}, {', '.join(_WANTED)}")
 
 
 def _certificates() -> Finding:
@@ -225,14 +235,14 @@ def _files(settings: Settings) -> Finding:
     if soft == resource.RLIM_INFINITY:
         return Finding("files", OK, "no limit on open files")
     least = settings.worker.hosts + _FILES_BESIDE
-    wanted = least + settings.fetch.connections
-    said = f"{soft:,} files may be open"
-    if soft >= wanted:
-        return Finding("files", OK, said)
-    how = f"run `ulimit -n {wanted}` first"
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    needed = least + settings.fetch.connections
+    limit = f"{soft:,} files may be open"
+    if soft >= needed:
+        return Finding("files", OK, limit)
+    how = f"run `ulimit -n {needed}` first"
+    if hard != resource.RLIM_INFINITY and hard < needed:
         how = f"have the hard limit of {hard:,} raised, or lower fetch.connections and worker.hosts"
-    return Finding("files", FAIL if soft < least else WARN, f"{said}, but a worker may need {wanted:,}; {how}.")
+    return Finding("files", FAIL if soft < least else WARN, f"{limit}, but a worker may need {needed:,}; {how}.")
 
 
 def _disk(folder: Path) -> Finding:
@@ -246,5 +256,5 @@ def _disk(folder: Path) -> Finding:
     except OSError as error:
         return Finding("disk", WARN, f"how much is free in {there} is not known ({error.strerror}).")
     state = FAIL if free < _DISK_FAIL_BYTES else WARN if free < _DISK_WARN_BYTES else OK
-    said = f"{free / 1e9:,.1f} GB free in {there}"
-    return Finding("disk", state, said if state == OK else f"{said}; make room before a crawl fills it.")
+    room = f"{free / 1e9:,.1f} GB free in {there}"
+    return Finding("disk", state, room if state == OK else f"{room}; make room before a crawl fills it.")

@@ -84,23 +84,23 @@ class IndexNow:
             raise Refused(403, f"The key was not found at {file.url}.")
         for crawl in crawls:
             for start in range(0, len(targets), TOUCHED_AT_ONCE):
-                some = [target.url for target in targets[start : start + TOUCHED_AT_ONCE]]
+                part = [target.url for target in targets[start : start + TOUCHED_AT_ONCE]]
                 try:
-                    await touch(self._frontier, crawl, some, SignalKind.INDEXNOW)
+                    await touch(self._frontier, crawl, part, SignalKind.INDEXNOW)
                 except CrawlEnded:
                     break
         return True
 
     async def _crawls(self) -> list[Crawl]:
-        found = []
+        crawls = []
         for name in self.names:
             try:
                 crawl = await self._frontier.crawls.get(name)
                 check_touchable(crawl)
             except (UnknownCrawl, InvalidInput, CrawlEnded):
                 continue
-            found.append(crawl)
-        return found
+            crawls.append(crawl)
+        return crawls
 
     async def _is_valid(self, crawl: Crawl, file: Target, key: str) -> bool:
         place = (file.host, file.url)
@@ -159,14 +159,14 @@ def _targets(urls: Sequence[str], host: str) -> list[Target]:
         except InvalidUrl:
             raise Refused(400, f"{url[:200]!r} is not a URL.") from None
         targets[target.url] = target
-    found = list(targets.values())
+    unique = list(targets.values())
     try:
-        named = canonical(f"http://{host}/").host if host else found[0].host
+        named = canonical(f"http://{host}/").host if host else unique[0].host
     except InvalidUrl:
         raise Refused(400, "The host is not valid.") from None
-    if any(target.host != named or target.scheme not in ("http", "https") or "@" in target.origin for target in found):
+    if any(target.host != named or target.scheme not in ("http", "https") or "@" in target.origin for target in unique):
         raise Refused(422, "All URLs must belong to the host.")
-    return found
+    return unique
 
 
 def _key_file(targets: Sequence[Target], key: str, location: str) -> Target:

@@ -41,9 +41,9 @@ async def state_of(frontier: Frontier, crawl: Crawl, target: Target) -> tuple[Cr
     state = await url_state(frontier, crawl, target)
     if state.place is UrlPlace.UNKNOWN:
         async for branch in _branches(frontier, crawl):
-            found = await url_state(frontier, branch, target)
-            if found.place is not UrlPlace.UNKNOWN:
-                return branch, found
+            branch_state = await url_state(frontier, branch, target)
+            if branch_state.place is not UrlPlace.UNKNOWN:
+                return branch, branch_state
     return crawl, state
 
 
@@ -81,19 +81,19 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
     changed, if one of them is unknown or set aside.
     """
     targets = _targets(crawl, urls)
-    found: list[tuple[Target, Crawl, UrlState]] = []
+    states: list[tuple[Target, Crawl, UrlState]] = []
     for target in targets:
         owner, state = await state_of(frontier, crawl, target)
         if state.place is UrlPlace.UNKNOWN:
             raise InvalidInput(f"Crawl {crawl.id!r} has not seen {target.url[:200]}: add it as a seed instead.")
         if state.place is UrlPlace.SET_ASIDE:
             raise InvalidInput(f"A limit ({state.reason}) keeps {target.url[:200]} out: raise the limit instead.")
-        found.append((target, owner, state))
+        states.append((target, owner, state))
     if crawl.state is State.FINISHED and crawl.why == "finished":
         crawl = await frontier.crawls.resume(crawl.id)
     if not crawl.state.open:
         raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it visits nothing any more.")
-    for target, owner, state in found:
+    for target, owner, state in states:
         if state.place is UrlPlace.FAILED:
             await frontier.crawls.retry(crawl.id, urls=[target.url])
         elif state.place is UrlPlace.LATER:
@@ -102,7 +102,7 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
             _check_noted(target, await frontier.signals.note(owner.id, SignalKind.TOUCH, [Signal(target.url)]))
         elif state.place is UrlPlace.DONE:
             await frontier.add(owner.id, [await _again(crawl, target, named)], force=True)
-    return len(found)
+    return len(states)
 
 
 def _check_noted(target: Target, results: list[SignalResult]) -> None:

@@ -90,17 +90,19 @@ def plan(
     place_seconds = response + gap * (visits - 1) / visits
     # A large page takes longer to read; that small ones are read faster is not relied on.
     heavy = max(1.0, page_bytes / PAGE_BYTES)
-    one = min(WORKER_PAGES_A_SECOND / heavy, WorkerSettings().hosts / place_seconds)
-    useful = max(1, math.ceil(min(polite, nodes * node) / one))
+    worker = min(WORKER_PAGES_A_SECOND / heavy, WorkerSettings().hosts / place_seconds)
+    useful = max(1, math.ceil(min(polite, nodes * node) / worker))
     count = useful if workers is None else workers
-    rate, limit = min((polite, POLITENESS), (nodes * node, STORE), (count * one, WORKERS), key=lambda bound: bound[0])
-    asked_for = polite if workers is None else min(polite, workers * one)
+    rate, limit = min(
+        (polite, POLITENESS), (nodes * node, STORE), (count * worker, WORKERS), key=lambda bound: bound[0]
+    )
+    asked_for = polite if workers is None else min(polite, workers * worker)
     end = round(pages * (SEEN_BYTES + VALIDATOR_BYTES) + hosts * HOST_DONE_BYTES)
     most = max(end, round(pages * WAITING_BYTES + hosts * HOST_WAITING_BYTES))
     return Plan(
         pages=pages, hosts=hosts, delay_seconds=gap, response_seconds=response, page_bytes=page_bytes,
         seconds=pages / rate, days=pages / rate / _DAY_SECONDS, pages_per_second=rate, limit=limit,
-        workers=count, workers_useful=useful, worker_pages_per_second=one, visits_a_lease=visits,
+        workers=count, workers_useful=useful, worker_pages_per_second=worker, visits_a_lease=visits,
         cpu_cores=rate * PAGE_CPU_SECONDS * heavy, cpu_core_days=pages * PAGE_CPU_SECONDS * heavy / _DAY_SECONDS,
         nodes=nodes, nodes_useful=max(1, math.ceil(asked_for / node)), node_pages_per_second=node,
         store_bytes_end=end, store_bytes_most=most,

@@ -106,7 +106,7 @@ def visit_of_page(page: Record, number: int, *, is_seed: bool) -> Visit:
 async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> str:
     """The first output that tells which pages the crawl has."""
     why: ShoalError | None = None
-    for output in (named.get(one, one) for one in policy.outputs):
+    for output in (named.get(name, name) for name in policy.outputs):
         try:
             async with aclosing(read(output, crawl=crawl, columns=COLUMNS)) as batches:
                 async for _ in batches:

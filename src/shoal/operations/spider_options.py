@@ -20,7 +20,7 @@ SpiderOptions = Mapping[str, Mapping[str, Any]]
 
 def load_spider_options(references: Mapping[str, str], *, emit: Emit) -> SpiderOptions:
     """The `settings` of each spider of [spiders], in the form of a crawl request."""
-    found: dict[str, Mapping[str, Any]] = {}
+    options: dict[str, Mapping[str, Any]] = {}
     for name, reference in references.items():
         try:
             spider = load(reference)
@@ -31,5 +31,5 @@ def load_spider_options(references: Mapping[str, str], *, emit: Emit) -> SpiderO
                 event="spider.unavailable", spider=name,
             )  # fmt: skip
         else:
-            found[name] = dict(spider.settings)
-    return found
+            options[name] = dict(spider.settings)
+    return options

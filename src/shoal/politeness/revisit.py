@@ -89,10 +89,11 @@ def learn(rate: Rate, seconds: float, *, changed: bool, dice: float = 0.5) -> Ra
         slope = (z / math.expm1(z) if changed else -z) - precision * (x - centre)
         low, high = (x, high) if slope > 0 else (low, x)
     z = math.exp(min(low + math.log(days), _FAR))
-    told = z * z / math.expm1(z)
+    learned = z * z / math.expm1(z)
     # The same number rounds both: the precision by what is behind its first two digits.
     return Rate(
-        _rate_byte(math.exp(low), dice), _precision_byte(min(precision + told, MOST_PRECISION), dice * 100 % 1 or 0.5)
+        _rate_byte(math.exp(low), dice),
+        _precision_byte(min(precision + learned, MOST_PRECISION), dice * 100 % 1 or 0.5),
     )
 
 
@@ -162,13 +163,13 @@ def interval_days(per_day: float, price: float) -> float:
     """The t at which W is the price, for a page that changes this often."""
     if price <= 0:
         return 0.0
-    wanted = math.log(price * per_day * per_day)
-    at = bisect_left(_WORTHS, wanted)
+    worth = math.log(price * per_day * per_day)
+    at = bisect_left(_WORTHS, worth)
     if at == 0:
-        z = math.cbrt(3 * math.exp(wanted))
+        z = math.cbrt(3 * math.exp(worth))
     elif at == len(_WORTHS):
-        z = math.sqrt(2 * (math.exp(wanted) + 1))
+        z = math.sqrt(2 * (math.exp(worth) + 1))
     else:
-        share = (wanted - _WORTHS[at - 1]) / (_WORTHS[at] - _WORTHS[at - 1])
+        share = (worth - _WORTHS[at - 1]) / (_WORTHS[at] - _WORTHS[at - 1])
         z = _GRID[at - 1] * math.pow(_GRID[at] / _GRID[at - 1], share)
     return z / per_day

@@ -134,8 +134,8 @@ def _after(text: str, as_path: str, as_query: str, at: int, query_at: int) -> in
     """
     length = len(as_path)
     if as_path != as_query:
-        found = text.find(as_path, at, query_at + length)
-        if found >= 0:
-            return found + length
-    found = text.find(as_query, at)
-    return found + length if found >= 0 else -1
+        start = text.find(as_path, at, query_at + length)
+        if start >= 0:
+            return start + length
+    start = text.find(as_query, at)
+    return start + length if start >= 0 else -1

@@ -128,8 +128,8 @@ class Rules:
         best, allowed = -1, True
         size = len(text)
         for length in self._lengths:
-            if length <= size and (found := self._prefixes.get(text[:length])) is not None:
-                best, allowed = found
+            if length <= size and (rule := self._prefixes.get(text[:length])) is not None:
+                best, allowed = rule
                 break
         query_at = text.find("?")
         if query_at < 0:

@@ -134,18 +134,20 @@ class Crawling:
         self._channel.end()
 
     async def _crawl(self, stopping: asyncio.Event) -> None:
-        wanted = self._submission
+        submission = self._submission
         async with await Frontier.from_settings(self._settings) as frontier:
             spiders = SpiderRunner(self._spiders or {"": None})
             spec = msgspec.structs.replace(
-                wanted.spec, spider=self._lane + wanted.spec.spider, outputs=(*wanted.spec.outputs, self._output)
+                submission.spec,
+                spider=self._lane + submission.spec.spider,
+                outputs=(*submission.spec.outputs, self._output),
             )
             await reclaim(frontier, self._traces)
             run = CrawlRun(
-                frontier, wanted.name, outputs=self._settings.outputs, emit=_print_trouble,
+                frontier, submission.name, outputs=self._settings.outputs, emit=_print_trouble,
                 others=partial(self._other_workers, frontier.worker),
             )  # fmt: skip
-            started = await run.start(seeds=wanted.urls, visits=self._first, spec=spec)
+            started = await run.start(seeds=submission.urls, visits=self._first, spec=spec)
             end = RunEnd.FINISHED
             if started.how is not StartMode.FINISHED:
                 worker = Worker(frontier, self._settings, spiders=spiders, lane=self._lane)
@@ -160,7 +162,7 @@ class Crawling:
                         await working
             # Also if it was finished before: the process that finished it may have been killed before it merged.
             await (run.merge_rest(stopping) if end is RunEnd.FINISHED else run.merge())
-            self.counts = await frontier.crawls.count(wanted.name)
+            self.counts = await frontier.crawls.count(submission.name)
 
     @contextlib.contextmanager
     def _traced(self, worker: str) -> Iterator[None]:
@@ -202,23 +204,23 @@ def crawl(
         )
     check_terms(terms, "shoal.crawl")
     known = _known(spider, spiders)
-    asked = {"seeds": urls, "name": name or f"python-{time.time_ns()}", **terms}
+    fields = {"seeds": urls, "name": name or f"python-{time.time_ns()}", **terms}
     first: list[Visit] = []
     if spider is not None:
         spider_settings(spider)
-        asked = dict(spider.settings) | asked
+        fields = dict(spider.settings) | fields
         arguments = terms.get("arguments", {})
         check_arguments(spider, arguments)
-        asked["spider"] = name_of(spider)
+        fields["spider"] = name_of(spider)
         if not urls:
             background = LoopThread("shoal-start")
             try:
                 first = background.do(first_visits(spider, arguments))
             finally:
                 background.close()
-            asked["seeds"] = [visit.url for visit in first]
+            fields["seeds"] = [visit.url for visit in first]
     try:
-        request = CrawlRequest.of_fields(asked)
+        request = CrawlRequest.of_fields(fields)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"Invalid argument of shoal.crawl: {_PLACE.sub(_FOR, str(error))}.") from None
     return Crawling(to_submission(request), first, known, folder, _loaded(settings or {}))

@@ -77,7 +77,7 @@ class Feeds:
     async def open(self, spider: Spider) -> None:
         """Take the feeds that can be written as part files from Scrapy's exporter."""
         manager: Any = self._crawler.extensions
-        for exporter in [one for one in manager.middlewares if type(one) is FeedExporter]:
+        for exporter in [middleware for middleware in manager.middlewares if type(middleware) is FeedExporter]:
             for template, options in list(exporter.feeds.items()):
                 if problem := obstacle(template, options, exporter.storages, exporter.exporters):
                     log.warning("Feed %s: %s.", template, problem)

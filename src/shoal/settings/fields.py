@@ -55,15 +55,15 @@ class Field(NamedTuple):
 @functools.cache
 def fields_of(section: type[Section]) -> tuple[Field, ...]:
     """The settings of one section, in the order in which they are written."""
-    found = []
+    fields = []
     for info in msgspec.structs.fields(section):
         plain, meta = get_args(info.type)
         if plain is str:
             expects = meta.extra["expects"]
         else:
             expects = f"a {'whole ' if plain is int else ''}number from {meta.ge} to {meta.le}"
-        found.append(Field(section.section, info.name, info.type, info.default, meta.description, expects))
-    return tuple(found)
+        fields.append(Field(section.section, info.name, info.type, info.default, meta.description, expects))
+    return tuple(fields)
 
 
 class Section(msgspec.Struct, frozen=True):

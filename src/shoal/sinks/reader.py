@@ -87,12 +87,12 @@ async def read(
 async def items_of_page(uri: str, crawl: str, url: str, spider: str) -> list[Item]:
     """The items of one page in a database, found by its index."""
     request = ReadRequest(crawl, True, (), of_page=(url, spider))
-    found: list[Item] = []
+    items: list[Item] = []
     with contextlib.suppress(UnknownCrawl):
         async with contextlib.aclosing(_rows(uri, request)) as batches:
             async for rows in batches:
-                found += [row for _, row in rows if isinstance(row, Item)]
-    return found
+                items += [row for _, row in rows if isinstance(row, Item)]
+    return items
 
 
 async def page(

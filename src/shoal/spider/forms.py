@@ -140,8 +140,8 @@ def _ancestor(node: LexborNode) -> LexborNode | None:
     return parent
 
 
-def _same(one: LexborNode | None, other: LexborNode) -> bool:
-    return one is not None and one.mem_id == other.mem_id
+def _same(node: LexborNode | None, other: LexborNode) -> bool:
+    return node is not None and node.mem_id == other.mem_id
 
 
 def _pushed(

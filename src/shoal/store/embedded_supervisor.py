@@ -199,8 +199,8 @@ class EmbeddedSupervisor:
             log.seek(log_start)
             lines = log.read().decode("utf-8", "replace").splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        said = last_words(lines)
-        self.note(f"the embedded server exited with {how}" + (f": {said}" if said else ""), killed=code < 0)
+        reason = last_words(lines)
+        self.note(f"the embedded server exited with {how}" + (f": {reason}" if reason else ""), killed=code < 0)
 
     def note(self, text: str, *, killed: bool) -> None:
         # Renamed into place: a client reads all of it or nothing. A full disk must not end the keeper.

@@ -61,9 +61,9 @@ class Subscriber:
                         await self._woken.wait()
         except TimeoutError:
             self._probe()
-        found = list(self._messages)
+        messages = list(self._messages)
         self._messages.clear()
-        return found
+        return messages
 
     async def close(self) -> None:
         if self._subscribing is not None:

@@ -55,12 +55,12 @@ def parse_facts(info: Any, config: Any) -> ServerInfo:
             name, colon, value = line.partition(":")
             if colon:
                 fields[name] = value
-    told: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if isinstance(config, list):
         texts = [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in config]
-        told = dict(zip(texts[::2], texts[1::2], strict=False))
+        settings = dict(zip(texts[::2], texts[1::2], strict=False))
     version_text = fields.get("valkey_version") or fields.get("redis_version", "")
-    min_replicas = told.get("min-replicas-to-write")
+    min_replicas = settings.get("min-replicas-to-write")
     if min_replicas is None and fields and "connected_slaves" in fields:
         # INFO counts good replicas exactly when min-replicas-to-write is set.
         min_replicas = "1" if "min_slaves_good_slaves" in fields else "0"
@@ -75,8 +75,8 @@ def parse_facts(info: Any, config: Any) -> ServerInfo:
         maxmemory=_number(fields.get("maxmemory")),
         maxmemory_policy=fields.get("maxmemory_policy", ""),
         append_only=fields.get("aof_enabled") == "1",
-        appendfsync=told.get("appendfsync"),
-        snapshots=bool(told["save"]) if "save" in told else None,
+        appendfsync=settings.get("appendfsync"),
+        snapshots=bool(settings["save"]) if "save" in settings else None,
         min_replicas_to_write=None if min_replicas is None else _number(min_replicas),
     )
 

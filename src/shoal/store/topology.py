@@ -32,8 +32,8 @@ class Topology(Protocol):
     async def open(self) -> None: ...
     def node(self, key: str | None) -> Node | None: ...
     def nodes(self) -> list[Node]: ...
-    def moved(self, slot: int, endpoint: str, asked: Node) -> None: ...
-    def at(self, endpoint: str, asked: Node) -> Node: ...
+    def moved(self, slot: int, endpoint: str, node: Node) -> None: ...
+    def at(self, endpoint: str, node: Node) -> Node: ...
     async def refresh(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -123,11 +123,11 @@ class SingleTopology:
     def nodes(self) -> list[Node]:
         return [self._node]
 
-    def moved(self, slot: int, endpoint: str, asked: Node) -> None:
-        raise _is_a_cluster(asked)
+    def moved(self, slot: int, endpoint: str, node: Node) -> None:
+        raise _is_a_cluster(node)
 
-    def at(self, endpoint: str, asked: Node) -> Node:
-        raise _is_a_cluster(asked)
+    def at(self, endpoint: str, node: Node) -> Node:
+        raise _is_a_cluster(node)
 
     async def refresh(self) -> None:
         if self._primary is not None:
@@ -147,8 +147,8 @@ class SingleTopology:
             current.close(f"the sentinels name {where} as the primary")
 
 
-def _is_a_cluster(asked: Node) -> StoreRefused:
-    return StoreRefused(f"The store at {asked.where} is part of a cluster; write its URL as redis+cluster://host:port.")
+def _is_a_cluster(node: Node) -> StoreRefused:
+    return StoreRefused(f"The store at {node.where} is part of a cluster; write its URL as redis+cluster://host:port.")
 
 
 class Sentinels:
@@ -166,15 +166,15 @@ class Sentinels:
         strangers = 0
         for sentinel in tuple(self._order):
             try:
-                found = await self._ask(sentinel)
+                endpoint = await self._ask(sentinel)
             except ConnectionLost as error:
                 reasons.append(str(error))
                 continue
-            if found is None:
+            if endpoint is None:
                 strangers += 1
                 continue
             self._prefer([sentinel])
-            return self._address.at(found)
+            return self._address.at(endpoint)
         if strangers and not reasons:
             raise StoreRefused(
                 f"No sentinel of {self._address.shown} knows the service {self._address.service!r}; "
@@ -190,9 +190,9 @@ class Sentinels:
         }
         if not named:
             return await self.primary()
-        found = Counter(named.values()).most_common(1)[0][0]
-        self._prefer([sentinel for sentinel, reply in named.items() if reply == found])
-        return self._address.at(found)
+        primary = Counter(named.values()).most_common(1)[0][0]
+        self._prefer([sentinel for sentinel, reply in named.items() if reply == primary])
+        return self._address.at(primary)
 
     def _prefer(self, sentinels: list[Endpoint]) -> None:
         self._order = [*sentinels, *(other for other in self._order if other not in sentinels)]
@@ -246,12 +246,12 @@ class ClusterTopology:
         """The primaries that hold slots."""
         return list(dict.fromkeys(node for node in self._slots if node is not None))
 
-    def moved(self, slot: int, endpoint: str, asked: Node) -> None:
-        self._slots[slot] = self.at(endpoint, asked)
+    def moved(self, slot: int, endpoint: str, node: Node) -> None:
+        self._slots[slot] = self.at(endpoint, node)
 
-    def at(self, endpoint: str, asked: Node) -> Node:
+    def at(self, endpoint: str, node: Node) -> Node:
         host, _, port = endpoint.rpartition(":")
-        return self._node_at(Endpoint(host.strip("[]") or _host(asked), int(port)))
+        return self._node_at(Endpoint(host.strip("[]") or _host(node), int(port)))
 
     async def refresh(self) -> None:
         """Read the map of slots, once for all who ask at the same time."""
@@ -278,19 +278,19 @@ class ClusterTopology:
         seeds = [self._node_at(endpoint) for endpoint in self._address.endpoints]
         known = dict.fromkeys([*self._nodes.values(), *seeds])
         others = [node for node in known if not node.alive]
-        asked = {asyncio.create_task(self._ask(node)) for node in known if node.alive}
+        asking = {asyncio.create_task(self._ask(node)) for node in known if node.alive}
         views: list[View] = []
         errors: list[Exception] = []
-        more = not asked
+        more = not asking
         try:
             while True:
                 if more and others:
-                    asked.add(asyncio.create_task(self._ask(others.pop(0))))
-                if not asked:
+                    asking.add(asyncio.create_task(self._ask(others.pop(0))))
+                if not asking:
                     break
                 enough = any(view.healthy for view in views)
                 until = asyncio.ALL_COMPLETED if enough else asyncio.FIRST_COMPLETED
-                done, asked = await asyncio.wait(asked, timeout=_GRACE_SECONDS, return_when=until)
+                done, asking = await asyncio.wait(asking, timeout=_GRACE_SECONDS, return_when=until)
                 for task in done:
                     try:
                         views.append(task.result())
@@ -298,11 +298,11 @@ class ClusterTopology:
                         errors.append(error)
                 if enough:
                     break
-                more = not any(view.healthy for view in views) and not (done and asked)
+                more = not any(view.healthy for view in views) and not (done and asking)
         finally:
-            for task in asked:
+            for task in asking:
                 task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*asking, return_exceptions=True)
         if views:
             return self._take(views)
         for refusal in errors:

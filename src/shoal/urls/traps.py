@@ -189,24 +189,24 @@ def _circle(segments: list[str]) -> str:
             # A run that equals the one before it: each of its segments equals the one `size` before.
             run = run + 1 if segments[at] == segments[at + size] else 0
             # /11/11/11 is a date or a place on a map.
-            if run >= size * MAX_RUNS and not all(one.isdigit() for one in segments[at : at + size]):
+            if run >= size * MAX_RUNS and not all(segment.isdigit() for segment in segments[at : at + size]):
                 return REPETITION
     return ""
 
 
-def _is_endless(url: str, found: re.Match[str] | None, now: float) -> bool:
+def _is_endless(url: str, match: re.Match[str] | None, now: float) -> bool:
     last = int(1970 + YEARS_AHEAD + now / _YEAR_SECONDS)
-    while found is not None:
-        year = int(found[1])
+    while match is not None:
+        year = int(match[1])
         if not FIRST_YEAR <= year <= last:
             word = _WORD.search(url)
-            month = found[2] or found[5]
-            if year > last and (found[3] or word is not None):
+            month = match[2] or match[5]
+            if year > last and (match[3] or word is not None):
                 return True
             # History has dates, too: only what calls itself a calendar has none before the web.
             if year < FIRST_YEAR and word is not None and month and _is_calendar(url):
                 return True
-        found = _YEAR.search(url, found.end())
+        match = _YEAR.search(url, match.end())
     return False
 
 
@@ -219,7 +219,7 @@ def _query(url: str) -> str:
     if len(parameters) > MAX_PARAMETERS:
         return PARAMETERS
     if len(parameters) > MAX_SAME_PARAMETERS:
-        names = Counter(one.partition("=")[0] for one in parameters)
+        names = Counter(parameter.partition("=")[0] for parameter in parameters)
         if max(names.values()) > MAX_SAME_PARAMETERS:
             return PARAMETERS
     return ""

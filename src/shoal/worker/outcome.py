@@ -128,8 +128,8 @@ def count_result(report: WorkerReport, result: VisitResult) -> None:
     report.items += len(result.items)
     if result.visit.is_revisit and record is not None:
         unchanged = record.status == 304 or (result.visit.history is not None and result.change is None)
-        found = "gone" if record.error else "unchanged" if unchanged else "changed"
-        report.revisited[found] = report.revisited.get(found, 0) + 1
+        change = "gone" if record.error else "unchanged" if unchanged else "changed"
+        report.revisited[change] = report.revisited.get(change, 0) + 1
     if result.missed:
         report.failed[result.missed] = report.failed.get(result.missed, 0) + 1
         return

@@ -79,8 +79,8 @@ class Dashboard:
             page = await route.page(view)
             if page.redirect:
                 return RedirectResponse(page.redirect, 303)
-            asked = "?" + request.url.query if request.url.query else ""
-            live = f"/live{quote(request.url.path)}{asked}" if live_parts(page) else ""
+            query = "?" + request.url.query if request.url.query else ""
+            live = f"/live{quote(request.url.path)}{query}" if live_parts(page) else ""
             done = note_of(request.query_params.get("done", ""), request.query_params.get("n", ""))
             note = note_element("good", done) if done else None
             return _html(frame.document(page, view, live=live, note=note, signed_in=self._sessions.required))
@@ -228,8 +228,8 @@ def _by_accept(page: Endpoint, index: Endpoint) -> Endpoint:
 
 
 def _to_sign_in(request: Request) -> Response:
-    asked = "?" + request.url.query if request.url.query else ""
-    return RedirectResponse(f"/sign-in?next={quote(request.url.path + asked)}", 303)
+    query = "?" + request.url.query if request.url.query else ""
+    return RedirectResponse(f"/sign-in?next={quote(request.url.path + query)}", 303)
 
 
 def _local(following: str) -> str:

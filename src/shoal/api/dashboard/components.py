@@ -54,10 +54,10 @@ def moment(seconds: float, format_: str = "") -> Node:
 
 def path(*parts: str, **query: object) -> str:
     """A path of the dashboard: every part is quoted."""
-    asked = "&".join(
+    query_text = "&".join(
         f"{quote(name)}={quote(str(value), safe='')}" for name, value in query.items() if value not in ("", None)
     )
-    return "/" + "/".join(quote(part, safe=":@") for part in parts) + (f"?{asked}" if asked else "")
+    return "/" + "/".join(quote(part, safe=":@") for part in parts) + (f"?{query_text}" if query_text else "")
 
 
 def foreign(text: str, most: int = _SHOWN) -> Element:

@@ -174,31 +174,35 @@ class Fleet:
         }
 
     async def _about_hosts(self, crawls: list[Crawl]) -> list[Attention]:
-        found = []
+        attentions = []
         if count := await blocked_hosts(self._server.frontier):
-            found.append(Attention(f"{_count(count, 'host')} blocked by an operator", "/hosts?state=blocked"))
+            attentions.append(Attention(f"{_count(count, 'host')} blocked by an operator", "/hosts?state=blocked"))
         resting: set[str] = set()
         for crawl in [crawl for crawl in crawls if crawl.state is State.RUNNING][:_CRAWLS_CHECKED]:
             resting.update(host.host for host in await pending_hosts(self._server.frontier, crawl) if host.paused)
         if resting:
-            found.append(
+            attentions.append(
                 Attention(f"{_count(len(resting), 'host')} backing off after errors", "/hosts?state=backing-off")
             )
-        return found
+        return attentions
 
 
 def attention(
     rows: list[CrawlRow], workers: list[WorkerView], lost: list[LostWorker], memory: list[NodeMemory]
 ) -> list[Attention]:
     """What an operator should look at, the worst first."""
-    found: list[Attention] = []
+    attentions: list[Attention] = []
     for row in rows:
         if row.crawl.state is State.PAUSED and row.crawl.why in (OUTPUT_AWAY, OUTPUT_REFUSED):
             what = "unavailable" if row.crawl.why == OUTPUT_AWAY else "refused"
-            found.append(Attention(f"Crawl {row.crawl.id} is paused: output {what}", f"/crawls/{row.crawl.id}", True))
+            attentions.append(
+                Attention(f"Crawl {row.crawl.id} is paused: output {what}", f"/crawls/{row.crawl.id}", True)
+            )
     running = [row for row in rows if row.crawl.state is State.RUNNING and row.crawl.kind is not CrawlKind.SCRAPY]
     if running and not workers:
-        found.append(Attention(f"No worker is alive, and {_count(len(running), 'crawl')} must wait", "/workers", True))
+        attentions.append(
+            Attention(f"No worker is alive, and {_count(len(running), 'crawl')} must wait", "/workers", True)
+        )
     have = {spider for worker in workers for spider in worker.spiders}
     missing = Counter(
         row.crawl.limits.spider for row in running if row.crawl.limits.spider and row.crawl.limits.spider not in have
@@ -206,20 +210,22 @@ def attention(
     for spider, count in missing.items() if workers else ():
         row = next(row for row in running if row.crawl.limits.spider == spider)
         which = f"crawl {row.crawl.id}" if count == 1 else f"{count} crawls"
-        found.append(Attention(f"No worker has spider {spider}, which {which} needs", f"/crawls/{row.crawl.id}", True))
+        attentions.append(
+            Attention(f"No worker has spider {spider}, which {which} needs", f"/crawls/{row.crawl.id}", True)
+        )
     late = [worker.name for worker in workers if worker.seen_seconds_ago > LATE_SECONDS]
     if late or lost:
         names = sorted([*late, *(each.worker.name for each in lost)])
         verb = "has" if len(names) == 1 else "have"
-        found.append(Attention(f"{_count(len(names), 'worker')} {verb} stopped responding", "/workers", True))
+        attentions.append(Attention(f"{_count(len(names), 'worker')} {verb} stopped responding", "/workers", True))
     for node in memory:
         if node.limit_bytes and node.used_bytes > _NEARLY_FULL * node.limit_bytes:
             share = node.used_bytes / node.limit_bytes
-            found.append(Attention(f"The store at {node.server} is {share:.0%} full", "/workers#store", True))
+            attentions.append(Attention(f"The store at {node.server} is {share:.0%} full", "/workers#store", True))
     versions = sorted({worker.version for worker in workers if worker.version})
     if len(versions) > 1:
-        found.append(Attention(f"Workers run different versions: {', '.join(versions)}", "/workers"))
-    return found
+        attentions.append(Attention(f"Workers run different versions: {', '.join(versions)}", "/workers"))
+    return attentions
 
 
 def _count(number: int, word: str) -> str:

@@ -36,5 +36,5 @@ def command(crawl: str, preview: bool, store: str | None, folder: str | None, **
     report(f"{'Preview: would change' if preview else 'Changed'} {names} of crawl {crawl}.")
     if changed.waiting:
         read = pluralize(changed.waiting, "waiting URL")
-        some = "" if changed.all_read else " that were read"
-        report(f"The new rules exclude {changed.removed:,} of {read}{some}.")
+        which = "" if changed.all_read else " that were read"
+        report(f"The new rules exclude {changed.removed:,} of {read}{which}.")

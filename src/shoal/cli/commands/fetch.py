@@ -95,9 +95,9 @@ def _watch(fetched: FetchedPage, spider: str, callback: str, arguments: dict[str
     # The exception alone could end as one of the spider's.
     signal.signal(signal.SIGINT, interrupt)
     while not interrupted:
-        found = {path: path.stat().st_mtime_ns for path in folder.glob("*.py") if path.exists()}
-        if found != before:
-            before = found
+        modified = {path: path.stat().st_mtime_ns for path in folder.glob("*.py") if path.exists()}
+        if modified != before:
+            before = modified
             for name, module in list(sys.modules.items()):
                 # Modules beside the spider are imported again, too.
                 if Path(getattr(module, "__file__", None) or "/").parent == folder:
@@ -115,7 +115,7 @@ def _as_dict(fetched: FetchedPage, result: SpiderResult | None) -> dict[str, Any
     import msgspec
 
     response = fetched.response
-    found = {
+    described = {
         "url": response.url, "status": response.status, "redirects": [list(hop) for hop in fetched.chain],
         "http_version": response.http_version, "address": response.address,
         "bytes_received": response.bytes_received, "timings": msgspec.structs.asdict(response.timings),
@@ -127,9 +127,9 @@ def _as_dict(fetched: FetchedPage, result: SpiderResult | None) -> dict[str, Any
         "links": list(fetched.links), "record": fetched.record.to_dict(),
     }  # fmt: skip
     if result is not None:
-        found["items"] = list(result.items)
-        found["follows"] = [msgspec.to_builtins(follow) for follow in result.follows]
-    return found
+        described["items"] = list(result.items)
+        described["follows"] = [msgspec.to_builtins(follow) for follow in result.follows]
+    return described
 
 
 def _render(fetched: FetchedPage, result: SpiderResult | None) -> None:

@@ -30,8 +30,8 @@ def parse_page(text: str) -> int:
 
 def parse_count(text: str) -> int:
     """A number such as 50M; B and G are billions."""
-    found = _COUNT.match(text.strip().replace(",", "").replace("_", ""))
-    count = int(float(found[1]) * _UNITS[found[2].lower()]) if found and len(text) < 40 else 0
+    match = _COUNT.match(text.strip().replace(",", "").replace("_", ""))
+    count = int(float(match[1]) * _UNITS[match[2].lower()]) if match and len(text) < 40 else 0
     if not 1 <= count <= _MOST:
         raise click.BadParameter(f"{text!r} is not a number from 1 to {_MOST}: write 500000, 500k, 1.5M or 2B.")
     return count

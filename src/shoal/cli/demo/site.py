@@ -69,7 +69,7 @@ class Sites:
 
     def open_at_once(self, site: str) -> int:
         requests = self.requests(site)
-        return max(sum(r.start <= one.start < r.end for r in requests) for one in requests)
+        return max(sum(r.start <= request.start < r.end for r in requests) for request in requests)
 
     def smallest_gap(self, site: str) -> float:
         return min(late.start - early.end for early, late in pairwise(self.requests(site)))

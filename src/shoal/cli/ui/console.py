@@ -124,11 +124,11 @@ def mask_secrets(text: str) -> str:
     return _SECRET.sub(_masked, text)
 
 
-def _masked(found: re.Match[str]) -> str:
+def _masked(match: re.Match[str]) -> str:
     # Rarely needed, and `shoal --help` does without.
     from shoal.settings import masked
 
-    return masked(found[0])
+    return masked(match[0])
 
 
 def pluralize(number: int, word: str) -> str:

@@ -166,18 +166,18 @@ def _labelled(label: str, value: str, rest: str, look: str = "strong") -> Line:
 
 def _reasons(word: str, number: int, reasons: Mapping[str, int], width: int, look: str) -> Line:
     """Format a count and as many of its reasons as fit, the most frequent first."""
-    found = sorted(((count, name.partition(":")[2]) for name, count in reasons.items() if name.startswith(f"{word}:")))
+    counts = sorted(((count, name.partition(":")[2]) for name, count in reasons.items() if name.startswith(f"{word}:")))
     room, shown = width - _LABEL - 12, ""
     left = number
-    while found:
-        count, name = found[-1]
+    while counts:
+        count, name = counts[-1]
         part = f"{', ' if shown else ''}{count:,} {visible(name)}"
         # The last reason needs no room for "others".
-        if cells(shown + part) > room - (len(", 123,456 others") if len(found) > 1 else 0):
+        if cells(shown + part) > room - (len(", 123,456 others") if len(counts) > 1 else 0):
             break
-        found.pop()
+        counts.pop()
         shown, left = shown + part, left - count
-    if found:
+    if counts:
         shown += f"{', ' if shown else ''}{left:,} others"
     return _labelled(word, f"{number:,}", shown, look if number and look else "strong")
 

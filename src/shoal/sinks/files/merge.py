@@ -190,9 +190,9 @@ class Merger:
             (self._folder / name).unlink(missing_ok=True)
         if not state.remove and self._output.exists():
             with self._output.open("r+b") as output:
-                found = os.fstat(output.fileno())
+                status = os.fstat(output.fileno())
                 # Another file has no lines of this crawl. A file that was truncated by its user must not grow.
-                if state.file == (found.st_dev, found.st_ino) and found.st_size > state.length:
+                if state.file == (status.st_dev, status.st_ino) and status.st_size > state.length:
                     output.truncate(state.length)
                     flush(output.fileno())
         sync_folder(self._folder)

@@ -133,7 +133,7 @@ def scan(part: BinaryIO) -> tuple[dict[int, PartBatch], int]:
             at = end
     for position, (start, batch, rejected) in batches.items():
         if rejected is None and _checksum(chunks(part, start, batch.length)) != batch.check:
-            return {before: found for before, found in batches.items() if before < position}, position
+            return {before: complete for before, complete in batches.items() if before < position}, position
     return batches, at
 
 

@@ -48,7 +48,7 @@ def records_of(capture: Capture, before: ArchivedPayload | None) -> tuple[bytes,
     page = capture.page
     http_like = page.url.startswith(("http:", "https:"))
     date = _date(page.started_at)
-    target = _UNSAFE.sub(lambda found: quote(found[0], errors="replace"), page.url)
+    target = _UNSAFE.sub(lambda match: quote(match[0], errors="replace"), page.url)
     payload = hashlib.sha256(page.body)
     about = [("WARC-Date", date), ("WARC-Target-URI", target)]
     response = [*about, ("WARC-IP-Address", page.address)] if page.address else about

@@ -13,7 +13,7 @@ _STATES = [state.value for state in State if state is not State.DELETED]
 
 async def page_of_crawls(view: View) -> Page:
     chosen = view.text("state", *_STATES)
-    found: CrawlPage = await page_of(view)
+    crawl_page: CrawlPage = await page_of(view)
     links = [
         E.li(E.a(name or "all", href=path("crawls", state=name), aria_current="page" if name == chosen else None))
         for name in ("", *_STATES)
@@ -21,14 +21,14 @@ async def page_of_crawls(view: View) -> Page:
     content: list[Node] = [
         E.h1("Crawls"),
         E.nav(E.ul(links), aria_label="Crawls by state"),
-        live("crawls", _table(found, chosen)),
-        more(path("crawls", state=chosen, cursor=found.next) if found.next else None),
+        live("crawls", _table(crawl_page, chosen)),
+        more(path("crawls", state=chosen, cursor=crawl_page.next) if crawl_page.next else None),
     ]
     return Page("Crawls", content, "Crawls")
 
 
-def _table(found: CrawlPage, chosen: str) -> Node:
-    if not found.crawls:
+def _table(crawl_page: CrawlPage, chosen: str) -> Node:
+    if not crawl_page.crawls:
         if chosen:
             return empty(f"No crawl is {chosen}.")
         return empty("No crawl yet. ", E.a("Start one", href="/new"), ".")
@@ -38,7 +38,7 @@ def _table(found: CrawlPage, chosen: str) -> Node:
             number(crawl.counts.stored), number(crawl.counts.failed), number(crawl.counts.open), str(crawl.priority),
             moment(crawl.created_at), moment(crawl.ended_at),
         ]
-        for crawl in found.crawls
+        for crawl in crawl_page.crawls
     ]  # fmt: skip
     columns = (">Crawl", "Application", "State", "#Pages", "#Failed", "#Remaining", "#Priority", "=Started", "=Ended")
     return table("Crawls", columns, rows)

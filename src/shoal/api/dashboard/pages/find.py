@@ -36,14 +36,16 @@ async def find_page(view: View) -> Page:
     content.append(E.p(outside(target.url, 500), " at host ", host))
     known, others, left, crawls = await _explanations(view, url)
     if known:
-        content += [_explanation(one, _actions(view, one, crawls[one.crawl])) for one in known]
+        content += [
+            _explanation(explanation, _actions(view, explanation, crawls[explanation.crawl])) for explanation in known
+        ]
     else:
         content.append(empty("No crawl knows this URL."))
     if others:
         content.append(
             E.details(
                 E.summary(f"{number(len(others))} crawl{'' if len(others) == 1 else 's'} that never saw it"),
-                [_explanation(one) for one in others],
+                [_explanation(explanation) for explanation in others],
             )
         )
     if left:

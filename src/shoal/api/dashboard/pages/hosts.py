@@ -49,23 +49,23 @@ async def hosts_page(view: View) -> Page:
     if opened := view.text("open").strip():
         name = urlsplit(opened).netloc.rpartition("@")[2] if "//" in opened else opened
         return Page("Hosts", None, _SECTION, redirect=path("hosts", view.frontier.hosts.name(name)))
-    wanted = view.text("state", *_STATES)
+    state = view.text("state", *_STATES)
     text = view.text("name").strip().lower()
-    shard, name = view.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts", wanted, text) or (0, "")
+    shard, name = view.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts", state, text) or (0, "")
     paused = [crawl.key async for _, crawl in list_crawls(view.frontier) if crawl.state is State.PAUSED]
-    found: list[HostView] = []
+    hosts: list[HostView] = []
     following = None
-    async for at, host in _names(view, wanted, shard, name, paused):
+    async for at, host in _names(view, state, shard, name, paused):
         if text not in host:
             continue
-        if len(found) == _SHOWN:
-            following = make_cursor((shard, name), "hosts", wanted, text)
+        if len(hosts) == _SHOWN:
+            following = make_cursor((shard, name), "hosts", state, text)
             break
-        found.append(await view_of(view, await view.frontier.hosts.get(host), paused))
+        hosts.append(await view_of(view, await view.frontier.hosts.get(host), paused))
         shard, name = at, host
     now = await store_seconds(view.frontier)
     links = [
-        E.li(E.a(shown, href=path("hosts", state=key, name=text), aria_current="page" if key == wanted else None))
+        E.li(E.a(shown, href=path("hosts", state=key, name=text), aria_current="page" if key == state else None))
         for key, shown in _STATES.items()
     ]
     content: list[Node] = [
@@ -73,12 +73,12 @@ async def hosts_page(view: View) -> Page:
         E.nav(E.ul(links), aria_label="Hosts by state"),
         E.form(
             field("Name contains", "name", text, kind="search", maxlength=253),
-            E.input(type="hidden", name="state", value=wanted) if wanted else None,
+            E.input(type="hidden", name="state", value=state) if state else None,
             E.button("Search", type="submit"),
             action="/hosts", method="get", class_="row",
         ),
-        _table(found, now, wanted, text),
-        more(path("hosts", state=wanted, name=text, cursor=following) if following else None),
+        _table(hosts, now, state, text),
+        more(path("hosts", state=state, name=text, cursor=following) if following else None),
         E.form(
             field("Open any host by its name or a URL of it", "open", maxlength=253, required=True,
                   placeholder="example.org"),
@@ -90,14 +90,14 @@ async def hosts_page(view: View) -> Page:
 
 
 async def _names(
-    view: View, wanted: str, shard: int, after: str, paused: list[str]
+    view: View, state: str, shard: int, after: str, paused: list[str]
 ) -> AsyncIterator[tuple[int, str]]:  # fmt: skip
     """Hosts of a state with their shard, behind a position."""
     frontier = view.frontier
-    if wanted:
-        names = set(await blocked_host_names(frontier)) if wanted == "blocked" else set()
+    if state:
+        names = set(await blocked_host_names(frontier)) if state == "blocked" else set()
         checked = 0
-        if wanted == "backing-off":
+        if state == "backing-off":
             async for _, crawl in list_crawls(frontier):
                 if crawl.state is State.RUNNING and checked < _CRAWLS_CHECKED:
                     checked += 1
@@ -113,17 +113,17 @@ async def _names(
                 yield number_, name
 
 
-def _table(found: list[HostView], now: float, wanted: str, text: str) -> Node:
-    if not found:
+def _table(hosts: list[HostView], now: float, state: str, text: str) -> Node:
+    if not hosts:
         what = {"": "No host has waiting URLs", "backing-off": "No host backs off", "blocked": "No host is blocked"}
-        return empty(what[wanted] + (f" and {text!r} in its name." if text else "."))
+        return empty(what[state] + (f" and {text!r} in its name." if text else "."))
     rows: list[list[Node]] = [
         [
             E.a(host.name, href=path("hosts", host.name)), _state(host, now), number(host.waiting),
             number(len(host.crawls)), number(host.leases), mean_response(host),
             moment(host.last_finished_at, "relative"), str(host.failures),
         ]
-        for host in found
+        for host in hosts
     ]  # fmt: skip
     columns = (">Host", "State", "#Waiting", "#Crawls", "#Leases", "#Mean response", "=Last request", "#Failures")
     return table("Hosts", columns, rows)
@@ -261,18 +261,18 @@ async def _robots(view: View, host: HostView, now: float) -> Node:
     """The rules as the fleet has them, and whether they allow a URL that is typed."""
     # The fleet stores one copy per token, in lower case.
     token = product_token(view.text("agent") or DEFAULT_USER_AGENT).lower()
-    asked = view.text("url").strip()
-    found: list[Node] = []
+    typed = view.text("url").strip()
+    parts: list[Node] = []
     for scheme in ("https", "http"):
         data, _ = await view.frontier.robots.read(host.name, f"{scheme}://{host.name} {token}")
         entry = RobotsEntry.unpack(data)
         if entry.unreachable_at:
-            found.append(note("warn", f"{scheme}: not reachable at the last attempt, ", moment(entry.unreachable_at)))
+            parts.append(note("warn", f"{scheme}: not reachable at the last attempt, ", moment(entry.unreachable_at)))
         if entry.copy is None:
             continue
         rules = entry.copy.rules
-        found.append(E.h3(f"{scheme}://{host.name}/robots.txt"))
-        found.append(
+        parts.append(E.h3(f"{scheme}://{host.name}/robots.txt"))
+        parts.append(
             facts([
                 ("Confirmed", moment(entry.copy.confirmed_at)),
                 ("Crawl-delay", f"{rules.crawl_delay_seconds:g} s" if rules.crawl_delay_seconds else "none"),
@@ -280,21 +280,21 @@ async def _robots(view: View, host: HostView, now: float) -> Node:
                 ("Notes", [[foreign(text), E.br()] for text in rules.notes] or "none"),
             ])
         )  # fmt: skip
-        if asked:
-            found.append(_decision(rules, f"{scheme}://{host.name}", asked, token))
-    if not found:
-        found.append(E.p(f"The fleet has no copy for {token}: it is fetched before the first page.", class_="quiet"))
+        if typed:
+            parts.append(_decision(rules, f"{scheme}://{host.name}", typed, token))
+    if not parts:
+        parts.append(E.p(f"The fleet has no copy for {token}: it is fetched before the first page.", class_="quiet"))
     search = E.form(
-        field("URL or path to check", "url", asked, maxlength=1000, placeholder="/private/page"),
+        field("URL or path to check", "url", typed, maxlength=1000, placeholder="/private/page"),
         field("User-Agent", "agent", view.text("agent"), maxlength=500, placeholder=DEFAULT_USER_AGENT),
         E.button("Check", type="submit"), action=path("hosts", host.name), method="get", class_="row",
     )  # fmt: skip
-    return [found, search]
+    return [parts, search]
 
 
-def _decision(rules: Rules, origin: str, asked: str, token: str) -> Node:
+def _decision(rules: Rules, origin: str, typed: str, token: str) -> Node:
     """What the rules say about a URL, or a path of this origin."""
-    url = asked if "//" in asked else f"{origin}/{asked.removeprefix('/')}"
+    url = typed if "//" in typed else f"{origin}/{typed.removeprefix('/')}"
     try:
         target = canonical(url)
     except InvalidUrl as error:

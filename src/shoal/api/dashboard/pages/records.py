@@ -80,16 +80,16 @@ async def records_page(view: View) -> Page:
     of = ("dashboard records", crawl.id, *search)
     position = view.cursor(_Position, *of)
     try:
-        found, trouble = await find(view, crawl, search, position), ""
+        matches, trouble = await find(view, crawl, search, position), ""
     except (InvalidInput, SinkRefused, SinkUnavailable) as error:
         if position is not None:
             raise
         # An output is created with its first record.
-        found, trouble = Found([], None, 0), str(error)
-    asked = search._asdict()
+        matches, trouble = Found([], None, 0), str(error)
+    query = search._asdict()
     following = (
-        path("crawls", crawl.id, "records", **asked, cursor=make_cursor(found.following, *of))
-        if found.following
+        path("crawls", crawl.id, "records", **query, cursor=make_cursor(matches.following, *of))
+        if matches.following
         else None
     )
     searched = any(search)
@@ -102,8 +102,8 @@ async def records_page(view: View) -> Page:
             field("Title or text contains", "text", search.text, maxlength=200),
             E.button("Search", type="submit"), action=path("crawls", crawl.id, "records"), method="get", class_="row",
         ),
-        _table(crawl, found) if found.records else empty(_nothing(searched, following, trouble)),
-        E.p(f"{number(found.looked_at)} records were searched.", class_="quiet") if searched else None,
+        _table(crawl, matches) if matches.records else empty(_nothing(searched, following, trouble)),
+        E.p(f"{number(matches.looked_at)} records were searched.", class_="quiet") if searched else None,
         more(following, "Search further" if searched else "Next page"),
     ]  # fmt: skip
     return Page(f"Records of {crawl.id}", content, _SECTION)
@@ -115,20 +115,20 @@ async def some_records(view: View, crawl: Crawl) -> Node:
         return None
     link = E.p(E.a("Browse and search the records", href=path("crawls", crawl.id, "records")))
     try:
-        found = await find(view, crawl, Search(), None, _SOME)
+        matches = await find(view, crawl, Search(), None, _SOME)
     except (InvalidInput, SinkRefused, SinkUnavailable) as error:
         return E.p(f"No record yet. {error}", class_="quiet")
-    return [_table(crawl, found), link] if found.records else E.p("No record yet.", class_="quiet")
+    return [_table(crawl, matches), link] if matches.records else E.p("No record yet.", class_="quiet")
 
 
-def _table(crawl: Crawl, found: Found) -> Node:
+def _table(crawl: Crawl, matches: Found) -> Node:
     rows: list[list[Node]] = [
         [
             E.a(foreign(record.url), href=path("crawls", crawl.id, "record", at=_at(position, crawl))),
             str(record.status or "–"), foreign(record.error or record.title, 100), foreign(record.content_type, 40),
             size(record.bytes), moment(record.fetched_at),
         ]
-        for position, record in found.records
+        for position, record in matches.records
     ]  # fmt: skip
     return table("Records", (">URL", "#Status", ">Title or error", "=Type", "#Size", "=Fetched"), rows)
 
@@ -147,7 +147,7 @@ async def find(
     """Records behind a position that match. It ends when it has enough, or has looked at enough."""
     first, after = start or (0, None)
     deadline = time.monotonic() + _SECONDS
-    found: list[tuple[_Position, Record]] = []
+    matching: list[tuple[_Position, Record]] = []
     looked = 0
     batch = _BATCH if any(search) else most
     while True:
@@ -156,16 +156,16 @@ async def find(
         for cursor, record in rows:
             looked += 1
             if search.matches(record):
-                found.append(((first, list(before) if before is not None else None), record))
+                matching.append(((first, list(before) if before is not None else None), record))
             before = cursor
-            if len(found) == most:
+            if len(matching) == most:
                 more_left = last is not None or cursor != rows[-1][0]
-                return Found(found, (first, list(cursor)) if more_left else None, looked)
+                return Found(matching, (first, list(cursor)) if more_left else None, looked)
         if last is None:
-            return Found(found, None, looked)
+            return Found(matching, None, looked)
         after = list(last)
         if looked >= _LOOKED_AT or time.monotonic() > deadline:
-            return Found(found, (first, after), looked)
+            return Found(matching, (first, after), looked)
 
 
 async def _read(
