@@ -30,7 +30,7 @@ class Action(Enum):
     """304: the stored record is still valid."""
     REDIRECT = "redirect"
     RETRY = "retry"
-    """Try again after the host's pause; the visit fails when its retries are used up."""
+    """Try again later; the visit fails when its retries are used up."""
     FAIL = "fail"
 
 
