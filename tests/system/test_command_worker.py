@@ -96,6 +96,24 @@ def test_a_worker_keeps_on_when_its_store_was_away(site: Site, store: Server, sh
     assert not site.judge(host).impolite(0.05)
 
 
+def test_a_crawl_whose_store_does_not_come_back_says_how_to_resume_it(site: Site, store: Server, shell: Shell) -> None:
+    (host,) = site.take()
+    tree = site.plant(60, [host])
+    shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "2"
+    flags = ("--store", store.url, *LOCAL)
+    running = shell.start("crawl", tree.url(0), *flags, "--delay", "0.05", "--name", "left")
+    wait_until(lambda: len(site.requests(host)) > 10, "it runs")
+    store.kill()
+    ran = running.end()
+    store.start()
+    assert ran.code == 1, ran.err
+    assert f"Crawl left was interrupted. Resume with: shoal crawl --name left --store {store.url}" in ran.err
+    assert "Traceback" not in ran.err
+    ran = shell.run("crawl", "--name", "left", *flags)
+    assert ran.code == 0, ran.err
+    assert set(shell.rows()) == tree.walk()
+
+
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_an_unavailable_store_is_reported_at_once_with_the_reason(
     site: Site, store: Server, shell: Shell, how: str

@@ -27,7 +27,7 @@ from shoal.cli.ui.console import pluralize, report, warn
 from shoal.cli.ui.json_log import emit
 from shoal.cli.ui.progress import Progress
 from shoal.cli.ui.request_log import report_request
-from shoal.errors import InvalidInput, UnknownCrawl
+from shoal.errors import InvalidInput, StoreError, UnknownCrawl
 from shoal.fleet import Event, Supervisor, WorkerFolder, live_workers, reclaim, startup_settings
 from shoal.frontier import Frontier
 from shoal.model.crawl import Crawl, State
@@ -111,8 +111,11 @@ class CrawlRunner:
         """A second signal ends the process at once; the terminal is left in order."""
         if self.progress is not None:
             self.progress.close()
-            resume = self.command(self.name, spider=self.job.spider)
-            report(f"Crawl {self.name} was interrupted. Resume with: {resume}", event="crawl.paused", crawl=self.name)
+            self.report_interrupted()
+
+    def report_interrupted(self) -> None:
+        resume = self.command(self.name, spider=self.job.spider)
+        report(f"Crawl {self.name} was interrupted. Resume with: {resume}", event="crawl.paused", crawl=self.name)
 
     def on_worker_event(self, event: Event) -> None:
         if event.kind == "idle":
@@ -143,12 +146,16 @@ class CrawlRunner:
             complete = await run.merge_rest(self.signals.received)
             await summary.show(frontier, started.crawl, started.spec)
             return FINISHED if complete else FAILED
-        with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
-            self.progress = progress
-            self.announce(started)
-            self.records = RecordCopy(started.spec.outputs)
-            end = await self.drive(frontier, run, started.spec, progress)
-            complete = await run.merge_rest(self.signals.received) if end is RunEnd.FINISHED else await run.merge()
+        try:
+            with Progress(self.supervisor, crawl=started.crawl, resumed=resumed) as progress:
+                self.progress = progress
+                self.announce(started)
+                self.records = RecordCopy(started.spec.outputs)
+                end = await self.drive(frontier, run, started.spec, progress)
+                complete = await run.merge_rest(self.signals.received) if end is RunEnd.FINISHED else await run.merge()
+        except StoreError:
+            self.report_interrupted()
+            raise
         if self.records.copy() and end is RunEnd.FINISHED and complete:
             self.records.remove()
         code = await self.report_end(frontier, run, started.spec, end, resumed=resumed)

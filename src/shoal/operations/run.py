@@ -282,9 +282,10 @@ class CrawlRun:
                     await self.merge()
                 if on_check is not None:
                     await on_check()
-            except (StoreUnavailable, StoreHeld):
-                # Workers continue while a part of the store responds.
-                if len(self._frontier.shards.unavailable) == self._frontier.shards.count:
+            except (StoreUnavailable, StoreHeld) as error:
+                # Workers continue while a part of the store responds. A single server has no parts.
+                gone = isinstance(error, StoreUnavailable) and not self._frontier.on_cluster
+                if gone or len(self._frontier.shards.unavailable) == self._frontier.shards.count:
                     raise
                 self._emit_once(self._frontier.trouble, event="store.trouble", crawl=self.crawl_id)
             with contextlib.suppress(TimeoutError):
