@@ -198,7 +198,7 @@ def attention(
             found.append(Attention(f"Crawl {row.crawl.id} is paused: output {what}", f"/crawls/{row.crawl.id}", True))
     running = [row for row in rows if row.crawl.state is State.RUNNING and row.crawl.kind is not CrawlKind.SCRAPY]
     if running and not workers:
-        found.append(Attention(f"No worker is alive, and {_count(len(running), 'crawl')} must wait", "/workers", True))
+        found.append(Attention(f"No worker is alive; {_count(len(running), 'crawl')} waiting", "/workers", True))
     have = {spider for worker in workers for spider in worker.spiders}
     missing = Counter(
         row.crawl.limits.spider for row in running if row.crawl.limits.spider and row.crawl.limits.spider not in have
