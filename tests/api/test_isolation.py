@@ -51,7 +51,7 @@ def test_a_name_whose_records_another_store_has_written_is_refused(api: Served, 
 def test_attributes_are_bounded_and_records_are_streamed(api: Served, tmp_path: Path) -> None:
     got = api.ask("POST", "/v1/crawls", request(attributes={"x": "y" * 1_000_000}))
     assert got.status == 422
-    assert "attributes may have 16,384 bytes" in got.json["detail"]
+    assert "attributes have more than 16,384 bytes" in got.json["detail"]
     assert api.ask("POST", "/v1/crawls", request(name="wide", attributes={"x": "y" * 16_000})).status == 201
     rows = [Record(crawl="wide", url=f"http://example.org/{n:04}", status=200) for n in range(1200)]
     asyncio.run(written(str(tmp_path / "pages.db"), *rows))
@@ -88,5 +88,5 @@ async def test_the_same_request_changes_nothing_also_while_its_crawl_ends(
 
 
 def test_attributes_that_are_too_long_are_refused_for_every_caller() -> None:
-    with pytest.raises(InvalidInput, match="attributes may have"):
+    with pytest.raises(InvalidInput, match="attributes have more than"):
         to_submission(CrawlRequest(seeds=("http://example.org/",), attributes={"x": "y" * 20_000}))

@@ -147,7 +147,7 @@ def test_the_command_lists_all_that_failed_on_an_api_as_on_a_store(api: Served, 
     assert sorted(line.partition("\t")[2] for line in on_api.out.splitlines()) == sorted(urls("listed", range(HOSTS)))
     assert on_store.out == on_api.out
     for where in (api.url, store.url):
-        assert len(shell.run("failed", "listed", "--most", "1203", "--store", where).out.splitlines()) == 1203
+        assert len(shell.run("failed", "listed", "--limit", "1203", "--store", where).out.splitlines()) == 1203
 
 
 def test_crawls_hosts_and_workers_come_by_the_page(api: Served, store: Server) -> None:
@@ -240,4 +240,4 @@ def test_records_are_each_on_one_page_though_more_come_in(
         Path(output).write_bytes(b"")
         got = api.ask("GET", f"/v1/crawls/{crawl}/records?cursor={cursor}")
         assert (got.status, got.json["type"]) == (422, "urn:shoal:problem:InvalidInput")
-        assert "start again with the first records" in got.json["detail"]
+        assert "omit the cursor to start again" in got.json["detail"]

@@ -221,7 +221,7 @@ async def test_another_schema_is_refused(fleet: Fleet, store: Store) -> None:
     key = fleet.shards.prefixes[1] + "meta"
     await store.command("HSET", key, "schema", "99", key=key)
     before = await fleet.state()
-    with pytest.raises(StoreRefused, match=f"schema 99, this Shoal uses {SCHEMA}"):
+    with pytest.raises(StoreRefused, match=f"schema 99, this version of Shoal uses {SCHEMA}"):
         await ann.add("c", paths(fleet.hosts(1, shard=1)[0], 1))
     assert await fleet.state() == before
     key = f"{fleet.shards.namespace}{{store}}meta"

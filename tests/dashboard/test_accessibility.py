@@ -69,7 +69,7 @@ def test_axe_finds_no_violation_where_people_sign_in(browser: Browser, tmp_path:
         opened.page.wait_for_url("**/sign-in?next=/")
         opened.page.fill("#token", "wrong")
         opened.page.click("text=Sign in")
-        opened.wait_text("[role=alert]", "not valid")
+        opened.wait_text("[role=alert]", "Invalid token")
         assert not violations(opened)
 
 

@@ -29,11 +29,11 @@ def test_a_crawl_is_paused_resumed_stopped_and_deleted(browser: Browser, running
         assert client.crawl("steered")["state"] == "paused"
         wait_state(opened, "paused")
         page_.click("button:text-is('Resume')")
-        opened.wait_text(".note.good", "runs again")
+        opened.wait_text(".note.good", "is resumed")
         assert client.crawl("steered")["state"] == "running"
         # Stopping is asked once, and says what it does.
         page_.click("summary:has-text('Stop')")
-        assert "for good" in opened.text("details.confirm[open]")
+        assert "permanently" in opened.text("details.confirm[open]")
         assert client.crawl("steered")["state"] == "running"
         page_.click("button:text-is('Stop crawl steered')")
         opened.wait_text(".note.good", "stopped")
@@ -115,7 +115,7 @@ def test_failed_urls_are_listed_and_retried(browser: Browser, running: Fleet) ->
         assert "status 404" in opened.text("table")
         # Nothing is chosen, so nothing is retried.
         opened.page.click("button:has-text('Retry the chosen URLs')")
-        opened.wait_text("[role=alert] >> visible=true", "No URL is chosen")
+        opened.wait_text("[role=alert] >> visible=true", "No URL is selected")
         opened.page.goto("/crawls/retried/failed")
         # A row's own button retries that row, whatever is ticked.
         opened.page.check("tr:has-text('/two') input")
@@ -203,7 +203,7 @@ def test_limits_and_delay_are_changed_while_it_runs(browser: Browser, running: F
         opened.page.fill("#field-delay_seconds", "0.25")
         opened.page.fill("#field-priority", "3")
         opened.page.click("button:text-is('Change')")
-        opened.wait_text(".note.good", "settings of the crawl are changed")
+        opened.wait_text(".note.good", "settings of the crawl were changed")
     limits = client.crawl("tuned")["limits"]
     assert (limits["delay_seconds"], limits["priority"], limits["max_pages"]) == (0.25, 3, 900)
     assert running.api.ask("GET", "/v1/audit").json["entries"][0]["event"] == "crawl.changed"

@@ -26,7 +26,7 @@ def test_a_url_is_found_in_the_crawls_that_know_it(browser: Browser, running: Fl
         visible.keyboard.press("Enter")
         opened.wait_text("h1", "Find a URL")
         assert "visited" in opened.text("section:has-text('knows')")
-        assert "1 crawl that never saw it" in opened.text("main")
+        assert "1 crawl that has not seen it" in opened.text("main")
         visible.goto(f"/find?url={url}gone/0")
         assert "failed" in opened.text("section:has-text('knows')")
         assert "status 404" in opened.text("section:has-text('knows')")
@@ -39,7 +39,7 @@ def test_a_url_is_found_in_the_crawls_that_know_it(browser: Browser, running: Fl
         # The page was rendered while the visit may still have been in progress.
         visible.goto(f"/find?url={url}1")
         visible.click("section:has-text('knows') summary:has-text('Forget')")
-        assert "counted, again" in opened.text("details.confirm[open]")
+        assert "visits and counts it again" in opened.text("details.confirm[open]")
         visible.click("button:text-is('Forget this URL')")
         opened.wait_text(".note.good", "forgotten")
         assert "No crawl knows this URL" in opened.text("main")

@@ -43,7 +43,7 @@ def test_a_host_is_found_opened_and_changed(browser: Browser, running: Fleet) ->
         visible.fill("#field-delay_seconds", "")
         visible.fill("#field-places", "")
         visible.click("button:text-is('Set')")
-        opened.wait_text("#part-state", "that of each crawl")
+        opened.wait_text("#part-state dt:text-is('Delay by crawls or operators') + dd", "set by each crawl")
         assert client.host(host)["delay_seconds"] is None
         # The rules of its robots.txt, for a URL that is typed.
         for path, answer in (("/private/x", "disallowed"), ("/public", "allowed for shoal: no rule matches")):
@@ -89,7 +89,7 @@ def test_a_host_that_backs_off_is_shown_and_cleared(browser: Browser, running: F
         assert past[-1]["reason"] in opened.text("#part-back-offs")
         running.crawls.site.open(host)
         opened.page.click("button:text-is('Clear back-off')")
-        opened.wait_text(".note.good", "back-off are forgotten")
+        opened.wait_text(".note.good", "back-off are reset")
     client.wait("down", timeout_seconds=60)
     assert client.crawl("down")["counts"]["stored"] == 2
 

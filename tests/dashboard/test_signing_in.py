@@ -52,7 +52,7 @@ def test_a_wrong_token_gets_no_session_and_a_right_one_does(browser: Browser, ap
         assert "/sign-in?next=" in page.url
         page.fill("#token", TOKENS["admin"][0][:-1])
         page.click("text=Sign in")
-        opened.wait_text("[role=alert]", "not valid")
+        opened.wait_text("[role=alert]", "Invalid token")
         page.fill("#token", TOKENS["admin"][0])
         page.click("text=Sign in")
         page.wait_for_url("**/workers")

@@ -61,7 +61,7 @@ async def test_a_crawl_that_no_scrapy_process_works_at_says_so(site: Site, tmp_p
         here.crawl("tree", settings={"CLOSESPIDER_ITEMCOUNT": 1, "DOWNLOAD_DELAY": 0.5}, start=tree.url(0))
         async with await _frontier(here) as frontier:
             crawl = await anext(aiter(frontier.crawls.all()))
-            assert (await describe(frontier, crawl)).waiting == ("waiting: no Scrapy process works at it",)
+            assert (await describe(frontier, crawl)).waiting == ("waiting: no Scrapy process works on it",)
             before = await frontier.crawls.count(crawl.id)
             with pytest.raises(InvalidInput, match="is a Scrapy crawl"):
                 await begin(frontier, name=crawl.id, seeds=[tree.url(0)], spec=CrawlSpec())

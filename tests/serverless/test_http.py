@@ -67,7 +67,7 @@ def test_events_submit_crawls_and_work_on_them(site: Site, store: Server, post: 
 def test_bad_requests_are_refused_in_one_sentence(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     assert post(b"no JSON")[0] == 400
     assert post(b"[]")[1] == {"problem": "The request must be a JSON object."}
-    assert post({"seconds": 2})[1]["problem"].startswith("2 s are too short")
+    assert post({"seconds": 2})[1]["problem"].startswith("2 s is too short")
     assert post({"seconds": "x"})[0] == 400
     assert post({"seeds": ["http://x.example/"], "ignore_robots": True})[0] == 400
     assert post({}, method="GET")[0] == 405

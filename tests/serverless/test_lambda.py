@@ -88,7 +88,7 @@ def test_a_function_that_is_killed_in_the_middle_loses_nothing(
 def test_too_little_time_is_an_error_that_names_the_setting(store: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_STORE", store.url)
     short = type("Context", (), {"get_remaining_time_in_millis": lambda self: 3000})()
-    with pytest.raises(Exception, match=r"3 s are too short.*SHOAL_WORKER_GRACE_SECONDS"):
+    with pytest.raises(Exception, match=r"3 s is too short.*SHOAL_WORKER_GRACE_SECONDS"):
         lambda_handler(SCHEDULE, short)
 
 

@@ -113,9 +113,9 @@ async def test_an_export_into_files_wants_a_new_folder_and_an_output_of_pages(tm
     source, target = str(tmp_path / "a.db"), str(tmp_path / "b.parquet")
     await written(source, FULL)
     await into_output(source, target, print)
-    with pytest.raises(InvalidInput, match="exists already: name another one"):
+    with pytest.raises(InvalidInput, match="already exists; choose another one"):
         await into_output(source, target, print)
-    with pytest.raises(InvalidInput, match="is an archive of responses, which other outputs do not have"):
+    with pytest.raises(InvalidInput, match="is a WARC archive: other outputs do not have the responses it needs"):
         await into_output(source, f"warc:{tmp_path / 'w'}", print)
 
 

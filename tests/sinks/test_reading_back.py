@@ -297,7 +297,7 @@ async def test_what_an_archive_does_not_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownCrawl, match="has no page of crawl 'x'; it has crawl"):
         await found(f"warc:{folder}", crawl="x")
     assert len(await found(f"warc:{folder}", crawl="crawl")) == 1
-    with pytest.raises(InvalidInput, match="has responses and no items"):
+    with pytest.raises(InvalidInput, match="contains responses, not items"):
         await found(f"warc:{folder}", items=True)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInput, match="There is no archive"):

@@ -138,7 +138,7 @@ def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shel
 @pytest.mark.parametrize(
     ("first", "sentence"),
     [
-        (["--max-pages", "1"], "ended by its limit of"),
+        (["--max-pages", "1"], "ended at its limit"),
         (["--out", "x.jsonl"], "There is no output"),
     ],
 )

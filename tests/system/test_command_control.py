@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 
 import pytest
 
+from shoal.cli.commands.hosts import render
 from tests.servers import wait_until
 from tests.site.answers import page
 from tests.site.site import Site
@@ -77,9 +79,19 @@ def test_of_a_host_its_times_are_dates_and_nothing_is_known_of_a_stranger(site: 
     ran = shell.run("hosts", host)
     assert re.search(r"^last finished at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", ran.out, re.M)
     assert ran.err == ""
+    ran = shell.run("hosts")
+    assert (ran.out, ran.err) == ("", "No host has waiting URLs.\n")
     ran = shell.run("hosts", "nobody.example")
     assert "The store has no record of host nobody.example." in ran.err
     assert re.search(r"^last finished at +-$", ran.out, re.M)
+
+
+def test_the_reason_of_a_back_off_is_shown_only_while_it_lasts(capsys: pytest.CaptureFixture[str]) -> None:
+    host = {"name": "a.example", "failures": 1, "backoff_until": time.time() - 1, "backoff_reason": "status 503"}
+    render(host)
+    assert "status 503" not in capsys.readouterr().out
+    render({**host, "backoff_until": time.time() + 60})
+    assert "status 503" in capsys.readouterr().out
 
 
 def test_hosts_with_urls_that_wait_are_listed_and_a_delay_is_taken_back(site: Site, shell: Shell) -> None:

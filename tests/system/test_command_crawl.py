@@ -90,7 +90,15 @@ def test_a_finished_crawl_says_so_and_asks_nothing(site: Site, shell: Shell) -> 
     ran = shell.crawl("--name", "one")
     assert ran.code == 0
     assert "Crawl one is already finished" in ran.err
+    assert "--retry" not in ran.err
     assert len(site.requests(host)) == asked
+
+
+def test_a_finished_crawl_with_failures_names_the_command_that_retries_them(site: Site, shell: Shell) -> None:
+    (host,) = site.take()
+    assert shell.crawl(f"http://{host}/missing", "--delay", "0", "--name", "one").code == 1
+    ran = shell.crawl("--name", "one")
+    assert "Retry 1 failed URL with: shoal failed one --retry\n" in ran.err
 
 
 def test_limits_and_scope_hold(site: Site, shell: Shell) -> None:

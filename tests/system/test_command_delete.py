@@ -25,7 +25,8 @@ def check(shell: Shell) -> None:
     ran = shell.run("delete", "old")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.startswith("Crawl old is deleted.")
-    assert shell.run("crawls").out == ""
+    ran = shell.run("crawls")
+    assert (ran.out, ran.err) == ("", "The store has no crawls.\n")
     ran = shell.run("delete", "old")
     assert ran.code == 1
     assert "There is no crawl 'old'" in ran.err
@@ -56,7 +57,7 @@ def test_a_command_that_needs_the_store_itself_says_so(args: tuple[str, ...], sh
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         f"shoal: `shoal {args[0]}` needs the store itself: on the URL of an API only submit, crawls, show, explain, "
-        "pause, resume, stop, delete, change, failed, revisit, forget and hosts work.\n"
+        "pause, resume, stop, delete, change, touch, failed, revisit, forget and hosts work.\n"
     )
 
 

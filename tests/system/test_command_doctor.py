@@ -52,8 +52,8 @@ def test_an_embedded_store_is_well(shell: Shell) -> None:
     told = json.loads(ran.out)
     assert told["ok"] is True
     found = {one["check"]: one for one in told["checks"]}
-    assert found["shards"]["text"] == "all 4 are there"
-    assert "before every answer" in found["persistence"]["text"]
+    assert found["shards"]["text"] == "all 4 exist"
+    assert "before every reply" in found["persistence"]["text"]
     assert {found[name]["state"] for name in ("store", "persistence", "eviction", "memory", "schema")} == {"ok"}
 
 
@@ -109,7 +109,7 @@ def test_a_lost_shard_and_another_schema_fail(shell: Shell, tmp_path: Path) -> N
         one.ask("DEL", metas[1])
         ran = shell.run("doctor", "--store", one.url)
         assert ran.code == 1
-        assert findings(ran)["shards"].startswith("fail shards 1 are gone")
+        assert findings(ran)["shards"].startswith("fail shards 1 are missing")
         one.ask("HSET", "shoal{store}meta", "schema", "0")
         ran = shell.run("doctor", "--store", one.url)
         assert ran.code == 1
@@ -128,10 +128,10 @@ def test_every_server_of_a_cluster_is_looked_at(shell: Shell, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("soft", "hard", "code", "says"),
     [
-        (128, 4096, 1, "fail 128 files may be open, but a worker may need 1,264; run `ulimit -n 1264` first."),
-        (1024, 4096, 0, "warn 1,024 files may be open, but a worker may need 1,264; run `ulimit -n 1264` first."),
-        (1024, 1024, 0, "warn 1,024 files may be open, but a worker may need 1,264; have the hard limit of 1,024"),
-        (4096, 4096, 0, "ok 4,096 files may be open"),
+        (128, 4096, 1, "fail limit of 128 open files, but a worker may need 1,264; run `ulimit -n 1264` first."),
+        (1024, 4096, 0, "warn limit of 1,024 open files, but a worker may need 1,264; run `ulimit -n 1264` first."),
+        (1024, 1024, 0, "warn limit of 1,024 open files, but a worker may need 1,264; raise the hard limit of 1,024"),
+        (4096, 4096, 0, "ok limit of 4,096 open files"),
     ],
 )  # fmt: skip
 def test_too_few_open_files_are_found(shell: Shell, soft: int, hard: int, code: int, says: str) -> None:
@@ -149,7 +149,7 @@ def test_certificates_that_are_not_there_fail(shell: Shell) -> None:
     shell.environ["SSL_CERT_FILE"] = "empty.pem"
     ran = shell.run("doctor")
     assert ran.code == 1
-    assert findings(ran)["certificates"].startswith("fail empty.pem holds none")
+    assert findings(ran)["certificates"].startswith("fail empty.pem has no readable certificates")
 
 
 def test_a_place_that_is_no_folder_fails(shell: Shell) -> None:

@@ -84,7 +84,7 @@ def test_a_dump_is_read_by_its_owner_alone_and_overwrites_nothing(shell: Shell, 
         (shell.folder / "mine").write_text("mine")
         ran = shell.run("dump", "mine", "--store", one.url)
         assert ran.code == 2
-        assert "The file mine exists already: name another one, or add --force." in ran.err
+        assert "The file mine already exists; choose another one, or pass --force." in ran.err
         assert (shell.folder / "mine").read_text() == "mine"
         assert shell.run("dump", "mine", "--store", one.url, "--force").code == 0
         assert stat.S_IMODE((shell.folder / "mine").stat().st_mode) == 0o600

@@ -28,10 +28,10 @@ URL = "http://127.0.0.1:9/"
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        (["crawl"], "Give a URL, --seeds with a file of them, a --spider that has start URLs, or the --name"),
+        (["crawl"], "Pass a URL, --seeds with a file of URLs, a --spider with start URLs, or the --name"),
         (["crawl", "not a url"], "'not a url' is not a URL"),
-        (["crawl", "mailto:ann@example.org"], "is not visited"),
-        (["crawl", "file:///etc/passwd"], "is not visited: only http, https, ftp URLs are"),
+        (["crawl", "mailto:ann@example.org"], "has an unsupported scheme"),
+        (["crawl", "file:///etc/passwd"], "has an unsupported scheme: use http, https or ftp"),
         (["crawl", "http://"], "is not a URL"),
         (["crawl", "http://localhost:99999/"], "has the port 99999: a port is a number up to 65535."),
         (["crawl", "http//example.org"], "'http//example.org' is not a URL; did you mean http://?"),
@@ -64,7 +64,7 @@ URL = "http://127.0.0.1:9/"
         (["crawl", URL, "--out", "missing/pages.db"], "does not exist"),
         (["crawl", URL, "--out", "mysql://u:s3cret@h:notaport/db"], "The output"),
         (["crawl", URL, "--files", "s3://a:s3cret@c/d"], "contains keys"),
-        (["plan", "--pages", "1M", "--hosts", "1", "--page-size", "99999999999tb"], "is not the size of a page"),
+        (["plan", "--pages", "1M", "--hosts", "1", "--page-size", "99999999999tb"], "is not a page size"),
         (["crawl", URL, "--name", "a b"], "A crawl's id is 'a b'"),
         (["crawl", "--seeds", "missing.txt"], "Cannot read the seeds in missing.txt"),
         (["crawl", "--name", "nothing"], "There is no crawl 'nothing' to resume"),
@@ -169,7 +169,7 @@ def test_private_networks_are_not_asked_unless_they_are_allowed(shell: Shell) ->
     assert ran.code == 1, ran.err
     assert "forbidden address" in ran.err
     assert ran.err.count("hint ") == 1
-    assert "allow one with --allow-network 127.0.0.0/8" in ran.err
+    assert "allow one, e.g. --allow-network 127.0.0.0/8" in ran.err
 
 
 def test_a_flag_of_the_command_is_named_as_python_has_it() -> None:

@@ -118,7 +118,7 @@ def test_a_file_that_exists_is_kept_unless_forced(shell: Shell) -> None:
     (shell.folder / "p.csv").write_text("mine")
     ran = shell.run("export", "--to", "p.csv")
     assert ran.code == 2
-    assert "p.csv exists already: name another one, or add --force" in ran.err
+    assert "p.csv already exists; choose another one, or pass --force" in ran.err
     assert (shell.folder / "p.csv").read_text() == "mine"
     assert shell.run("export", "--to", "p.csv", "--force").code == 0
     assert len(cells((shell.folder / "p.csv").read_text())) == 1
@@ -166,7 +166,7 @@ def test_any_output_goes_into_any_other(site: Site, shell: Shell) -> None:
     assert shell.rows("g.db") == shell.rows("own.db")
     ran = shell.run("export", "--from", "own.jsonl", "--to", "a.parquet")
     assert ran.code == 2
-    assert "a.parquet exists already: name another one" in ran.err
+    assert "a.parquet already exists; choose another one" in ran.err
 
 
 HOSTILE = '\'); DROP TABLE pages; -- \U0001f600 =1 \u2028 &lt;b&gt; "q" \\\\u0000'
@@ -323,10 +323,10 @@ def test_columns_that_cannot_be_chosen_are_refused(shell: Shell, typed: list[str
         (
             ["--to", "x.xlsx"],
             2,
-            "kind: .db, .jsonl, .csv, .parquet, postgresql://, mysql://, redis://, kafka://, amqp://",
+            "kind of output: use .db, .jsonl, .csv, .parquet, postgresql://, mysql://, redis://, kafka://, amqp://",
         ),
-        (["--to", "caller://x"], 2, "--to 'caller://x' is of no known kind"),
-        (["--to", "warc:w"], 2, "is an archive of responses, which other outputs do not have"),
+        (["--to", "caller://x"], 2, "--to 'caller://x' is not a known kind of output"),
+        (["--to", "warc:w"], 2, "is a WARC archive: other outputs do not have the responses it needs"),
         (["--to", "mysql://u:p@h:notaport/db"], 2, "is not a valid address of a database"),
         (["--to", "nowhere/x.parquet"], 2, "The folder"),
         (["--to", "x.csv", "--from", "foo://u:secret@h"], 2, "Unsupported output 'foo://***@h'"),
@@ -338,9 +338,9 @@ def test_columns_that_cannot_be_chosen_are_refused(shell: Shell, typed: list[str
         ),
         (["--to", "x.csv", "--from", "warc:."], 2, "There is no archive"),
         (["--to", "redis://h/0/x", "--from", "redis://h/0/x"], 2, "--from and --to are the same output"),
-        (["--to", "nowhere/x.csv"], 1, "nowhere/x.csv cannot be written: No such file or directory"),
+        (["--to", "nowhere/x.csv"], 1, "Cannot write the file nowhere/x.csv: No such file or directory"),
         (["--to", "csv:pages.db", "--force"], 2, "--from and --to are the same file"),
-        (["--to", "csv:."], 2, ". is a folder: name a file"),
+        (["--to", "csv:."], 2, ". is a folder; pass a file"),
         ([], 2, "Missing option '--to'"),
     ],
 )

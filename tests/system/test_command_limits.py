@@ -68,7 +68,7 @@ def test_a_limit_that_is_reached_already_is_refused_and_changes_nothing(shell: S
     before = shell.counts("c")
     ran = shell.crawl("--name", "c", "--max-bytes", "3001")
     assert ran.code == 2
-    assert "has reached the new limit already" in ran.err
+    assert "has already reached the new limit" in ran.err
     assert shell.counts("c") == before
 
 

@@ -27,7 +27,7 @@ def test_one_host_is_limited_by_politeness_and_more_machines_cannot_help(shell: 
     assert "694.4 days" in ran.out
     assert "politeness: 1 host, one request per host every 1.2 s" in ran.out
     assert "2,000 GB to receive" in ran.out
-    assert "More than 1 worker or more machines do not help" in ran.err
+    assert "More than 1 worker will not help" in ran.err
     assert list(shell.folder.iterdir()) == []
 
 
@@ -40,7 +40,7 @@ def test_too_few_workers_are_the_limit_and_it_says_how_many_help(shell: Shell) -
     assert told["bytes_per_second"] == told["pages_per_second"] * 10_000
     assert told["bytes_total"] == 10**11
     ran = shell.run("plan", "--pages", "10M", "--hosts", "2400", "--workers", 2)
-    assert "do not help" not in ran.err
+    assert "will not help" not in ran.err
     assert f"workers: {told['workers_useful']} would reach the next limit" in ran.out
 
 
@@ -61,7 +61,7 @@ def test_a_million_hosts_are_more_than_one_server_of_the_store_serves(shell: She
     # 1,000,000 hosts / 1.2 s
     assert told["nodes_useful"] == math.ceil(833_333.3 * cost)
     assert "store: 1 server" in ran.out
-    assert f"a cluster would help, of up to {told['nodes_useful']:,} nodes" in ran.err
+    assert f"A cluster of up to {told['nodes_useful']:,} nodes (--nodes), which share the hosts, would help" in ran.err
 
 
 def test_nodes_share_pages_and_memory_until_something_else_is_the_limit(shell: Shell) -> None:
@@ -81,12 +81,17 @@ def test_nodes_share_pages_and_memory_until_something_else_is_the_limit(shell: S
 
 def test_a_server_that_would_have_to_hold_too_much_is_warned_of(shell: Shell) -> None:
     ran = shell.run("plan", "--pages", "2B", "--hosts", "1M")
-    assert "One server of the store may have to hold 105 GB: with --nodes 2 each has no more than 64.0 GB." in ran.err
-    assert "may have to hold" not in shell.run("plan", "--pages", "2B", "--hosts", "1M", "--nodes", 2).err
+    assert "One server of the store may need 105 GB of memory: with --nodes 2, each needs at most 64.0 GB." in ran.err
+    assert "may need" not in shell.run("plan", "--pages", "2B", "--hosts", "1M", "--nodes", 2).err
+
+
+def test_the_cpu_of_a_small_crawl_is_in_seconds(shell: Shell) -> None:
+    assert "16.0 s of one core in all" in shell.run("plan", "--pages", "10k", "--hosts", "3").out
 
 
 def test_more_nodes_than_shards_are_warned_of(shell: Shell) -> None:
-    assert "set it to 17 or a multiple" in shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 17).err
+    ran = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 17)
+    assert "`store.shards` set to 17 or a multiple" in ran.err
     assert "shards" not in shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 16).err
 
 
@@ -161,7 +166,7 @@ def test_the_constants_are_those_of_the_page_of_benchmarks() -> None:
         (["--pages", "many", "--hosts", "1"], "'many' is not a number"),
         (["--pages", "0", "--hosts", "1"], "'0' is not a number from 1"),
         (["--pages", "9" * 30, "--hosts", "1"], "is not a number from 1"),
-        (["--pages", "10", "--hosts", "1k"], "--hosts 1,000 are more than --pages 10"),
+        (["--pages", "10", "--hosts", "1k"], "--hosts 1,000 is more than --pages 10"),
         (["--pages", "10", "--hosts", "1", "--delay", "nan"], "--delay is not a number"),
         (["--pages", "10", "--hosts", "1", "--response", "0"], "0.0 is not in the range"),
         (["--pages", "10", "--hosts", "1", "--nodes", "0"], "0 is not in the range"),

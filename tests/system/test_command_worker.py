@@ -55,7 +55,7 @@ def test_a_file_is_refused_while_workers_of_another_machine_are_there(store: Ser
     asyncio.run(elsewhere())
     ran = shell.crawl("http://127.0.0.1:1/", "--store", store.url)
     assert ran.code == 1, ran.err
-    assert "is a file of this machine, but worker far-away-1 of another one is on the store" in ran.err
+    assert "is a file on this machine, but worker far-away-1 of another machine uses the store" in ran.err
 
 
 def test_a_worker_does_not_join_a_crawl_that_writes_files_elsewhere(store: Server, shell: Shell) -> None:
@@ -67,7 +67,7 @@ def test_a_worker_does_not_join_a_crawl_that_writes_files_elsewhere(store: Serve
     asyncio.run(elsewhere())
     ran = shell.run("worker", "--store", store.url)
     assert ran.code == 1, ran.err
-    assert "Crawl 'theirs' writes sqlite:/data/pages.db, a file of another machine" in ran.err
+    assert "Crawl 'theirs' writes sqlite:/data/pages.db, a file on another machine" in ran.err
 
 
 def test_a_crawl_goes_on_only_where_its_files_are(store: Server, shell: Shell) -> None:
@@ -80,7 +80,7 @@ def test_a_crawl_goes_on_only_where_its_files_are(store: Server, shell: Shell) -
     asyncio.run(elsewhere())
     ran = shell.crawl("--name", "theirs", "--store", store.url)
     assert ran.code == 1, ran.err
-    assert "a file of machine far-away; resume it there" in ran.err
+    assert "a file on machine far-away; resume it there" in ran.err
     assert shell.counts("theirs", "--store", store.url)["state"] == "paused"
 
 

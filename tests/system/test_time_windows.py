@@ -79,7 +79,7 @@ def test_outside_of_its_times_a_crawl_sends_nothing_and_waits(site: Site, shell:
         "crawl", f"http://{host}/", "--name", "n", "--delay", "0", "--between", f"{later}-{end} UTC",
         "--allow-network", "127.0.0.0/8",
     )  # fmt: skip
-    running.until_said(f"Crawl n waits until {later}: it runs only at its times of day.")
+    running.until_said(f"Crawl n waits until {later} (--between).")
     assert site.requests(host) == []
     assert running.end(signal.SIGINT).code == 130
     assert site.requests(host) == []

@@ -164,7 +164,7 @@ def test_a_bad_value_stops_the_start_even_when_something_stronger_replaces_it(wr
         ("[stroe]\n", "unknown section stroe; did you mean store?"),
         ("shards = 4\n", "unknown key shards; did you mean store.shards?"),
         ("[store]\nblames = 4\n", "unknown key store.blames; did you mean frontier.blames?"),
-        ("[store]\nzzzz = 4\n", "unknown key store.zzzz; known are store.folder, store.maxmemory, "),
+        ("[store]\nzzzz = 4\n", "unknown key store.zzzz; known names are store.folder, store.maxmemory, "),
         ("[store.url]\na = 1\n", "store.url is {'a': 1} in shoal.toml"),
         ("store = 4\n", "store is 4 in shoal.toml, but must be a table: write [store]."),
     ],

@@ -142,7 +142,8 @@ class CrawlRunner:
         started = await self.start(frontier, run)
         resumed = started.how is not operations.StartMode.NEW
         if started.how is operations.StartMode.FINISHED:
-            report(self.finished_text(started.crawl), crawl=self.name)
+            failed = (await frontier.crawls.count(self.name)).failed
+            report(self.finished_text(started.crawl, failed), crawl=self.name)
             complete = await run.merge_rest(self.signals.received)
             await summary.show(frontier, started.crawl, started.spec)
             return FINISHED if complete else FAILED
@@ -161,12 +162,15 @@ class CrawlRunner:
         code = await self.report_end(frontier, run, started.spec, end, resumed=resumed)
         return FAILED if end is RunEnd.FINISHED and not complete else code
 
-    def finished_text(self, crawl: Crawl) -> str:
+    def finished_text(self, crawl: Crawl, failed: int) -> str:
         """Only what the next command accepts is suggested."""
         flags = {"max pages": "--max-pages", "bytes": "--max-bytes", "max time": "--max-time"}
         if flag := flags.get(crawl.why):
             return f"Crawl {self.name} has reached its {flag}. Pass a higher {flag} to continue it."
-        return f"Crawl {self.name} is already finished. Choose another --name, or pass --again to revisit its pages."
+        text = f"Crawl {self.name} is already finished. Choose another --name, or pass --again to revisit its pages."
+        if not failed:
+            return text
+        return f"{text} Retry {pluralize(failed, 'failed URL')} with: {self.command(self.name, 'failed')} --retry"
 
     async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:

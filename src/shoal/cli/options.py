@@ -21,7 +21,9 @@ from shoal.settings import Settings, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
-_ON_AN_API = "submit, crawls, show, explain, pause, resume, stop, delete, change, failed, revisit, forget and hosts"
+_ON_AN_API = (
+    "submit, crawls, show, explain, pause, resume, stop, delete, change, touch, failed, revisit, forget and hosts"
+)
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)\Z", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\Z", re.IGNORECASE)
@@ -153,7 +155,7 @@ def on_cache(command: Command) -> Command:
     """--cache, with or without a folder."""
     return click.option(
         "--cache", metavar="[FOLDER]", is_flag=False, flag_value=".shoal-cache", shell_complete=folders,
-        help="For developing: request each page once, and take it from this folder afterwards.  "
+        help="For development: request each page once, then read it from this folder.  "
         "[default folder: .shoal-cache]",
     )(command)  # fmt: skip
 

@@ -160,7 +160,7 @@ class OriginCache:
 def forbidden(prefix: str, address: str, port: int, reason: str) -> FetchError:
     what = f"the address {address} is {reason}; --allow-network or fetch.allow_networks allows a private network"
     if reason == "port":
-        what = f"port {port} is not one of the web"
+        what = f"port {port} belongs to another kind of service and is never allowed"
     return FetchError(
         f"{masked(prefix)} was not requested: {what}.",
         fault=Fault.FORBIDDEN_ADDRESS,

@@ -95,8 +95,8 @@ class Shards:
             asking.cancel()
         if reply[1].decode() != SCHEMA:
             raise StoreRefused(
-                f"Namespace {namespace!r} in the store has schema {reply[1].decode()}, this Shoal uses {SCHEMA}: "
-                "use the Shoal that made it, or dump it there and load it here."
+                f"Namespace {namespace!r} in the store has schema {reply[1].decode()}, this version of Shoal uses "
+                f"{SCHEMA}: use the version that created it, or dump it there and load it here."
             )
         there, seed = int(reply[2]), int(reply[3])
         if exact and shards is not None and shards != there:

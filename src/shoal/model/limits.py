@@ -61,7 +61,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             changeable=True,
             group="limits", name="max-time", metavar="TIME", duration=True,
-            help="Stop this long after the crawl was created, e.g. 90s, 30m or 2h.",
+            help="Stop when this time has passed since the crawl was created, e.g. 90s, 30m or 2h.",
         ),
     ] = 0.0  # fmt: skip
     every: Annotated[
@@ -81,13 +81,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=40,
-            description="Revisits of one host at most: a share of the requests that its delay allows, e.g. 20%, or a "
-            "rate, e.g. 100/h. With two bounds in `every`, 20% if it is not set.",
+            description="Limit of revisits per host: a share of the requests that its delay allows, e.g. 20%, or a "
+            "rate, e.g. 100/h. Default: 20% with two bounds in `every`, otherwise no limit.",
         ),
         Flag(
             changeable=True,
             group="crawl", metavar="SHARE|RATE",
-            help="With --every: revisits of one host at most, e.g. 20% of what its delay allows, or 100/h.",
+            help="With --every: limit of revisits per host, e.g. 20% of what its delay allows, or 100/h.",
         ),
     ] = ""  # fmt: skip
     order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), MARKED_INTERNAL] = "fifo"

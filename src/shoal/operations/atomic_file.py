@@ -25,9 +25,9 @@ def whole_file(name: str, *, force: bool, private: bool = False) -> Iterator[Bin
                 yield device
             return
         if path.is_dir():
-            raise InvalidInput(f"{name} is a folder: name a file.")
+            raise InvalidInput(f"{name} is a folder; pass a file.")
         if path.exists() and not force:
-            raise InvalidInput(f"The file {name} exists already: name another one, or add --force.")
+            raise InvalidInput(f"The file {name} already exists; choose another one, or pass --force.")
         part = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
         try:
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
@@ -41,4 +41,4 @@ def whole_file(name: str, *, force: bool, private: bool = False) -> Iterator[Bin
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise SinkRefused(f"The file {name} cannot be written: {error.strerror or error}.") from error
+        raise SinkRefused(f"Cannot write the file {name}: {error.strerror or error}.") from error

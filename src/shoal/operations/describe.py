@@ -118,7 +118,7 @@ async def waiting_for(frontier: Frontier, crawl: Crawl) -> tuple[str, ...]:
         if part.limits.spider not in have and (await frontier.crawls.count(part.id)).waiting:
             # The spider of a Scrapy project has a name that only its processes know.
             theirs = part.kind is CrawlKind.SCRAPY
-            lacks = "no Scrapy process works at it" if theirs else f"no worker has spider {part.limits.spider}"
+            lacks = "no Scrapy process works on it" if theirs else f"no worker has spider {part.limits.spider}"
             missing.append(f"waiting: {lacks}")
     return tuple(missing)
 

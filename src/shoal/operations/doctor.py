@@ -1,6 +1,6 @@
-"""Is everything as a crawl needs it? Looks at the store and at this machine, and changes neither.
+"""Checks the store and this machine for what a crawl needs, and changes neither.
 
-Every check is one finding: `fail` is what a crawl stops at, `warn` what it can live with, and both say what to do.
+Every check is one finding: with `fail` a crawl cannot run, with `warn` it can. Both say what to do.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def by_share(check: str, share: float, text: str, advice: str) -> Finding:
 
 
 async def examine_store(settings: Settings) -> list[Finding]:
-    """What holds for the store, without making one, or a namespace in it, that is not there."""
+    """Check the store. A store or namespace that does not exist is not created."""
     where = settings.store
     if not where.url and not (Path(where.folder) / "store").is_dir():
         return [_unborn(settings)]
@@ -75,15 +75,14 @@ def _unborn(settings: Settings) -> Finding:
         check_server(server)
     except ShoalError as error:
         return Finding("store", FAIL, str(error))
-    return Finding("store", OK, f"none in folder {settings.store.folder} yet; a crawl makes one with {server}")
+    return Finding("store", OK, f"none in folder {settings.store.folder} yet; a crawl starts one with {server}")
 
 
 async def _examine(store: Store, namespace: str) -> list[Finding]:
     meta = await namespace_meta(store, namespace)
     servers = await _servers(store, list(meta.shards))
-    findings = [
-        Finding("store", OK, f"{store.shown} answers: {', '.join(sorted({facts.named for facts, _ in servers}))}")
-    ]
+    names = ", ".join(sorted({facts.named for facts, _ in servers}))
+    findings = [Finding("store", OK, f"{store.shown} responds: {names}")]
     for facts, info in servers:
         findings += [_persistence(facts, store.shown), _eviction(facts), _memory(facts, info)]
     findings += _schema(namespace, meta)
@@ -111,14 +110,14 @@ def _persistence(facts: ServerInfo, where: str) -> Finding:
     for warning in check(facts, where):
         return Finding("persistence", WARN, warning)
     if facts.appendfsync is None:
-        return Finding("persistence", OK, "append-only file; the server does not tell how often it reaches the disk")
+        return Finding("persistence", OK, "append-only file; the server does not report appendfsync")
     if facts.appendfsync == "always":
-        return Finding("persistence", OK, "append-only file, on the disk before every answer")
-    lost = {"everysec": "the last second"}.get(facts.appendfsync, "what the system had not written yet")
+        return Finding("persistence", OK, "append-only file, synced to disk before every reply")
+    lost = {"everysec": "the last second"}.get(facts.appendfsync, "the writes that the system had not synced yet")
     return Finding(
         "persistence", WARN,
-        f"append-only file with appendfsync {facts.appendfsync}: a crash of its machine loses {lost}, whose pages "
-        "are then fetched again; set appendfsync to always where that matters.",
+        f"append-only file with appendfsync {facts.appendfsync}: a crash of its machine loses {lost}. These "
+        "pages are then fetched again; to prevent it, set appendfsync to always.",
     )  # fmt: skip
 
 
@@ -126,7 +125,7 @@ def _eviction(facts: ServerInfo) -> Finding:
     # Any other policy was refused when the store was opened.
     if facts.maxmemory_policy:
         return Finding("eviction", OK, f"maxmemory-policy {facts.maxmemory_policy}")
-    return Finding("eviction", WARN, "the server does not tell; see that its maxmemory-policy is noeviction.")
+    return Finding("eviction", WARN, "the server does not report maxmemory-policy; make sure that it is noeviction.")
 
 
 def _memory(facts: ServerInfo, info: bytes) -> Finding:
@@ -149,8 +148,8 @@ def _schema(namespace: str, found_meta: NamespaceMeta) -> list[Finding]:
         return [
             Finding(
                 "schema", FAIL,
-                f"namespace {namespace!r} has schema {meta.get('schema')}, this Shoal works with {SCHEMA}; "
-                "use the Shoal that made it, or dump it there and load it here.",
+                f"namespace {namespace!r} has schema {meta.get('schema')}, this version of Shoal uses {SCHEMA}; "
+                "use the version that created it, or dump it there and load it here.",
             )
         ]  # fmt: skip
     findings = [Finding("schema", OK, f"namespace {namespace!r} has schema {SCHEMA}")]
@@ -158,19 +157,16 @@ def _schema(namespace: str, found_meta: NamespaceMeta) -> list[Finding]:
     lost = [str(number) for number, shard in enumerate(shards) if not shard]
     other = [str(number) for number, shard in enumerate(shards) if shard and shard.get("schema") != SCHEMA]
     if lost and not meta.get("complete"):
-        findings.append(
-            Finding("shards", WARN, f"{len(lost)} of {len(shards)} are not made yet; the next worker does.")
-        )
+        text = f"{len(lost)} of {len(shards)} do not exist yet; the next worker creates them."
+        findings.append(Finding("shards", WARN, text))
     elif lost:
-        findings.append(
-            Finding("shards", FAIL, f"shards {', '.join(lost)} are gone from the store; load it from a dump.")
-        )
+        text = f"shards {', '.join(lost)} are missing from the store; restore it from a dump."
+        findings.append(Finding("shards", FAIL, text))
     elif other:
-        findings.append(
-            Finding("shards", FAIL, f"shards {', '.join(other)} have another schema; stop the other Shoal.")
-        )
+        text = f"shards {', '.join(other)} have another schema; stop the other version of Shoal."
+        findings.append(Finding("shards", FAIL, text))
     else:
-        findings.append(Finding("shards", OK, f"all {len(shards)} are there"))
+        findings.append(Finding("shards", OK, f"all {len(shards)} exist"))
     return findings
 
 
@@ -189,12 +185,12 @@ def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if _PYTHONS[0] <= sys.version_info[:2] < _PYTHONS[1]:
         return Finding("python", OK, version)
-    return Finding("python", WARN, f"{version} is not one that Shoal is tested with; use 3.11 to 3.14.")
+    return Finding("python", WARN, f"Shoal is not tested with {version}; use 3.11 to 3.14.")
 
 
 def _curl() -> Finding:
     try:
-        # Not by an import statement: that it cannot be imported is what is to be found out.
+        # Not an import statement: a failed import is one of the findings.
         curl: Any = import_module("pycurl")
     except ImportError as error:
         return Finding("curl", FAIL, f"pycurl cannot be imported ({error}); reinstall it.")
@@ -220,11 +216,11 @@ def _certificates() -> Finding:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(file or None, folder or None)
     except ImportError:
-        return Finding("certificates", WARN, "cannot be looked at without pycurl.")
+        return Finding("certificates", WARN, "cannot be checked without pycurl.")
     except SettingsError as error:
         return Finding("certificates", FAIL, str(error))
     except (ssl.SSLError, OSError) as error:
-        return Finding("certificates", FAIL, f"{file or folder} holds none that can be read ({error}); name another.")
+        return Finding("certificates", FAIL, f"{file or folder} has no readable certificates ({error}); use another.")
     # Those of a folder are read when they are needed, so they cannot be counted.
     count = f", {len(context.get_ca_certs())} authorities" if file else ""
     return Finding("certificates", OK, f"{file or folder}{count}")
@@ -236,12 +232,12 @@ def _files(settings: Settings) -> Finding:
         return Finding("files", OK, "no limit on open files")
     least = settings.worker.hosts + _FILES_BESIDE
     needed = least + settings.fetch.connections
-    limit = f"{soft:,} files may be open"
+    limit = f"limit of {soft:,} open files"
     if soft >= needed:
         return Finding("files", OK, limit)
     how = f"run `ulimit -n {needed}` first"
     if hard != resource.RLIM_INFINITY and hard < needed:
-        how = f"have the hard limit of {hard:,} raised, or lower fetch.connections and worker.hosts"
+        how = f"raise the hard limit of {hard:,}, or lower fetch.connections and worker.hosts"
     return Finding("files", FAIL if soft < least else WARN, f"{limit}, but a worker may need {needed:,}; {how}.")
 
 
@@ -250,11 +246,11 @@ def _disk(folder: Path) -> Finding:
     while not there.exists():
         there = there.parent
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return Finding("disk", FAIL, f"{there} cannot be written; choose another folder.")
+        return Finding("disk", FAIL, f"{there} is not writable; choose another folder.")
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return Finding("disk", WARN, f"how much is free in {there} is not known ({error.strerror}).")
+        return Finding("disk", WARN, f"the free space in {there} is unknown ({error.strerror}).")
     state = FAIL if free < _DISK_FAIL_BYTES else WARN if free < _DISK_WARN_BYTES else OK
     room = f"{free / 1e9:,.1f} GB free in {there}"
-    return Finding("disk", state, room if state == OK else f"{room}; make room before a crawl fills it.")
+    return Finding("disk", state, room if state == OK else f"{room}; free some space before a crawl fills it.")

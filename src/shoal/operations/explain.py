@@ -213,7 +213,7 @@ def _patterns(spec: CrawlSpec, target: Target, seed: bool) -> Check:
 
 def _depth(spec: CrawlSpec, state: UrlState, seed: bool) -> Check:
     if spec.max_depth is None:
-        return Check("depth", True, "", "The crawl has no limit of depth.")
+        return Check("depth", True, "", "The crawl has no depth limit.")
     rule = f"{flag_of('max_depth')} {spec.max_depth}"
     depth = 0 if seed else state.visit.depth if state.visit is not None else None
     if depth is None:
@@ -273,7 +273,7 @@ def _crawl_check(crawl: Crawl) -> Check:
         why = f" ({crawl.why})" if crawl.why else ""
         return Check("crawl", False, f"shoal pause {crawl.id}", f"The crawl is paused{why}.")
     if limit := _LIMITS.get(crawl.why):
-        return Check("limits", False, flag_of(limit), f"The crawl has ended at a limit: {crawl.why}.")
+        return Check("limits", False, flag_of(limit), f"The crawl has reached a limit: {crawl.why}.")
     return Check("crawl", False, "", f"The crawl is {crawl.state.value}.")
 
 

@@ -89,7 +89,8 @@ async def into_output(
     _check_empty(output)
     if output.technology.holds is Holds.CAPTURES:
         raise InvalidInput(
-            f"The output {target} is an archive of responses, which other outputs do not have; name another."
+            f"The output {target} is a WARC archive: other outputs do not have the responses it needs; choose another "
+            "output."
         )
     count = 0
     async with aclosing(records(source, crawl=crawl, items=items)) as batches:
@@ -127,7 +128,7 @@ async def records(source: str, *, crawl: str | None = None, items: bool = False)
 
 async def _archived(path: Path, crawl: str | None, *, items: bool) -> AsyncGenerator[Sequence[Row], None]:
     if items:
-        raise InvalidInput(f"The archive {path} has responses and no items; omit --items.")
+        raise InvalidInput(f"The archive {path} contains responses, not items; omit --items.")
     from shoal.operations.warc_import import pages
 
     async with aclosing(in_batches(pages(path, crawl))) as batches:
@@ -175,7 +176,7 @@ def _check_empty(output: ParsedOutput) -> None:
     if output.technology.location is Location.FOLDER:
         folder = Path(output.address)
         if has_parts(output.uri) or any(folder.glob("*")):
-            raise InvalidInput(f"The output {folder} exists already: name another one.")
+            raise InvalidInput(f"The output {folder} already exists; choose another one.")
 
 
 async def _all_committed(receipt: bytes) -> Collection[Key]:

@@ -64,7 +64,7 @@ async def forget(frontier: Frontier, crawl: Crawl, urls: Sequence[str]) -> int:
         if state.place in _BUSY:
             raise InvalidInput(f"{target.url[:200]} cannot be forgotten: {_BUSY[state.place]}.")
         if state.place is UrlPlace.DONE and crawl.perpetual:
-            raise InvalidInput(f"{target.url[:200]} cannot be forgotten: the crawl visits its pages again and again.")
+            raise InvalidInput(f"{target.url[:200]} cannot be forgotten: a perpetual crawl revisits its pages.")
     known = 0
     for name in [crawl.id, *await frontier.crawls.branches(crawl.id)]:
         known += await frontier.crawls.forget(name, [target.url for target in targets])
@@ -92,7 +92,7 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
     if crawl.state is State.FINISHED and crawl.why == "finished":
         crawl = await frontier.crawls.resume(crawl.id)
     if not crawl.state.open:
-        raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it visits nothing any more.")
+        raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it makes no more visits.")
     for target, owner, state in states:
         if state.place is UrlPlace.FAILED:
             await frontier.crawls.retry(crawl.id, urls=[target.url])
@@ -107,7 +107,7 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
 
 def _check_noted(target: Target, results: list[SignalResult]) -> None:
     if results == [SignalResult.FULL]:
-        raise InvalidInput(f"Too many revisits of {target.host} wait: try again when some of them are done.")
+        raise InvalidInput(f"Too many revisits of {target.host} are waiting; retry when some of them are done.")
 
 
 def can_revisit(crawl: Crawl) -> bool:
@@ -124,7 +124,7 @@ def _targets(crawl: Crawl, urls: Sequence[str]) -> list[Target]:
     if crawl.kind is CrawlKind.SCRAPY:
         raise InvalidInput(f"Crawl {crawl.id!r} is a Scrapy crawl: only its spider knows which callback a URL is for.")
     if CrawlSpec.of(crawl).by_address:
-        raise InvalidInput(f"Crawl {crawl.id!r} knows its URLs by IP address (--by-address): start it with --again.")
+        raise InvalidInput(f"Crawl {crawl.id!r} queues URLs by IP address (--by-address): revisit all with --again.")
     if not 1 <= len(urls) <= MAX_URLS:
         raise InvalidInput(f"Name 1 to {MAX_URLS} URLs.")
     return list({target.url: target for target in map(seed_target, urls)}.values())

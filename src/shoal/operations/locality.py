@@ -25,8 +25,8 @@ async def check_places(frontier: Frontier, policy: CrawlSpec) -> None:
     for worker in await frontier.workers.alive():
         if worker.info.get("machine", policy.machine) != policy.machine:
             raise SinkRefused(
-                f"The output {masked(files[0])} is a file of this machine, but worker {worker.name} of another one "
-                "is on the store and cannot write it; give the URL of a database, or stop the other workers."
+                f"The output {masked(files[0])} is a file on this machine, but worker {worker.name} of another machine "
+                "uses the store and cannot write it; pass the URL of a database, or stop the other workers."
             )
 
 
@@ -35,7 +35,7 @@ def check_machine(crawl: str, policy: CrawlSpec, machine: str) -> None:
     files = _files(policy)
     if files and policy.machine not in ("", machine):
         raise SinkRefused(
-            f"Crawl {crawl!r} writes {masked(files[0])}, a file of machine {policy.machine}; resume it there."
+            f"Crawl {crawl!r} writes {masked(files[0])}, a file on machine {policy.machine}; resume it there."
         )
 
 
@@ -48,8 +48,8 @@ async def check_joining(frontier: Frontier, machine: str) -> None:
             files = _files(policy)
             if files and policy.machine not in ("", machine):
                 raise SinkRefused(
-                    f"Crawl {crawl.id!r} writes {masked(files[0])}, a file of another machine, which a worker here "
-                    "cannot write; wait for its end, or pause it with `shoal pause`."
+                    f"Crawl {crawl.id!r} writes {masked(files[0])}, a file on another machine, which a worker here "
+                    "cannot write; wait until it ends, or pause it with `shoal pause`."
                 )
 
 

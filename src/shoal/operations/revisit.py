@@ -41,7 +41,7 @@ async def reopen(
     """
     if crawl.why != "finished":
         raise CrawlEnded(
-            f"Crawl {crawl.id!r} ended by its limit of {crawl.why}; pass a higher limit instead of --again."
+            f"Crawl {crawl.id!r} ended at its limit ({crawl.why}); pass a higher limit instead of --again."
         )
     if not crawl.limits.spider:
         await _readable(crawl.id, policy, named)
@@ -116,4 +116,4 @@ async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> 
     if why is not None:
         raise why
     shown = ", ".join(map(masked, policy.outputs)) or "no output"
-    raise SinkRefused(f"Crawl {crawl!r} cannot be visited again: {shown} has none of its pages.")
+    raise SinkRefused(f"Crawl {crawl!r} cannot be revisited: {shown} has none of its pages.")

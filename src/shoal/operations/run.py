@@ -299,7 +299,7 @@ class CrawlRun:
         resumes_at = await keep_to_windows(self._frontier, crawl)
         self.paused = crawl.state is State.PAUSED
         if resumes_at:
-            text = f"Crawl {self.crawl_id} waits until {resumes_at}: it runs only at its times of day."
+            text = f"Crawl {self.crawl_id} waits until {resumes_at} (--between)."
             self._emit_once(text, event="crawl.waiting", crawl=self.crawl_id)
         elif self.paused and not was_paused and crawl.why != OUTSIDE:
             self._emit("The crawl was paused externally.", event="crawl.paused", crawl=self.crawl_id)

@@ -78,7 +78,7 @@ async def submit_spider(frontier: Frontier, spider: str, arguments: dict[str, st
     Returns the crawl, and whether it is new: one with the same arguments that has not ended is returned as it is.
     """
     if not _SPIDER.match(spider):
-        raise InvalidInput(f"{spider!r:.80} is not the name of a spider.")
+        raise InvalidInput(f"{spider!r:.80} is not a valid spider name.")
     validation.arguments(arguments)
     name = crawl_name(spider, arguments)
     numbers = await generations(frontier, name)

@@ -108,7 +108,7 @@ async def begin(
         stored = msgspec.structs.replace(stored, **{limit: getattr(spec, limit) for limit in raised})
         if await _is_over(frontier, crawl, stored):
             raise InvalidInput(
-                f"Crawl {name!r} has reached the new limit already; raise it further, or choose another --name."
+                f"Crawl {name!r} has already reached the new limit; raise it further, or choose another --name."
             )
         crawl = await frontier.crawls.extend(name, stored.limits(), stored.stored())
         await readmit(frontier, name)

@@ -146,10 +146,10 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", ne
     spec = CrawlSpec(**fields)
     # Before they are compiled, which takes a second for a megabyte.
     if sum(map(len, (*spec.allow, *spec.deny, *spec.deny_extensions))) > _MAX_PATTERN_CHARACTERS:
-        raise InvalidInput(f"allow, deny and deny_extensions may have {_MAX_PATTERN_CHARACTERS:,} characters together.")
+        raise InvalidInput(f"allow, deny and deny_extensions have more than {_MAX_PATTERN_CHARACTERS:,} characters.")
     check_spec(spec)
     if len(msgspec.json.encode(spec.attributes)) > MAX_ATTRIBUTES_BYTES:
-        raise InvalidInput(f"attributes may have {MAX_ATTRIBUTES_BYTES:,} bytes as JSON: they are part of each record.")
+        raise InvalidInput(f"attributes have more than {MAX_ATTRIBUTES_BYTES:,} bytes as JSON; each record has them.")
     if not _APP.match(spec.app):
         raise InvalidLimit("Invalid app: use up to 64 letters, digits and . _ @ -.")
     return spec
@@ -374,7 +374,7 @@ def _generated_name(host: str, max_host: int) -> str:
 
 def _decode(raw: bytes | bytearray | memoryview) -> Any:
     if len(raw) > MAX_REQUEST_BYTES:
-        raise InvalidInput(f"The request has {len(raw):,} bytes: it may have {MAX_REQUEST_BYTES:,}.")
+        raise InvalidInput(f"The request has {len(raw):,} bytes; the limit is {MAX_REQUEST_BYTES:,}.")
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -27,7 +27,7 @@ from shoal.worker.crawl_context import CrawlContext
 MAX_URLS = 1000
 _REASONS = {
     SignalResult.IGNORED: "signals about this host are rarely right",
-    SignalResult.FULL: "too many touched pages wait for their visits; try again later",
+    SignalResult.FULL: "too many touched pages are waiting; retry later",
 }
 
 

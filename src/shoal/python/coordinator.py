@@ -122,7 +122,7 @@ class Coordinator:
         return self._do(lambda: self._frontier.crawls.count(name))
 
     def explain(self, name: str, url: str) -> Explanation:
-        """Whether a URL is visited by a crawl, and which rule says so."""
+        """Whether a URL is visited by a crawl, and which rule decides."""
         return self._do(lambda: explain_by_id(self._frontier, name, url))
 
     def finished(self, name: str) -> bool:

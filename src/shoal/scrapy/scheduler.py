@@ -348,7 +348,7 @@ class Scheduler(BaseScheduler):
         """Close the spider when a background task has failed: without it the process would wait forever."""
         if task.cancelled() or (error := task.exception()) is None:
             return
-        log.critical("Shoal's scheduler has failed: %s", error, exc_info=error)
+        log.critical("Shoal's scheduler failed: %s", error, exc_info=error)
         engine: Any = self._crawler.engine
         if hasattr(engine, "close_spider_async"):
             self._closing = asyncio.ensure_future(engine.close_spider_async(reason="scheduler_error"))

@@ -157,7 +157,7 @@ def serve(settings: Settings) -> int:
             log.critical("%s", error)
             failed.append(error)
         except BaseException as error:
-            log.critical("The process that waits for crawls has failed.", exc_info=error)
+            log.critical("Waiting for crawls failed.", exc_info=error)
             failed.append(error)
         finally:
             reactor.stop()

@@ -46,7 +46,7 @@ def _respond(environ: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         token = variable_value(os.environ, TOKEN_VARIABLE)
         given = str(environ.get("HTTP_AUTHORIZATION", "")).removeprefix("Bearer ")
         if token and not hmac.compare_digest(given.encode(), token.encode()):
-            return "401 Unauthorized", {"problem": "A token is missing or wrong: send Authorization: Bearer TOKEN."}
+            return "401 Unauthorized", {"problem": "The token is missing or invalid: send Authorization: Bearer TOKEN."}
         if environ.get("REQUEST_METHOD") != "POST":
             return "405 Method Not Allowed", {"problem": "Use POST."}
         kind, event_id, data = _event(environ)
@@ -70,7 +70,7 @@ def _event(environ: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
     except ValueError:
         length = 0
     if length > MAX_REQUEST_BYTES:
-        raise InvalidInput(f"The request has {length:,} bytes: it may have {MAX_REQUEST_BYTES:,}.")
+        raise InvalidInput(f"The request has {length:,} bytes; the limit is {MAX_REQUEST_BYTES:,}.")
     raw = environ["wsgi.input"].read(length) if length else b"{}"
     try:
         body = msgspec.json.decode(raw)

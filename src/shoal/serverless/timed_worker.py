@@ -46,8 +46,8 @@ async def work(settings: Settings, seconds: float, *, until_idle: bool = True) -
     working_seconds = seconds - settings.worker.grace_seconds - _RESERVE_SECONDS
     if working_seconds <= 0:
         raise InvalidInput(
-            f"{seconds:g} s are too short: worker.grace_seconds ({settings.worker.grace_seconds:g} s) and "
-            f"{_RESERVE_SECONDS:g} s are needed for the end. Allow more time, or set SHOAL_WORKER_GRACE_SECONDS."
+            f"{seconds:g} s is too short: stopping takes worker.grace_seconds ({settings.worker.grace_seconds:g} s) "
+            f"plus {_RESERVE_SECONDS:g} s. Allow more time, or lower SHOAL_WORKER_GRACE_SECONDS."
         )
     ends_mono = started_mono + working_seconds
     spiders = load_all({**installed(), **settings.spiders})

@@ -162,7 +162,7 @@ def _entry_variable(variable: str, table: str) -> str:
 def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for key, value in flags.items():
         if key in TABLES and isinstance(value, dict):
-            yield key, _named(key, value, "in the orders")
+            yield key, _named(key, value, "on the command line")
             continue
         key = RENAMED.get(key, key)
         field = FIELDS.get(key)
@@ -207,7 +207,7 @@ def _hint(unknown: str, known: Iterable[str]) -> str:
     last = unknown.rpartition(".")[2]
     meant = [key for key in FIELDS if key.endswith(f".{last}")]
     meant = meant or [names[near] for near in _nearest(last, names)]
-    return f"did you mean {meant[0]}?" if meant else f"known are {', '.join(sorted(names.values()))}."
+    return f"did you mean {meant[0]}?" if meant else f"known names are {', '.join(sorted(names.values()))}."
 
 
 def _nearest(unknown: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:

@@ -43,13 +43,13 @@ class StoreSettings(Section, frozen=True, kw_only=True):
         Meta(
             description="First part of every key, so that several frontiers can share one server.",
             pattern=r"\A[a-z0-9_-]{1,16}\Z",
-            extra={"expects": "1 to 16 characters out of a-z, 0-9, _ and -"},
+            extra={"expects": "1 to 16 characters from a-z, 0-9, _ and -"},
         ),
     ] = "shoal"
     shards: Annotated[
         int,
         Meta(
-            description="Number of partitions of the hosts in a new store; one that exists keeps its own.",
+            description="Number of shards of a new store; an existing store keeps its own.",
             ge=1,
             le=1024,
         ),
@@ -88,13 +88,18 @@ class FrontierSettings(Section, frozen=True, kw_only=True):
         Meta(description="A lease carries as many visits as fit into this time, at least one.", ge=0.1, le=60),
     ] = 2.0
     expiries: Annotated[
-        int, Meta(description="How many leases of a visit may run out before the visit fails.", ge=1, le=255)
+        int, Meta(description="How many leases of a visit may expire before the visit fails.", ge=1, le=255)
     ] = 10
     blames: Annotated[
         int, Meta(description="How many workers a visit may kill before it fails as poison.", ge=1, le=255)
     ] = 3
     host_failures: Annotated[
-        int, Meta(description="How many failures in a row set a host aside, with all its visits.", ge=1, le=100_000)
+        int,
+        Meta(
+            description="Failures in a row after which a host is given up and its waiting visits fail.",
+            ge=1,
+            le=100_000,
+        ),
     ] = 10
     backoff_seconds: Annotated[
         float,
@@ -111,7 +116,7 @@ class FrontierSettings(Section, frozen=True, kw_only=True):
     keep_days: Annotated[
         float,
         Meta(
-            description="Days after which an ended crawl leaves the store, but for its id; results stay. 0 is never.",
+            description="Days after which an ended crawl is deleted from the store; its id and results stay. 0 means never.",
             ge=0,
             le=36500,
         ),
@@ -164,28 +169,30 @@ def networks_of(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
         except ValueError as error:
             raise SettingsError(
                 f"fetch.allow_networks has {part[:60]!r}, which is not a valid network ({error}): write 10.1.0.0/16, "
-                f"127.0.0.1 or fd00::/8, with commas between them."
+                f"127.0.0.1 or fd00::/8, separated by commas."
             ) from None
     return tuple(networks)
 
 
 class WorkerSettings(Section, frozen=True, kw_only=True):
-    """What one worker process takes on, and when it gives up."""
+    """The limits of one worker process."""
 
     section: ClassVar[str] = "worker"
 
-    hosts: Annotated[int, Meta(description="How many hosts a worker process asks at once.", ge=1, le=10_000)] = 200
+    hosts: Annotated[
+        int, Meta(description="How many hosts a worker process requests at the same time.", ge=1, le=10_000)
+    ] = 200
     grace_seconds: Annotated[
         float, Meta(description="How long open requests may continue after a signal to stop.", ge=0, le=600)
     ] = 10.0
     parse_seconds: Annotated[
         float,
-        Meta(description="CPU seconds that reading one page may take before its process is ended.", ge=1, le=3600),
+        Meta(description="CPU seconds that parsing one page may take before its process is killed.", ge=1, le=3600),
     ] = 30.0
     health: Annotated[
         str,
         Meta(
-            description="Where `shoal worker` answers health checks (`/healthz`, `/readyz`); empty is nowhere.",
+            description="Port for health checks of `shoal worker` (`/healthz`, `/readyz`); empty disables them.",
             pattern=r"\A(?:(?:\[[0-9A-Fa-f:.]+\]:|[^\[\]/@:\s]+:)?[0-9]{1,5})?\Z",
             extra={"expects": "empty, a port like 8081, or an address and a port like 0.0.0.0:8081"},
         ),
@@ -196,19 +203,19 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
 
 
 class ApiSettings(Section, frozen=True, kw_only=True):
-    """Where `shoal serve` answers, and how much it takes."""
+    """The address of `shoal serve`, and its limits."""
 
     section: ClassVar[str] = "api"
 
     host: Annotated[
         str,
         Meta(
-            description="Address to listen on; without tokens only one of this machine's own is allowed.",
+            description="Address to listen on; without tokens only a loopback address is allowed.",
             min_length=1,
             extra={"expects": "an address such as 127.0.0.1 or 0.0.0.0"},
         ),
     ] = "127.0.0.1"
-    port: Annotated[int, Meta(description="Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8080
+    port: Annotated[int, Meta(description="Port to listen on; 0 chooses a free one.", ge=0, le=65535)] = 8080
     rate: Annotated[
         float,
         Meta(description="Requests per second that one token may make.", ge=1, le=10**6),
@@ -247,10 +254,10 @@ class TelemetrySettings(Section, frozen=True, kw_only=True):
 
 # Tables of shoal.toml whose names are the user's own, and what they hold.
 TABLES: Mapping[str, str] = {
-    "outputs": "An output by a name, which a crawl may be given in its place: its password stays on the workers.",
-    "sources": "A source of `shoal listen` by a name: its password stays out of the command line.",
-    "spiders": "A spider by a name, as `FILE.py:Class` or `module:Class`.",
-    "tokens": "Who may use the HTTP API: `role sha256:...` or `role:app sha256:...`, by `shoal serve --make-token`.",
+    "outputs": "Names of outputs: a crawl uses the name, and the address with its password stays on the workers.",
+    "sources": "Names of sources of `shoal listen`: their passwords stay out of the command line.",
+    "spiders": "Names of spiders, as `FILE.py:Class` or `module:Class`.",
+    "tokens": "Tokens of the HTTP API: `role sha256:...` or `role:app sha256:...`, created by `shoal serve --make-token`.",
 }
 
 

@@ -156,7 +156,7 @@ def cursor_values(cursor: Cursor, type_: Any) -> Any:
 
 
 def unknown_cursor() -> InvalidInput:
-    return InvalidInput("The output does not have this cursor (any more); start again with the first records.")
+    return InvalidInput("The output does not have this cursor, or no longer has it; omit the cursor to start again.")
 
 
 def record_of(values: Values, type_: type[Row], description: str) -> Row:

@@ -119,7 +119,7 @@ def parse_address(url: str) -> StoreAddress:
     if query:
         allowed = sorted({"db"} | (_TLS_PARAMETERS if encrypted else set()) | _SENTINEL_PARAMETERS)
         raise SettingsError(
-            f"The store URL {shown!r} has the unknown parameter {min(query)!r}; known are {', '.join(allowed)}."
+            f"The store URL {shown!r} has the unknown parameter {min(query)!r}; use {', '.join(allowed)}."
         )
     if tls_options and not encrypted:
         raise SettingsError(f"The store URL {shown!r} sets {min(tls_options)} without TLS; write the scheme as rediss.")

@@ -63,7 +63,7 @@ def parts_of(href: str) -> Target:
     """The parts of a URL that the parser has spelled already, as the links of a page are; without a fragment."""
     scheme, separator, after = href.partition("://")
     if not separator or scheme not in SCHEMES:
-        raise InvalidUrl(f"{_shown(href)} is not visited: only {', '.join(SCHEMES)} URLs are.")
+        raise InvalidUrl(f"{_shown(href)} has an unsupported scheme: use {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}.")
     if len(href) > MAX_URL_BYTES:
         raise InvalidUrl(_why(href))
     slash = after.find("/")

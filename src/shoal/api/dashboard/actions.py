@@ -50,7 +50,7 @@ def _chosen(form: Form) -> dict[str, Any]:
     """The URL of a row's own button, or those that are ticked."""
     urls = form["only"] if "only" in form else form.get("urls", "")
     if not urls.split():
-        raise InvalidInput("No URL is chosen: tick the URLs to retry.")
+        raise InvalidInput("No URL is selected: select the URLs to retry.")
     return {"urls": urls.split()}
 
 
@@ -64,7 +64,7 @@ def _of_url(form: Form) -> dict[str, Any]:
 
 def _reason(form: Form) -> dict[str, Any]:
     if not form.get("reason"):
-        raise InvalidInput("No reason is chosen.")
+        raise InvalidInput("No reason is selected.")
     return {"reason": form["reason"]}
 
 
@@ -125,19 +125,19 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 _NOTES = {
-    "paused": "The crawl is paused. Requests that are open may finish.",
-    "resumed": "The crawl runs again.",
+    "paused": "The crawl is paused. Open requests may finish.",
+    "resumed": "The crawl is resumed.",
     "stopped": "The crawl is stopped.",
-    "forgotten": "The crawl has forgotten this URL: it is visited when a page or a seed leads to it again.",
+    "forgotten": "The crawl has forgotten this URL, and visits it when a page or a seed leads to it again.",
     "revisited": "The URL is visited as soon as its host allows it.",
     "deleted": "The crawl is deleted.",
     "retried": "{n} failed URL{s} will be tried again.",
     "seeded": "Added {n} new URL{s}.",
-    "changed": "The settings of the crawl are changed.",
-    "set": "The host is changed.",
+    "changed": "The settings of the crawl were changed.",
+    "set": "The settings of the host were changed.",
     "blocked": "The host is blocked: it gets no more requests.",
-    "unblocked": "The host may be requested again; failures and back-off are forgotten.",
-    "started": "The crawl is submitted. Workers start it as soon as they are free.",
+    "unblocked": "The host may be requested again; its failures and back-off are reset.",
+    "started": "The crawl was submitted. Workers start it as soon as they are free.",
 }
 
 

@@ -115,7 +115,7 @@ class Dashboard:
         async def endpoint(request: Request) -> Response:
             caller = await self._caller(request)
             if caller is None:
-                raise RequestRefused(403, "You are not signed in any more: sign in and repeat the change.")
+                raise RequestRefused(403, "Your session has ended: sign in and repeat the change.")
             form = await _form(request)
             self._sessions.check_proof(request, session_of(request), form.get("proof", ""))
             if action.answer is not None:
@@ -161,7 +161,7 @@ class Dashboard:
         new = await self._sessions.sign_in(form.get("token", ""))
         following = _local(form.get("next", "/"))
         if not new:
-            return _html(frame.sign_in("", following, "This token is not valid."), 401)
+            return _html(frame.sign_in("", following, "Invalid token."), 401)
         await self._sessions.sign_out(session)
         response = RedirectResponse(following, 303)
         set_cookie(request, response, new)
@@ -245,7 +245,7 @@ def _html(text: str, status: int = 200, headers: dict[str, str] | None = None) -
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in frame.MEDIA_TYPES:
-        raise RequestRefused(404, "There is no such file.")
+        raise RequestRefused(404, "File not found.")
     kept = {"Cache-Control": f"public, max-age={_YEAR_SECONDS}, immutable"}
     return Response(frame.static(name), 200, kept, frame.MEDIA_TYPES[name])
 

@@ -200,9 +200,7 @@ def attention(
             )
     running = [row for row in rows if row.crawl.state is State.RUNNING and row.crawl.kind is not CrawlKind.SCRAPY]
     if running and not workers:
-        attentions.append(
-            Attention(f"No worker is alive, and {_count(len(running), 'crawl')} must wait", "/workers", True)
-        )
+        attentions.append(Attention(f"No worker is alive; {_count(len(running), 'crawl')} waiting", "/workers", True))
     have = {spider for worker in workers for spider in worker.spiders}
     missing = Counter(
         row.crawl.limits.spider for row in running if row.crawl.limits.spider and row.crawl.limits.spider not in have

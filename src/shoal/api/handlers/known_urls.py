@@ -23,7 +23,7 @@ class ChosenUrls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the URLs the crawl had seen."""
 
-    forgotten: Annotated[int, Meta(description="URLs that were known, and are not any more.")]
+    forgotten: Annotated[int, Meta(description="URLs that were known and are now forgotten.")]
 
 
 class Revisits(msgspec.Struct, frozen=True, kw_only=True):

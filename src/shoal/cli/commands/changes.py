@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("changes", short_help="List the changes that a crawl has found.")
 @click.argument("crawl", metavar="ID")
-@click.option("--since", metavar="TIME", type=parse_duration, help="Only changes of this last time, e.g. 2d or 12h.")
+@click.option("--since", metavar="TIME", type=parse_duration, help="Only changes within this time, e.g. 2d or 12h.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @on_store
 def command(crawl: str, since: float | None, as_json: bool, store: str | None, folder: str | None) -> None:

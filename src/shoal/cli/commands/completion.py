@@ -1,4 +1,4 @@
-"""`shoal completion`: the script by which a shell completes commands, flags and files."""
+"""`shoal completion`: the script that completes commands, flags and files in a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VARIABLE = "_SHOAL_COMPLETE"
 @click.command("completion", short_help="Print the shell completion script.")
 @click.argument("shell", metavar="bash|zsh|fish", required=False, type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str | None) -> None:
-    """Print the script by which a shell completes commands, flags and files.
+    """Print the script that completes commands, flags and files in your shell.
 
     \b
     bash   add to ~/.bashrc:  eval "$(shoal completion bash)"

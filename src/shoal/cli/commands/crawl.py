@@ -51,7 +51,7 @@ from shoal.settings.sections import networks_of
 @on_spec("crawl")
 @click.option(
     "-O", "--overwrite", metavar="FILE", multiple=True, shell_complete=files,
-    help="As --out, but a new crawl overwrites the file.",
+    help="Like --out, but a new crawl overwrites the file.",
 )  # fmt: skip
 @click.option("--bandwidth", metavar="RATE", type=parse_size, help="Maximum bytes to receive per second, e.g. 1mb.")
 @click.option("--proxy", metavar="URL", help="Forward proxy for all requests.")
@@ -88,13 +88,12 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
             rest = None
     name = typed["name"]
     if name == "":
-        raise click.UsageError("--name is empty; leave it out, or give the crawl a name.")
+        raise click.UsageError("--name is empty; omit it, or pass a name.")
     if typed["again"] and name is None:
         raise click.UsageError("--again needs --name: which crawl to revisit.")
     if not seeds and name is None and not typed["spider"]:
         raise click.UsageError(
-            "Give a URL, --seeds with a file of them, a --spider that has start URLs, or the --name of a crawl "
-            "to resume."
+            "Pass a URL, --seeds with a file of URLs, a --spider with start URLs, or the --name of a crawl to resume."
         )
     count = typed["workers"] or usable_cores()
     setting_flags = store_flags(typed["store"], typed["folder"]) | {

@@ -1,4 +1,4 @@
-"""`shoal explain`: whether a crawl visits a URL, and which rule says so."""
+"""`shoal explain`: whether a crawl visits a URL, and which rule decides."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 _MARKS = {True: "yes", False: "NO", None: "?"}
 
 
-@click.command("explain", short_help="Explain whether a crawl visits a URL, and which rule says so.")
+@click.command("explain", short_help="Explain why a crawl visits or skips a URL.")
 @click.argument("crawl", metavar="ID")
 @click.argument("url", metavar="URL")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @on_store
 def command(crawl: str, url: str, as_json: bool, store: str | None, folder: str | None) -> None:
-    """Explain whether a crawl visits a URL, and if not, which rule of which flag or file says no.
+    """Explain whether a crawl visits a URL, and if not, which flag, limit or line of robots.txt excludes it.
 
     No request is sent. Each rule is listed with yes (it allows the visit), NO (it does not) or ? (undecided).
     """

@@ -53,7 +53,7 @@ def command(
         # A wrong argument is reported as such.
         raise InvalidInput(str(error)) from None
     if (flat or fields) and kind == "":
-        raise click.UsageError("--flat and --fields work with CSV, JSON lines and JSON: name such a file in --to.")
+        raise click.UsageError("--flat and --fields work with CSV, JSON lines and JSON: pass such a file in --to.")
     if kind == "":
         hear = lambda text: warn(text) if text else None  # noqa: E731
         count = asyncio.run(into_output(source, name, hear, crawl=crawl, items=items))
@@ -126,7 +126,8 @@ def _target(text: str) -> tuple[str, str]:
         if known.location is not Location.CALLER and known.holds is not Holds.CAPTURES
     ]
     shown = masked(text)
-    raise click.UsageError(f"--to {shown!r} is of no known kind: {', '.join(schemes)} are, or write csv:{shown}.")
+    known_kinds = ", ".join(schemes)
+    raise click.UsageError(f"--to {shown!r} is not a known kind of output: use {known_kinds}, or write csv:{shown}.")
 
 
 def _columns(fields: str | None, *, flat: bool, source: str, crawl: str | None, items: bool) -> list[str] | None:
@@ -145,9 +146,7 @@ def _columns(fields: str | None, *, flat: bool, source: str, crawl: str | None, 
         return None
     own: list[str] | None = asyncio.run(fields_of_items(source, crawl=crawl, items=items))
     if own is None:
-        raise InvalidInput(
-            f"The output {masked(source)} has pages, whose columns are flat already; --flat is for items."
-        )
+        raise InvalidInput(f"The output {masked(source)} has pages, not items; --flat is for items.")
     return own
 
 

@@ -14,7 +14,7 @@ from shoal.cli.options import WholeNumber, on_store
 @click.option("--retry", is_flag=True, help="Retry them.")
 @click.option("--url", "urls", metavar="URL", multiple=True, help="Only this URL; repeat it for more.")
 @click.option("--reason", metavar="TEXT", default="", help="Only URLs that failed for this reason, e.g. 'status 503'.")
-@click.option("--most", metavar="N", type=WholeNumber(1), help="List at most N.  [default: all]")
+@click.option("--limit", "--most", "most", metavar="N", type=WholeNumber(1), help="List at most N.  [default: all]")
 @on_store
 def command(
     crawl: str, retry: bool, urls: tuple[str, ...], reason: str, most: int | None, store: str | None, folder: str | None
@@ -28,7 +28,7 @@ def command(
     with open_control(store, folder) as control:
         if retry:
             if most is not None:
-                raise click.UsageError("--most limits the list; it cannot be combined with --retry.")
+                raise click.UsageError("--limit applies to the list and cannot be combined with --retry.")
             count, resume = control.retry(crawl, urls=chosen or None, reason=reason)
             queued = f"Queued {pluralize(count, 'URL')} again."
             report(f"{queued} Resume with: {resume}" if resume else queued)

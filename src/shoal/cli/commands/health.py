@@ -34,14 +34,14 @@ def command(port: int | None, ready: bool) -> int:
         except ConnectionRefusedError:
             continue
         except (OSError, http.client.HTTPException) as error:
-            fail(f"No answer on port {candidate}: {error!r}.")
+            fail(f"No response on port {candidate}: {error!r}.")
             return FAILED
         finally:
             connection.close()
         if response.status == 200:
             click.echo("ready" if ready else "alive")
             return FINISHED
-        fail(_problem(body) or f"Port {candidate} answered with status {response.status}.")
+        fail(_problem(body) or f"Port {candidate} returned status {response.status}.")
         return FAILED
     fail("No worker or server listens for health checks; start it with --health PORT, or pass --port.")
     return FAILED

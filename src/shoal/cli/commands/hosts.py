@@ -14,10 +14,10 @@ _TIMES = ("gate_at", "backoff_until", "last_finished_at", "last_successful_at")
 _KNOWN = ("crawls_waiting", "leases", "places", "robots_known", "failures", "blocked", *_TIMES)
 
 
-@click.command("hosts", short_help="List hosts; show one, set its delay, block it.")
+@click.command("hosts", short_help="List hosts, or show, slow down or block one.")
 @click.argument("host", required=False)
 @click.option(
-    "--limit", metavar="N", type=WholeNumber(1), default=1000, show_default=True, help="Hosts that are listed at most."
+    "--limit", metavar="N", type=WholeNumber(1), default=1000, show_default=True, help="List at most N hosts."
 )
 @click.option("--delay", metavar="S", type=Number(0, 86400), help="Set the delay for all crawls.")
 @click.option("--forget-delay", is_flag=True, help="Remove the delay that was set.")
@@ -46,9 +46,13 @@ def command(
             render(control.change_host(host, changes) if changes else control.host(host))
             return
         hosts = control.hosts()
+        is_empty = True
         for waiting_host in itertools.islice(hosts, limit):
+            is_empty = False
             _line(waiting_host)
-        if next(hosts, None) is not None:
+        if is_empty:
+            report("No host has waiting URLs.")
+        elif next(hosts, None) is not None:
             report(f"More hosts have waiting URLs; pass e.g. --limit {10 * limit}.")
 
 
@@ -67,6 +71,9 @@ def render(host: dict[str, Any]) -> None:
 
     if not any(host.get(field) for field in _KNOWN) and host.get("delay_seconds") is None:
         report(f"The store has no record of host {host['name']}. Include the port unless it is 80 or 443.")
+    if host["backoff_until"] <= time.time():
+        # The store keeps the reason of the last back-off after its end.
+        host = {**host, "backoff_until": 0.0, "backoff_reason": ""}
     for field, value in host.items():
         value = format_timestamp(value) if field in _TIMES else value
         click.echo(f"{field.replace('_', ' '):<24}{visible(str(value)) if value not in (None, '', {}) else '-'}")

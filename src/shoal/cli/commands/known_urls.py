@@ -30,7 +30,7 @@ def revisit(crawl: str, urls: tuple[str, ...], store: str | None, folder: str | 
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
 @on_store
 def forget(crawl: str, urls: tuple[str, ...], store: str | None, folder: str | None) -> None:
-    """Forget that a crawl has seen URLs: each is visited when a page or a seed leads to it again."""
+    """Forget that a crawl has seen URLs. The crawl visits each of them when it finds the URL again."""
     from shoal.cli.control import open_control
     from shoal.cli.ui.console import pluralize, report
 

@@ -24,7 +24,7 @@ _MOST_BYTES = 10**9
 def parse_page(text: str) -> int:
     """Parse the size of a page in bytes; reject a size that no page has."""
     if (size := parse_size(text)) > _MOST_BYTES:
-        raise click.BadParameter(f"{text!r} is not the size of a page: write 40kb or 1.5mb.")
+        raise click.BadParameter(f"{text!r} is not a page size: write 40kb or 1.5mb.")
     return size
 
 
@@ -39,17 +39,17 @@ def parse_count(text: str) -> int:
 
 @click.command("plan", short_help="Estimate time, workers and memory for a crawl.")
 @click.option("--pages", metavar="N", type=parse_count, required=True, help="Pages to fetch, e.g. 50M.")
-@click.option("--hosts", metavar="N", type=parse_count, required=True, help="Number of hosts that have them.")
+@click.option("--hosts", metavar="N", type=parse_count, required=True, help="Number of hosts that serve them.")
 @click.option(
     "--delay", metavar="S", type=Number(0, 86400), default=1.0, show_default=True,
     help="Seconds from the end of a request to the next one to the same host.",
 )  # fmt: skip
 @click.option(
     "--response", metavar="S", type=Number(0.001, 3600), default=0.2, show_default=True,
-    help="Seconds until a server has responded.",
+    help="Response time of the servers, in seconds.",
 )  # fmt: skip
 @click.option(
-    "--page-size", metavar="N", type=parse_page, default="40kb", show_default=True, help="Bytes received for a page."
+    "--page-size", metavar="N", type=parse_page, default="40kb", show_default=True, help="Bytes received per page."
 )
 @click.option(
     "--workers", metavar="N", type=WholeNumber(1, 10**6), help="Worker processes.  [default: as many as are useful]"
@@ -81,7 +81,7 @@ def command(
         if seconds != seconds:  # NaN passes every range
             raise click.UsageError(f"{flag} is not a number.")
     if hosts > pages:
-        raise click.UsageError(f"--hosts {hosts:,} are more than --pages {pages:,}.")
+        raise click.UsageError(f"--hosts {hosts:,} is more than --pages {pages:,}.")
     made = plan(
         pages=pages, hosts=hosts, delay=delay, response=response, page_bytes=page_size, workers=workers, nodes=nodes
     )
@@ -105,6 +105,7 @@ def _rows(made: Plan) -> list[tuple[str, str]]:
         "workers": f"workers: {made.workers_useful:,} would reach the next limit",
         "store": f"store: {_many(made.nodes, 'server')}, {rate(made.node_pages_per_second)} each",
     }
+    core_time = f"{made.cpu_core_days:,.1f} days" if made.cpu_core_days >= 0.1 else duration(made.cpu_core_days * 86400)
     cores = f"{made.cpu_cores:,.0f}" if made.cpu_cores >= 10 else f"{made.cpu_cores:.2g}"
     share = f", {size(made.node_bytes_most)} on each of {made.nodes} nodes" if made.nodes > 1 else ""
     return [
@@ -112,7 +113,7 @@ def _rows(made: Plan) -> list[tuple[str, str]]:
         ("time", f"{long} at {rate(made.pages_per_second)}"),
         ("bottleneck", limits[made.limit]),
         ("workers", f"{made.workers:,}, each up to {rate(made.worker_pages_per_second)}"),
-        ("CPU", f"{cores} cores busy, {made.cpu_core_days:,.1f} days of one core in all"),
+        ("CPU", f"{cores} cores busy, {core_time} of one core in all"),
         (
             "store",
             f"{size(made.store_bytes_end)} at the end, {size(made.store_bytes_most)} if every URL waits at once{share}",
@@ -127,24 +128,24 @@ def _advice(made: Plan) -> Iterator[str]:
 
     if made.limit == "politeness":
         yield (
-            f"More than {_many(made.workers_useful, 'worker')} or more machines do not help: every host already gets "
-            "as many requests as its delay allows; more hosts would help"
-            + (", or a shorter --delay where the servers are yours." if made.delay_seconds else ".")
+            f"More than {_many(made.workers_useful, 'worker')} will not help: every host already gets as many requests "
+            "as its delay allows. More hosts would help"
+            + (", or a shorter --delay if the servers are yours." if made.delay_seconds else ".")
         )
     if made.limit == "store":
         yield (
-            f"More than {_many(made.workers_useful, 'worker')} do not help, the store is the bottleneck: a cluster "
-            f"would help, of up to {made.nodes_useful:,} nodes (--nodes), which share the hosts."
+            f"More than {_many(made.workers_useful, 'worker')} will not help: the store is the bottleneck. A cluster "
+            f"of up to {made.nodes_useful:,} nodes (--nodes), which share the hosts, would help."
         )
     if made.nodes > SHARDS:
         yield (
-            f"A store has {SHARDS} shards unless `store.shards` says otherwise when it is made, and a node without one "
-            f"does nothing: set it to {made.nodes:,} or a multiple."
+            f"A store has {SHARDS} shards by default, and a node without a shard does nothing: create the store with "
+            f"`store.shards` set to {made.nodes:,} or a multiple."
         )
     if made.node_bytes_most > NODE_BYTES:
         yield (
-            f"One server of the store may have to hold {size(made.node_bytes_most)}: with --nodes "
-            f"{math.ceil(made.store_bytes_most / NODE_BYTES):,} each has no more than {size(NODE_BYTES)}."
+            f"One server of the store may need {size(made.node_bytes_most)} of memory: with --nodes "
+            f"{math.ceil(made.store_bytes_most / NODE_BYTES):,}, each needs at most {size(NODE_BYTES)}."
         )
 
 

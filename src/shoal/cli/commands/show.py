@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from shoal.operations import Description
 
 
-@click.command("show", short_help="Show crawl status.")
+@click.command("show", short_help="Show the state and counts of a crawl.")
 @click.argument("crawl", metavar="ID")
-@click.option("--samples", is_flag=True, help="Also list up to 20 URLs for each reason of exclusion.")
+@click.option("--samples", is_flag=True, help="Also list up to 20 excluded or not followed URLs for each reason.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @on_store
 def command(crawl: str, samples: bool, as_json: bool, store: str | None, folder: str | None) -> None:

@@ -21,7 +21,7 @@ from shoal.model.crawl_options import options
 @click.option("--seeds", metavar="FILE|-", help="File with more URLs, one per line; - is standard input.")
 @click.option("--request", metavar="FILE|-", help="The whole request as JSON, in Shoal's or Scrapy Cluster's schema.")
 @click.option("--name", help="Id of the crawl; submitting the same request again changes nothing.  [default: a new id]")
-@click.option("--spider", metavar="NAME", help="Spider, by its name on the workers; without a URL, one of Scrapy.")
+@click.option("--spider", metavar="NAME", help="Spider, by its name on the workers; without a URL, a Scrapy spider.")
 @on_spec("submit")
 @click.option("--expires", metavar="S", type=Number(1), help="Expire the crawl after this many seconds.")
 @click.option("--wait", is_flag=True, help="Wait until the crawl ends.")
@@ -42,7 +42,7 @@ def command(store: str | None, folder: str | None, request: str | None, wait: bo
     fields = _read_request(request) if request else {}
     fields |= _fields(typed)
     if not fields.get("seeds") and "url" not in fields:
-        raise click.UsageError("Give a URL, --seeds with a file of them, or a --request.")
+        raise click.UsageError("Pass a URL, --seeds with a file of URLs, or --request.")
     if client := client_of(store):
         done = client.submit(**fields)
         # The server may be anybody's.

@@ -7,12 +7,12 @@ import click
 from shoal.cli.options import on_store
 
 
-@click.command("touch", short_help="Visit pages of a crawl soon that have changed.")
+@click.command("touch", short_help="Revisit changed pages of a perpetual crawl soon.")
 @click.argument("crawl", metavar="ID")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
 @on_store
 def command(crawl: str, urls: tuple[str, ...], store: str | None, folder: str | None) -> int:
-    """Visit pages of a crawl with --every soon, e.g. because they have changed.
+    """Revisit pages of a perpetual crawl (--every) soon, e.g. because they have changed.
 
     URLs in scope that the crawl does not know are added. Others are reported, and the exit code is 1.
     """

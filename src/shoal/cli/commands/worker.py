@@ -47,7 +47,7 @@ _WHY = {"signal": "Stopping", "time": "Stopping after the time of --for", "idle"
 @click.option("--for", "seconds", metavar="TIME", type=parse_duration, help="Stop after this time, e.g. 5m.")
 @click.option("--until-idle", is_flag=True, help="Stop when no running crawl has a URL left.")
 @click.option(
-    "--health", metavar="[ADDRESS:]PORT", help="Answer health checks at /healthz and /readyz of this port.",
+    "--health", metavar="[ADDRESS:]PORT", help="Answer health checks at /healthz and /readyz on this port.",
 )  # fmt: skip
 @on_verbosity
 @on_service_log

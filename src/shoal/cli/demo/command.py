@@ -19,7 +19,7 @@ _FOLDER = "shoal-demo"
 _WORKERS = 2
 
 
-@click.command("demo", short_help="Crawl a small site that ships with Shoal.")
+@click.command("demo", short_help="Crawl four small sites that ship with Shoal.")
 def command() -> int:
     """Crawl four small sites that ship with Shoal, on this machine only, and check the result.
 

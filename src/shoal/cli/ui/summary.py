@@ -49,7 +49,7 @@ async def show(
             lines.append(f"  {word:<10}  {number:,}: {_listed(reasons)}")
     if any(reason.endswith(_FORBIDDEN) for reason in description.failed):
         lines.append(
-            "  hint        private networks are not allowed by default; allow one with --allow-network 127.0.0.0/8"
+            "  hint        private networks are refused by default; allow one, e.g. --allow-network 127.0.0.0/8"
         )
     kinds = [] if total is None else sorted(total.trapped.items(), key=lambda item: -item[1])
     trapped = {kind.removeprefix("trap: "): number for kind, number in kinds}

@@ -97,7 +97,7 @@ def _actions(view: View, crawl: Crawl, described: Description) -> Node:
         acts.append(
             confirm(
                 "Stop…",
-                f"Stop crawl {crawl.id} for good. URLs that are waiting are excluded; it cannot be resumed.",
+                f"Stop crawl {crawl.id} permanently. Waiting URLs are excluded, and the crawl cannot be resumed.",
                 f"{own}/stop", f"Stop crawl {crawl.id}",
             )
         )  # fmt: skip
@@ -106,7 +106,7 @@ def _actions(view: View, crawl: Crawl, described: Description) -> Node:
             confirm(
                 "Delete…",
                 f"Delete crawl {crawl.id} from the store: its queue, its known URLs and its history. Its records in "
-                "the output stay. Only shoal crawl can use its name again.",
+                "the output stay. Only `shoal crawl` can use its name again.",
                 f"{own}/delete", f"Delete crawl {crawl.id}",
             )
         )  # fmt: skip
@@ -178,7 +178,7 @@ def _samples(described: Description) -> Node:
 
 def _pending(pending: tuple[PendingHost, ...]) -> Node:
     if not pending:
-        return E.p("It waits for no host after failures.", class_="quiet")
+        return E.p("The crawl is not waiting for any host that failed.", class_="quiet")
     rows: list[list[Node]] = [
         [
             E.a(host.host, href=path("hosts", host.host)), "whole host" if host.paused else "some URLs", host.reason,
@@ -196,7 +196,7 @@ def _seeds_form(view: View, crawl: Crawl) -> Node:
         E.summary("Add seeds"),
         form(
             f"{path('crawls', crawl.id)}/seeds", view.proof,
-            E.label("URLs, one a line", for_="seeds"),
+            E.label("URLs, one per line", for_="seeds"),
             E.textarea(name="seeds", id="seeds", required=True),
             E.button("Add", type="submit"),
         ),

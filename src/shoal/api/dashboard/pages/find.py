@@ -26,7 +26,7 @@ async def find_page(view: View) -> Page:
     url = view.request.query_params.get("url", "").strip()[:_MAX_URL]
     content: list[Node] = [E.h1("Find a URL")]
     if not url:
-        content.append(empty("Enter a URL above to see what it is in each crawl."))
+        content.append(empty("Enter a URL above to see its state in each crawl."))
         return Page("Find a URL", content)
     try:
         target = seed_target(url)
@@ -42,9 +42,10 @@ async def find_page(view: View) -> Page:
     else:
         content.append(empty("No crawl knows this URL."))
     if others:
+        which = "crawl that has" if len(others) == 1 else "crawls that have"
         content.append(
             E.details(
-                E.summary(f"{number(len(others))} crawl{'' if len(others) == 1 else 's'} that never saw it"),
+                E.summary(f"{number(len(others))} {which} not seen it"),
                 [_explanation(explanation) for explanation in others],
             )
         )
@@ -82,8 +83,8 @@ def _actions(view: View, explained: Explanation, crawl: Crawl) -> Node:
         acts.append(button("Visit again now", f"{own}/revisit", name="url", value=url))
     if explained.state is UrlPlace.DONE and can_forget(crawl):
         explanation = (
-            f"Crawl {crawl.id} forgets that it has seen this URL. It is visited, and counted, again when a page or a "
-            "seed leads to it. Its record in the output stays."
+            f"Crawl {crawl.id} forgets that it has seen this URL. The crawl visits and counts it again when a page or "
+            "a seed leads to it. Its record in the output stays."
         )
         acts.append(confirm("Forget…", explanation, f"{own}/forget", "Forget this URL", name="url", value=url))
     return E.div(acts, class_="actions") if acts else None
@@ -92,7 +93,7 @@ def _actions(view: View, explained: Explanation, crawl: Crawl) -> Node:
 def _explanation(explained: Explanation, actions: Node = None) -> Node:
     details: list[Node] = []
     if explained.ahead is not None:
-        details.append(f"{number(explained.ahead)} URLs are before it in the queue of its host. ")
+        details.append(f"{number(explained.ahead)} URLs are ahead of it in the queue of its host. ")
     if explained.worker:
         details.append(f"Leased by {explained.worker}. ")
     if explained.until:
@@ -111,7 +112,7 @@ _COLOURS = {"visited": "running", "queued": "running", "held": "late", "failed":
 
 
 def _checks(checks: tuple[Check, ...]) -> Node:
-    words = {True: "passes", False: "stands against it", None: "undecided"}
+    words = {True: "passes", False: "excludes it", None: "undecided"}
     rows: list[list[Node]] = [
         [check.name, words[check.passed], foreign(check.rule), foreign(check.text, 400)] for check in checks
     ]

@@ -181,7 +181,7 @@ async def _effective_delay(view: View, host: HostView) -> str:
 
 
 def _facts(host: HostView, effective: str, now: float) -> Node:
-    own = "that of each crawl" if host.delay_seconds is None else f"{host.delay_seconds:g} s, set by an operator"
+    own = "set by each crawl" if host.delay_seconds is None else f"{host.delay_seconds:g} s, set by an operator"
     adaptive = duration(host.adaptive_delay_seconds) if host.adaptive_delay_seconds else "none"
     return facts(
         [
@@ -189,7 +189,7 @@ def _facts(host: HostView, effective: str, now: float) -> Node:
             ("Crawl-delay of robots.txt", f"{host.crawl_delay_seconds:g} s" if host.crawl_delay_seconds else "none"),
             ("Delay by response times", adaptive),
             ("Effective delay", effective),
-            ("Slots", f"{host.places}, set by an operator" if host.places is not None else "those of each crawl"),
+            ("Slots", f"{host.places}, set by an operator" if host.places is not None else "set by each crawl"),
             ("Next request", "now" if max(host.gate_at, host.backoff_until) <= now
              else moment(max(host.gate_at, host.backoff_until), "relative")),
             ("Back-off", [host.backoff_reason or "errors", " until ", moment(host.backoff_until)]
@@ -223,9 +223,9 @@ def _actions(view: View, host: HostView, now: float) -> Node:
         E.div(acts, class_="actions"),
         form(
             f"{own}/set", view.proof,
-            field("Delay in seconds; empty for that of each crawl", "delay_seconds", delay, kind="number", min=0,
+            field("Delay in seconds; empty: as each crawl sets it", "delay_seconds", delay, kind="number", min=0,
                   max=86400, step="any"),
-            field("Slots; empty for those of each crawl", "places", str(host.places or ""), kind="number", min=1,
+            field("Slots; empty: as each crawl sets them", "places", str(host.places or ""), kind="number", min=1,
                   max=32),
             E.button("Set", type="submit"), class_="row",
         ),
@@ -244,7 +244,7 @@ def _queue(host: HostView) -> Node:
 
 def _back_offs(past: list[PastBackOff]) -> Node:
     if not past:
-        return E.p("The host did not back off in the last seven days.", class_="quiet")
+        return E.p("No back-off in the last seven days.", class_="quiet")
     rows: list[list[Node]] = [
         [moment(each.at), _length(each), number(each.failures), foreign(each.reason)] for each in past
     ]
@@ -253,7 +253,7 @@ def _back_offs(past: list[PastBackOff]) -> Node:
 
 def _length(each: PastBackOff) -> str:
     if each.set_aside:
-        return "given up, its URLs failed"
+        return "given up: its waiting URLs failed"
     return duration(each.seconds) if each.seconds else "–"
 
 
@@ -267,7 +267,7 @@ async def _robots(view: View, host: HostView, now: float) -> Node:
         data, _ = await view.frontier.robots.read(host.name, f"{scheme}://{host.name} {token}")
         entry = RobotsEntry.unpack(data)
         if entry.unreachable_at:
-            parts.append(note("warn", f"{scheme}: not reachable at the last attempt, ", moment(entry.unreachable_at)))
+            parts.append(note("warn", f"{scheme}: unreachable at the last attempt, ", moment(entry.unreachable_at)))
         if entry.copy is None:
             continue
         rules = entry.copy.rules

@@ -30,9 +30,9 @@ _TITLES = {
 }  # fmt: skip
 # Where the description, which is that of a field of the API, would puzzle a person with a form.
 _HELP = {
-    "seeds": "Start URLs, one a line.",
+    "seeds": "Start URLs, one per line.",
     "name": "The crawl's id. Leave it empty to get one.",
-    "outputs": "Output URIs, or names from [outputs] in the workers' settings, with commas between them.",
+    "outputs": "Output URIs, or names from [outputs] in the workers' settings, separated by commas.",
 }
 # An estimate needs them, and no crawl has them.
 _RESPONSE_SECONDS = 0.2
@@ -213,9 +213,9 @@ async def check_request(view: View, fields: dict[str, str]) -> str:
             ("Network", f"{size(made.bytes_per_second)}/s, {size(made.bytes_total)} in all"),
         ]),
         E.p(f"As shoal plan estimates it, for pages of {size(PAGE_BYTES)} that take {_RESPONSE_SECONDS:g} s on the "
-            "hosts of the seeds.", class_="quiet"),
+            "hosts of the start URLs.", class_="quiet"),
     ])  # fmt: skip
 
 
 def _estimate_hint() -> Node:
-    return E.p("Enter a start URL to check the request and see what it would take.", class_="quiet")
+    return E.p("Enter a start URL to check the request and see an estimate.", class_="quiet")

@@ -197,7 +197,7 @@ async def record_page(view: View) -> Page:
         raise InvalidInput("Choose a record from the list of records.")
     _, rows, _ = await _read(view, crawl, position[0], position[1], 1, ())
     if not rows:
-        raise InvalidInput("The output does not have this record any more.")
+        raise InvalidInput("The output no longer has this record.")
     record = rows[0][1]
     raw = msgspec.json.format(
         msgspec.json.encode(msgspec.structs.replace(record, text=record.text[:_PREVIEW])), indent=2

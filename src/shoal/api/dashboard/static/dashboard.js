@@ -83,7 +83,7 @@ function listen() {
     source.addEventListener("error", () => {
       const note = document.getElementById("trouble");
       note.hidden = false;
-      note.textContent = "Not connected to the server: the figures may be old.";
+      note.textContent = "Not connected to the server: the figures may be out of date.";
     });
   }
 }
