@@ -10,6 +10,7 @@ import pytest
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import Counts, Lease, Limits, State, Visit
+from shoal.operations.describe import waiting_for
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
 from tests.contract.fleet import Fleet, drain, end, names, paths
@@ -160,8 +161,16 @@ async def test_stopping_excludes_what_waits_and_lets_what_is_leased_end(fleet: F
     assert await ann.lease() == []
     assert await ann.crawls.finished("c")
     await fleet.check()
-    with pytest.raises(CrawlEnded, match="stopped and cannot become running"):
+    with pytest.raises(CrawlEnded, match="stopped and cannot be resumed"):
         await ann.crawls.resume("c")
+
+
+async def test_a_spider_of_workers_that_are_starting_is_not_missing(fleet: Fleet) -> None:
+    ann = fleet.worker()
+    crawl = await ann.crawls.create("c", Limits(delay_seconds=0, spider="Books"))
+    await ann.add("c", paths("a.example", 1))
+    assert await waiting_for(ann, crawl) == ("waiting: no worker has spider Books",)
+    assert await waiting_for(ann, crawl, {"Books"}) == ()
 
 
 async def test_a_crawl_expires_at_its_time(fleet: Fleet) -> None:

@@ -137,7 +137,7 @@ class CrawlRunner:
             await self.choose_name(frontier)
         run = self.crawl_run = CrawlRun(
             frontier, self.name, outputs=job.settings.outputs, emit=self.on_crawl_event,
-            others=lambda: other_workers(frontier, self.workplace, self.supervisor),
+            others=lambda: other_workers(frontier, self.workplace, self.supervisor), served=job.spiders.references,
         )  # fmt: skip
         started = await self.start(frontier, run)
         resumed = started.how is not operations.StartMode.NEW

@@ -53,7 +53,8 @@ class CrawlChanges:
             raise unknown_crawl(crawl_id)
         if reply[0] == Status.ENDED:
             now = STATES[reply[1].decode()].value
-            raise CrawlEnded(f"Crawl {crawl_id!r} is {now} and cannot become {state.value}.")
+            change = "resumed" if state is State.RUNNING else state.value
+            raise CrawlEnded(f"Crawl {crawl_id!r} is {now} and cannot be {change}.")
         return await self._records.get(crawl_id)
 
     async def bring(self, crawl: Crawl, why: str, mode: str = "u") -> list[list[Any]]:

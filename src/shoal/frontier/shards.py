@@ -257,7 +257,7 @@ class Shards:
             raise InvalidInput(f"The script {name} refuses {reply[1].decode()}: nothing was changed.")
         if status == Status.SCHEMA:
             raise StoreRefused(
-                f"{where} has schema {reply[1].decode()}, this version of Shoal uses {SCHEMA}: stop one of the two."
+                f"{where} has schema {reply[1].decode()}, this version of Shoal uses {SCHEMA}: stop one of them."
             )
         if status in (Status.REPLACED, Status.ABSENT) and await self._join_again():
             raise StoreHeld(f"The frontier {self.namespace!r} in the store was emptied and created again; retry.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -106,11 +107,15 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
     )
 
 
-async def waiting_for(frontier: Frontier, crawl: Crawl) -> tuple[str, ...]:
-    """What a crawl waits for that no worker has: its spider, or one that its spider sends pages to."""
+async def waiting_for(frontier: Frontier, crawl: Crawl, served: Collection[str] = ()) -> tuple[str, ...]:
+    """What a crawl waits for that no worker has: its spider, or one that its spider sends pages to.
+
+    served  spiders of workers that the caller is starting
+    """
     if not crawl.limits.spider or not crawl.state.open:
         return ()
-    have = {spider for worker in await frontier.workers.alive() for spider in worker.info.get("spiders", ())}
+    alive = await frontier.workers.alive()
+    have = {*served, *(spider for worker in alive for spider in worker.info.get("spiders", ()))}
     parts = [crawl, *[await frontier.crawls.known(name) for name in await frontier.crawls.branches(crawl.id)]]
     missing = []
     for part in parts:

@@ -102,6 +102,7 @@ class CrawlRun:
     crawl_id    the crawl's name
     outputs     the named outputs of shoal.toml
     others      returns the names of live workers that other processes run; None if nothing is fed or watched
+    served      spiders of this process's own workers, which may still be starting
     emit        gets each event; an event that repeats is emitted once
     """
 
@@ -112,6 +113,7 @@ class CrawlRun:
         *,
         outputs: Mapping[str, str],
         others: Callable[[], Awaitable[Set[str]]] | None = None,
+        served: Collection[str] = (),
         emit: Emit = ignore_event,
     ) -> None:
         self.crawl_id = crawl_id
@@ -119,6 +121,7 @@ class CrawlRun:
         self._frontier = frontier
         self._outputs = outputs
         self._others = others or _nobody
+        self._served = served
         self._emit = emit
         self._emitted: set[str] = set()
         self._wake = asyncio.Event()
@@ -303,7 +306,7 @@ class CrawlRun:
             self._emit_once(text, event="crawl.waiting", crawl=self.crawl_id)
         elif self.paused and not was_paused and crawl.why != OUTSIDE:
             self._emit("The crawl was paused externally.", event="crawl.paused", crawl=self.crawl_id)
-        for reason in await waiting_for(self._frontier, crawl):
+        for reason in await waiting_for(self._frontier, crawl, self._served):
             self._emit_once(f"Crawl {self.crawl_id} is {reason}.", event="crawl.waiting", crawl=self.crawl_id)
 
     async def _lacks_seeds(self) -> bool:

@@ -94,12 +94,7 @@ class FrontierSettings(Section, frozen=True, kw_only=True):
         int, Meta(description="How many workers a visit may kill before it fails as poison.", ge=1, le=255)
     ] = 3
     host_failures: Annotated[
-        int,
-        Meta(
-            description="Failures in a row after which a host is given up and its waiting visits fail.",
-            ge=1,
-            le=100_000,
-        ),
+        int, Meta(description="Failures in a row after which a host is given up.", ge=1, le=100_000)
     ] = 10
     backoff_seconds: Annotated[
         float,
@@ -116,7 +111,7 @@ class FrontierSettings(Section, frozen=True, kw_only=True):
     keep_days: Annotated[
         float,
         Meta(
-            description="Days after which an ended crawl is deleted from the store; its id and results stay. 0 means never.",
+            description="Days after which an ended crawl is deleted from the store, except for its id. 0 means never.",
             ge=0,
             le=36500,
         ),
@@ -257,7 +252,7 @@ TABLES: Mapping[str, str] = {
     "outputs": "Names of outputs: a crawl uses the name, and the address with its password stays on the workers.",
     "sources": "Names of sources of `shoal listen`: their passwords stay out of the command line.",
     "spiders": "Names of spiders, as `FILE.py:Class` or `module:Class`.",
-    "tokens": "Tokens of the HTTP API: `role sha256:...` or `role:app sha256:...`, created by `shoal serve --make-token`.",
+    "tokens": "Tokens of the HTTP API: `role sha256:...` or `role:app sha256:...`; see `shoal serve --make-token`.",
 }
 
 
