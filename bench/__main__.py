@@ -26,6 +26,7 @@ from bench.machine import machine
 from bench.memory import seen, waiting
 from bench.polite import polite
 from bench.revisit import live, revisit
+from bench.revisit_cost import calendar
 from bench.server import Server
 from bench.sinks import sinks
 from bench.size import Size
@@ -46,6 +47,7 @@ MEASUREMENTS: dict[str, Callable[[Size], Awaitable[list[Figure]]]] = {
     "submit": submit,
     "revisit": revisit,
     "live": live,
+    "calendar": calendar,
     "crawl": crawl,
     "scrapy": scrapy,
     "broad": broad,
@@ -98,8 +100,9 @@ def main() -> None:
         names = options.names or list(before.MEASUREMENTS)
         figures = [row for name in names for row in before.MEASUREMENTS[name](options.before.resolve(), size)]
     else:
-        # `live` is a part of `revisit`.
-        figures, failed = uvloop.run(run(options.names or [name for name in MEASUREMENTS if name != "live"], size))
+        # `live` and `calendar` are parts of `revisit`.
+        names = options.names or [name for name in MEASUREMENTS if name not in ("live", "calendar")]
+        figures, failed = uvloop.run(run(names, size))
     print()
     if size.quick:
         print("Quick: a tenth of the sizes. Not figures to publish.\n")

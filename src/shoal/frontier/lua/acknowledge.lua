@@ -47,28 +47,24 @@ local function later(key, prio, host, entry, ms)
 end
 
 local function conclude(host, visit, packed, start)
-  local key, prio, entry = unpackVisit(packed)
+  local key, prio, from = string.match(packed, '^(%w+):(%-?%d+):()')
   local c = crawl(key)
   if not c then return end
   bump(key, 'l', -1)
-  unreserve(key, c, host, visit.outcome == 's')
-  -- A page that was stored is counted as what it is now.
-  if visit.outcome ~= 'r' and isRevisit(entry) then bump(key, 'rs', 1) end
+  if c.mp or c.ph > 0 then unreserve(key, c, host, visit.outcome == 's') end
+  if visit.outcome == 's' and visit.history ~= '' and c.ev > 0 and not ended(c) then
+    bump(key, 's', 1)
+    local ms = visit.ms
+    if c.tn + c.pn > 0 and settle(key, c, host, string.sub(packed, from), visit.history, start) then ms = 0 end
+    -- A page that was stored is counted as what it is now.
+    if isRevisit(replan(key, host, prio, packed, from, visit.history, NOW + ms)) then bump(key, 'rs', 1) end
+    due = due or ms < 10000
+    return
+  end
+  local entry = string.sub(packed, from)
+  if visit.outcome ~= 'r' and isRevisit(string.byte(entry, 1)) then bump(key, 'rs', 1) end
   if visit.outcome == 's' then
     bump(key, 's', 1)
-    if visit.history ~= '' and c.ev > 0 and not ended(c) then
-      local known = historyAt(entry)
-      local next_ = renewed(entry, visit.history)
-      if rateClass(entry) ~= rateClass(next_) then
-        uncount(key, host, entry)
-        countRate(key, host, rateClass(next_), 1)
-      end
-      local ms = visit.ms
-      if c.tn + c.pn > 0 and settle(key, c, host, entry, visit.history, start) then ms = 0 end
-      plan(key, host, known and raise(prio) or prio, next_, NOW + ms)
-      due = due or ms < 10000
-      return
-    end
     if visit.ms > 0 and not ended(c) and later(key, prio, host, entry, visit.ms) then
       bump(key, 'a', 1)
     else

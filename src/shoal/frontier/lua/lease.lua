@@ -102,7 +102,7 @@ if #due > 0 then
 end
 
 -- Pages of perpetual crawls whose next visit is due.
-openBuckets(100)
+openBuckets(200)
 -- Pages that signals pull forward.
 local searching = search(1000)
 
@@ -206,7 +206,7 @@ while given < hosts do
       if v.places > 1 then
         local waiting = 0
         for _, one in ipairs(v.crawls) do
-          waiting = waiting + call('LLEN', queue(one.key, top(one.key, one.copy, host), host))
+          waiting = waiting + call('LLEN', queue(one.key, one.best, host))
         end
         want = math.min(want, math.max(1, math.ceil(waiting / v.places)))
       end

@@ -26,7 +26,10 @@ local function put(key, field, value)
 end
 
 local function bump(key, field, by)
-  put(key, field, copies[key][field] + by)
+  local copy, c = copies[key], changes[key]
+  copy[field] = copy[field] + by
+  if not c then c = {} changes[key] = c end
+  c[field] = true
 end
 
 local function reason(key, why, by)

@@ -49,8 +49,9 @@ local function view(host)
     local key = members[i]
     local c = crawl(key)
     if c and c.st == 'r' and not c.dry then
-      v.crawls[#v.crawls + 1] = {key = key, copy = c, pass = tonumber(members[i + 1])}
-      local rank = class(c.pr + tonumber(top(key, c, host)))
+      local best, only = top(key, c, host)
+      v.crawls[#v.crawls + 1] = {key = key, copy = c, pass = tonumber(members[i + 1]), best = best, only = only and best}
+      local rank = class(c.pr + tonumber(best))
       v.lanes[c.sp] = math.min(v.lanes[c.sp] or 2, rank)
       delay = math.max(delay, c.d)
       places = math.min(places or c.n, c.n)

@@ -26,18 +26,18 @@ local function mark(entry, which)
   return string.char(flags, tries[1], tries[2], tries[3]) .. rest, tries[which]
 end
 
--- Whether a visit is one more visit of a stored page: how it was found is `revisit`, or it has a history (calendar.lua).
-local function isRevisit(entry)
-  local flags = string.byte(entry, 1)
+-- Whether a visit with these flags is one more visit of a stored page: how it was found is `revisit`, or it has a history (calendar.lua).
+local function isRevisit(flags)
   return flags >= 128 or bit.band(flags, 112) == 64
 end
 
+-- The highest priority of a crawl on a host, and whether it is the only one.
 local function top(key, c, host)
   if c.up then
-    local best = call('ZREVRANGE', P .. 'p:' .. key .. ':' .. host, 0, 0)[1]
-    if best then return best end
+    local best = call('ZREVRANGE', P .. 'p:' .. key .. ':' .. host, 0, 1)
+    if best[1] then return best[1], not best[2] end
   end
-  return '0'
+  return '0', true
 end
 
 -- The priority a visit really gets: the 65th different one on a queue joins the next lower.

@@ -86,7 +86,9 @@ local function take(v, most, spiders)
         if stored < c.ph then call('SADD', P .. 'parked:' .. key, host) end
         leave(v, i)
       else
-        local prio = top(key, c, host)
+        -- The view has read its highest priority; what is taken here may have been the last of it.
+        local prio = one.best or top(key, c, host)
+        one.best = nil
         local entries = call(c.ord == 'l' and 'RPOP' or 'LPOP', queue(key, prio, host), want) or {}
         for _, entry in ipairs(entries) do got[#got + 1] = {key, prio, entry} end
         bump(key, 'w', -#entries)
@@ -114,7 +116,7 @@ local function ahead(v, visits)
   if pace == 0 then return 0 end
   for _, one in ipairs(v.crawls) do
     local key, c = one.key, one.copy
-    for _, l in ipairs(c.up and lists(key, c, v.host) or {{'0', queue(key, '0', v.host)}}) do
+    for _, l in ipairs(one.only and {{one.only, queue(key, one.only, v.host)}} or lists(key, c, v.host)) do
       visits = visits + call('LLEN', l[2])
     end
   end
