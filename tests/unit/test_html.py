@@ -468,6 +468,12 @@ def test_urls_that_are_none_give_pages_without_links() -> None:
         ('<p title="<td>">a<p>b</p><a href=/c>c</a>', ["/c"], "a\nb\nc"),
         ('<script>x = "<a href=/no>"; if (a<b) y = "<b>";</script><p>a <b>b</b>', [], "a b"),
         ('<a href="/open?<b>x</b>', [], None),
+        ('<a title="x > y" href="/?q=<b>">z</a>', ["/?q=%3Cb%3E"], "z"),
+        ('a > b <a href="/?q=<img><b>">c</a>', ["/?q=%3Cimg%3E%3Cb%3E"], "a > b c"),
+        ('<!-- <p> --><a href="/?q=<i>">a</a>', ["/?q=%3Ci%3E"], "a"),
+        ('one<div data-x="<p>">two</div>', [], "one\ntwo"),
+        ('<p class="<b>x</b>">one<span class="</p>">two', [], "onetwo"),
+        ('\x01<a href="/?q=<b>">a\x01<b>b</b></a>', ["/?q=%3Cb%3E"], "\x01a\x01b"),
     ],
 )
 def test_what_looks_like_a_tag_in_a_value_stays_in_the_value(markup: str, links: list[str], text: str | None) -> None:

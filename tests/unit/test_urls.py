@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ada_url
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +46,31 @@ def test_urls_are_parsed_as_the_standard_says() -> None:
         if found != expected:
             wrong.append((url, expected, found))
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.example/", "http://a.example/b/c.html?d=1&e", "http://127.0.0.1:8080/b", "http://127.1/b",
+        "http://0x7f.0.0.1/b", "http://1.2/b", "http://a.example:80/b", "https://a.example:443/b", "http://A.example/b",
+        "HTTP://a.example/b", "http://a.example/b/../c", "http://a.example/./b", "http://a.example/b/..",
+        "http://a.example/.../b", "http://a.example//b", "http://a.example/b#c", "http://a.example/b?", "http://x/b",
+        "http://xn--mnchen-3ya.example/b", "http://xn--a.example/b", "http://user@a.example/b", "http://[::1]/b",
+        "http://[0::1]/b", "ftp://a/b/c", "ftp://a/../c", "http://a.example/b\n", "http://a.example/b ", "http:///b/c",
+        "http:/a.example/b", "http://a.example\\b/c", "http://a.example/b\\..\\c", "https://a..example/b",
+    ],
+)  # fmt: skip
+def test_a_url_that_is_canonical_already_is_not_taken_for_another(url: str) -> None:
+    for _ in range(2):
+        try:
+            known = canonical(url).url
+        except InvalidUrl:
+            known = ""
+        try:
+            expected = ada_url.normalize_url(url).partition("#")[0]
+        except ValueError:
+            expected = ""
+        assert known == expected
 
 
 def test_what_the_standard_refuses_is_refused() -> None:

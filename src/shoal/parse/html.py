@@ -1,7 +1,7 @@
 """An HTML page as Shoal sees it: title, description, text, links and what it asks of robots.
 
-Owns the queries on the tree that lexbor builds, and the resolving of links. Links are compared by their text before
-they are resolved, because three in four are repeats. No input from the web raises, and the work is limited:
+Owns the queries on the tree that lexbor builds. Links are compared by their text before they are resolved, because
+three in four are repeats. No input from the web raises, and the work is limited:
 `html_limits.py` makes costly markup flat, and a page gives at most MAX_LINKS links; what is left out is counted.
 """
 
@@ -11,16 +11,14 @@ import hashlib
 import re
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import quote_from_bytes
 
-import ada_url
 import msgspec
 from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, LexborNode
 
-from shoal.parse import text_layout
+from shoal.parse import link_target, text_layout
 from shoal.parse.charset import charset, in_utf8
-from shoal.parse.encodings import CODECS
 from shoal.parse.html_limits import tame
+from shoal.parse.link_target import join
 from shoal.parse.meta_refresh import refresh_of
 from shoal.parse.robots_meta import NONE, Directives, from_meta
 from shoal.urls.canonical import MAX_URL_BYTES
@@ -36,19 +34,12 @@ MAX_LINKS = 100_000
 MAX_LINE = 2_000
 
 _NO_EVENTS = 1  # Nobody listens to changes of the tree.
-_SCHEMES = ("http://", "https://", "ftp://")
-# Told without asking the URL parser: most links that are not visited begin with one of these.
-_NOT_VISITED = ("javascript:", "mailto:", "tel:", "data:")
-# Letters that the URL parser leaves as they are, in segments other than dots, behind a slash or steps up: to join them
-# is to put one behind the other. It takes a fifth of the time, and nearly all links in Debian's documentation are such.
-_PLAIN = re.compile(
-    r"(/|(?:\.\./){0,7}+)[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+)*+/?(?:\?[A-Za-z0-9_.~=&+-]+)?"
-)
-
 # 1,234.50 and 2026-11-17 are one number each, as 7 is.
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*+")
 _ABSOLUTE = ("https://", "http://")
-_SHORT = 200
+# Longer texts are not worth the memory of a cache.
+_REMEMBERED_LENGTH = 200
+_new = tuple.__new__
 
 # One question to the tree for everything; each further one walks it again. Its reader serves all pages: to make one
 # takes 40 microseconds.
@@ -105,19 +96,19 @@ def parse(
     markup, reduced, lost = tame(text_layout.replace_tags(whole), page=whole)
     page = _Reader(token)
     page.read(tree_of(markup))
-    base = _join(url, page.base) or url if page.base else url
+    base = join(url, page.base) or url if page.base else url
     links = _links(page, url, base, encoding, follow)
-    refresh = _join(base, page.refresh) if page.refresh else ""
+    refresh = join(base, page.refresh) if page.refresh else ""
     return Parsed(
         title=_line(page.title),
         description=_line(page.description),
         text=page.text,
-        canonical=_join(base, page.canonical) if page.canonical else "",
+        canonical=join(base, page.canonical) if page.canonical else "",
         language=_line(page.language)[:64],
         charset=encoding,
         links=links,
         links_dropped=page.dropped + lost,
-        refresh="" if refresh == _without_fragment(url) else refresh,
+        refresh="" if refresh == link_target.without_fragment(url) else refresh,
         refresh_seconds=page.refresh_seconds,
         robots=page.robots,
         reduced=reduced,
@@ -158,18 +149,27 @@ class _Reader:
         # What another link to the same place cannot change. Most links are repeats, letter by letter or but for the
         # fragment: nothing else is read from them.
         settled: set[str | None] = {None}
+        hrefs = self.hrefs
         for node in _FIND(_ASKED, root):
             if node.tag_id == _A:
-                attributes = node.attrs
                 try:
-                    href = attributes["href"]
+                    href = node.attrs["href"]
                 except KeyError:  # The tree also found xlink:href, which is another attribute.
                     continue
                 if href not in settled and href is not None:
                     place = href.partition("#")[0]
                     # A link within the page is none, unless a base makes it one to elsewhere.
                     if place not in settled and (place or not href or self.base):
-                        settled.add(self._link("a", href, attributes.get("rel")))
+                        # All attributes are read faster than one that may be missing.
+                        rel = node.attributes.get("rel")
+                        key = ("a", place)
+                        usual = not rel and place[-1:] > " " and key not in hrefs and len(href) <= MAX_URL_BYTES
+                        if usual and len(hrefs) < MAX_LINKS:
+                            # As `_link` does, in a third of the time.
+                            hrefs[key] = ""
+                            settled.add(place)
+                        else:
+                            settled.add(self._link("a", href, rel))
                 continue
             tag = node.tag
             if tag == "pre":
@@ -227,26 +227,22 @@ class _Reader:
                 self.dropped += 1
                 return href
             self.hrefs[key] = rel or ""
-        elif _nofollow(known) and not _nofollow(rel):
+        elif known and _nofollow(known) and not _nofollow(rel):
             # Linked twice, once without nofollow: that link is an invitation of its own.
             self.hrefs[key] = rel or ""
-        return None if spaced or _nofollow(rel) else place
+        return None if spaced or (rel and _nofollow(rel)) else place
 
     def _relation(self, attributes: dict[str, str | None]) -> None:
         href, rel = attributes.get("href"), attributes.get("rel")
         if not href or not rel:
             return
-        tokens = rel.lower().split()
-        if "canonical" in tokens and not self.canonical and len(href) <= MAX_URL_BYTES:
+        canonical, relations = _relations(rel) if len(rel) <= _REMEMBERED_LENGTH else _relations.__wrapped__(rel)
+        if canonical and not self.canonical and len(href) <= MAX_URL_BYTES:
             self.canonical = href
-        # Alternates are pages in another language or form; `alternate stylesheet` is none.
-        if "stylesheet" in tokens:
-            return
-        if "alternate" in tokens and (attributes.get("type") or "").strip().lower() in FEED_TYPES:
+        if "alternate" in relations and (attributes.get("type") or "").strip().lower() in FEED_TYPES:
             self._link("feed", href, rel)
-        for relation in LINK_RELATIONS:
-            if relation in tokens:
-                self._link(relation, href, rel)
+        for relation in relations:
+            self._link(relation, href, rel)
 
     def _meta(self, node: LexborNode, attributes: dict[str, str | None]) -> None:
         content = attributes.get("content")
@@ -271,6 +267,15 @@ class _Reader:
             self.language = content.strip().partition(" ")[0]
 
 
+@lru_cache(maxsize=256)
+def _relations(rel: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether a link names the canonical URL, and which of LINK_RELATIONS it has."""
+    tokens = rel.lower().split()
+    # Alternates are pages in another language or form; `alternate stylesheet` is none.
+    followed = () if "stylesheet" in tokens else tuple(name for name in LINK_RELATIONS if name in tokens)
+    return "canonical" in tokens, followed
+
+
 def _nofollow(rel: str | None) -> bool:
     return rel is not None and "nofollow" in rel.lower().split()
 
@@ -291,84 +296,29 @@ def _links(page: _Reader, url: str, base: str, encoding: str, follow: frozenset[
     found: dict[str, Link] = {}
     legacy = encoding != "utf-8" and not encoding.startswith("utf-16")
     own = url if base is url else ""
-    root, folders = _folders(base)
-    plain, make = _PLAIN.fullmatch if root else _never, Link._make
+    root, folders = link_target.folders(base)
+    plain, elsewhere = link_target.PLAIN.fullmatch, link_target.elsewhere
     for (kind, href), rel in page.hrefs.items():
         # An empty link is one to the page itself, unless a base says otherwise.
         if kind not in follow or (not href and own):
             continue
-        match = plain(href)
+        match = plain(href) if root else None
         if match:
             start = match.end(1)
             target = root + href if start == 1 else folders[start // 3] + href[start:]
             if len(target) > MAX_URL_BYTES:
                 continue
-        elif root and len(href) <= _SHORT and href.startswith(_ABSOLUTE) and href.isascii():
-            target = _elsewhere(href)
+        elif root and len(href) <= _REMEMBERED_LENGTH and href.startswith(_ABSOLUTE) and href.isascii():
+            target = elsewhere(href)
         else:
-            target = _join(base, _in_page_encoding(href, encoding) if legacy and not href.isascii() else href)
+            target = join(base, link_target.in_page_encoding(href, encoding) if legacy and not href.isascii() else href)
         if not target:
             continue
         known = found.get(target)
         if known is None or (known.nofollow and not _nofollow(rel)):
-            found[target] = make((target, kind, tuple(dict.fromkeys(rel.lower().split())) if rel else ()))
+            # Half the time of `Link(...)`.
+            found[target] = _new(Link, (target, kind, tuple(dict.fromkeys(rel.lower().split())) if rel else ()))
     return tuple(found.values())
-
-
-def _folders(base: str) -> tuple[str, list[str]]:
-    """The site, and the folders that links start from: the page's own and those seven steps up; above a root is itself.
-
-    ('', []) when the base is nothing to start from.
-    """
-    whole = _join(base, "")
-    if not whole:
-        return "", []
-    slash = whole.find("/", whole.find("://") + 3)
-    end = whole.rfind("/", 0, (whole + "?").index("?"))
-    folders = [whole[: end + 1]]
-    for _ in range(7):
-        end = max(slash, whole.rfind("/", 0, end))
-        folders.append(whole[: end + 1])
-    return whole[:slash], folders
-
-
-@lru_cache(maxsize=4096)
-def _elsewhere(href: str) -> str:
-    """A whole URL, wherever it stands. The pages of a site share most links that lead away from it."""
-    return _join(href, href)
-
-
-def _never(_: str) -> None:
-    return None
-
-
-def _join(base: str, href: str) -> str:
-    """The canonical URL of a link, '' for what is not visited. The parser's own spelling is the canonical one."""
-    if len(href) > MAX_URL_BYTES or (":" in href and href[:11].lower().startswith(_NOT_VISITED)):
-        return ""
-    try:
-        joined = _without_fragment(ada_url.join_url(base, href))
-    except (ValueError, UnicodeError):
-        return ""
-    return joined if joined.startswith(_SCHEMES) and len(joined) <= MAX_URL_BYTES else ""
-
-
-def _without_fragment(url: str) -> str:
-    return url.partition("#")[0]
-
-
-def _in_page_encoding(href: str, encoding: str) -> str:
-    """Queries are written in the encoding of their page: the server that gave the page expects them so."""
-    path, mark, query = href.partition("?")
-    codec = CODECS.get(encoding)
-    if not mark or codec is None or query.isascii():
-        return href
-    # What the encoding lacks is written as a numeric reference, percent-encoded: so do browsers.
-    parts = (
-        character if character.isascii() else quote_from_bytes(character.encode(codec, "xmlcharrefreplace"), safe="")
-        for character in query
-    )
-    return path + mark + "".join(parts)
 
 
 def _line(text: str) -> str:
@@ -382,10 +332,12 @@ def text_hash(parsed: Parsed, body: bytes, *, numbers: bool = True) -> str:
     """
     if not parsed.text:
         return hashlib.blake2b(body, digest_size=5).hexdigest()
-    plain = f"{parsed.title}\n{parsed.text}"
+    title, text = parsed.title, parsed.text
     if not numbers:
-        plain = _NUMBER.sub("0", plain)
-    return hashlib.blake2b(plain.encode(errors="surrogatepass"), digest_size=5).hexdigest()
+        title, text = _NUMBER.sub("0", title), _NUMBER.sub("0", text)
+    digest = hashlib.blake2b(f"{title}\n".encode(errors="surrogatepass"), digest_size=5)
+    digest.update(text.encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
 def looks_like_html(body: bytes) -> bool:

@@ -13,7 +13,7 @@ import re
 
 from selectolax.lexbor import LexborHTMLParser
 
-from shoal.parse.text_layout import separates
+from shoal.parse.text_layout import escape_values, separates
 
 # Tags of one page: more are cut off. A million links took 516 MB, so this is about 200 MB.
 MAX_TAGS = 400_000
@@ -93,7 +93,7 @@ def tame(markup: bytes, *, page: bytes | None = None) -> tuple[bytes, bool, int]
         markup, tags = markup[:end], MAX_TAGS
     page = markup if page is None else page
     if (tags > _FEW and _suspect(markup, tags) and _costly(markup)) or (len(page) > _WINDOW and _crowded(page)):
-        return _FLAT.sub(_flattened, markup), True, lost
+        return _FLAT.sub(_flattened, escape_values(markup)), True, lost
     return markup, cut, lost
 
 

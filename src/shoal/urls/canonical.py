@@ -6,6 +6,7 @@ Owns the only URL parser of Shoal (ada, the WHATWG standard). Must not know craw
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 import ada_url
@@ -19,6 +20,8 @@ SCHEMES = ("http", "https", "ftp")
 
 # The two ports of the web are one visitor's business: http://a/ and https://a/ are answered by the same host.
 _WEB_PORTS = (":80", ":443")
+# Paths and queries that the parser leaves as they are.
+_PLAIN = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+)*+/?(?:\?[A-Za-z0-9_.~=&+-]++)?")
 
 
 class Target(NamedTuple):
@@ -51,12 +54,26 @@ def canonical(url: str) -> Target:
         raise InvalidUrl(f"A URL must be text, not {type(url).__name__}: pass a str.")
     if len(url) > MAX_URL_BYTES or "\0" in url:
         raise InvalidUrl(_why(url))
+    # No site ends before its eighth letter but one of FTP, whose path then begins a folder later.
+    slash = url.find("/", 8)
+    if slash > 0 and _PLAIN.fullmatch(url, slash) and _is_canonical(url[:slash]):
+        # Visits from the store are written so, and to parse them takes five times as long.
+        return parts_of(url)
     try:
         href: str = ada_url.normalize_url(url)
     except (ValueError, UnicodeError):
         raise InvalidUrl(_why(url)) from None
     mark = href.find("#")
     return parts_of(href if mark < 0 else href[:mark])
+
+
+@lru_cache(maxsize=4096)
+def _is_canonical(site: str) -> bool:
+    """Whether the parser leaves this site as it is: its scheme, its host and its port."""
+    try:
+        return bool(ada_url.normalize_url(f"{site}/") == f"{site}/")
+    except (ValueError, UnicodeError):
+        return False
 
 
 def parts_of(href: str) -> Target:

@@ -26,6 +26,7 @@ from shoal.urls.canonical import Target, canonical
 from shoal.urls.scope import Scope
 from shoal.urls.traps import DomainHosts, Traps
 from shoal.worker.exclusion_samples import ExclusionSamples
+from shoal.worker.outside_links import OutsideLinks
 
 if TYPE_CHECKING:
     pass
@@ -106,6 +107,7 @@ class CrawlContext:
         self._hosts = DomainHosts() if policy.scope in ("domain", "any") else None
         self._trapped = trapped
         self.samples = ExclusionSamples()
+        self.outside = OutsideLinks()
         self._origins = frozenset(seed.origin for seed in seeds)
         plain = [("User-Agent", policy.user_agent)]
         own = [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]

@@ -78,11 +78,11 @@ def visits_of_urls(
     # The links of an abandoned page are added again: the journal must have them.
     recent: RecentUrls | tuple[()] = () if visit.abandoned else context.recent
     verdict, cleaned, trap = context.scope.verdict, context.cleaned, context.trap
-    depth, priority, host = visit.depth + 1, visit.priority, target.host
+    depth, priority, host, outside = visit.depth + 1, visit.priority, target.host, context.outside
     visits = []
     for link in urls:
         # Most links are recent ones: skip them first.
-        if link in recent:
+        if link in recent or (host, link) in outside:
             continue
         url = cleaned(link)
         if url is not link and url in recent:
@@ -92,7 +92,9 @@ def visits_of_urls(
         except InvalidUrl:
             continue
         reason = verdict(there, page_host=host)
-        if not reason:
+        if reason:
+            outside.add((host, link))
+        else:
             reason = _NO_FTP if there.scheme == "ftp" and not context.ftp else trap(there, now)
         if reason:
             context.samples.note(reason, url)
