@@ -155,8 +155,8 @@ def test_a_crawl_says_for_which_host_it_waits_and_why(crawls: Crawls) -> None:
     seen: dict[str, PendingHost] = {}
 
     def both_are_seen() -> bool:
-        # Between its tries, a URL is with a worker for a moment.
-        seen.update({host: wait for host, wait in pending().items() if wait.retries})
+        # Between its tries, a URL is with a worker for a moment, and its host is paused a moment later.
+        seen.update({host: wait for host, wait in pending().items() if wait.retries and (wait.paused or host != busy)})
         return seen.keys() == {busy, failing}
 
     crawls.until(both_are_seen, "both are waited for")

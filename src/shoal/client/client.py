@@ -75,7 +75,7 @@ class Client(ApiConnection):
         return int(self._request("POST", _path(crawl, "revisit"), {"urls": list(urls)})["queued"])
 
     def explain(self, crawl: str, url: str) -> JsonObject:
-        """Whether a URL is visited by a crawl, and which rule says so."""
+        """Whether a URL is visited by a crawl, and which rule decides."""
         return self._request("GET", f"{_path(crawl, 'explain')}?{urlencode({'url': url})}")
 
     def records(self, crawl: str, *, kind: str = "page", fields: Iterable[str] = ()) -> Iterator[JsonObject]:
