@@ -448,6 +448,11 @@ class Fleet(RuleBasedStateMachine):
     @rule(crawl=st.sampled_from(CRAWLS))
     def retry(self, crawl: str) -> None:
         self._steer(self.admin.crawls.retry(crawl))
+        # A back-off that followed from failures ends with their retry. The gates of the host's places stay.
+        left = snapshot.gates(snapshot.read(self.server, self.namespace))
+        for name in [name for name in self.gates if name.endswith("/b") and name not in left]:
+            del self.gates[name]
+            self.backoff.pop(name.removesuffix("/b"), None)
 
     @precondition(lambda self: self.operators)
     @rule(crawl=st.sampled_from(CRAWLS))
