@@ -90,7 +90,7 @@ async def test_a_page_of_a_perpetual_crawl_is_visited_before_it_is_due_and_not_f
     assert await again(ann, PAGE) == 1
     assert [visit.url for visit in await drain(fleet, ann, how=after(3600))] == [PAGE]
     assert await ann.crawls.count("c") == Counts(admitted=2, stored=2)
-    with pytest.raises(InvalidInput, match="visits its pages again"):
+    with pytest.raises(InvalidInput, match="revisits its pages"):
         await forget(ann, crawl, [START])
     await fleet.check()
 
