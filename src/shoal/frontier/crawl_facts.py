@@ -21,7 +21,7 @@ from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model import validation
 
-_BRANCH, _SLOT = "branch:", "slot:"
+_BRANCH, _SLOT, _EXPORT = "branch:", "slot:", "export:"
 
 
 class Feed(StrEnum):
@@ -56,6 +56,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     notified: bool = False
     # Hosts with a delay of DOWNLOAD_SLOTS.
     download_slots: tuple[str, ...] = ()
+    # Files of Scrapy's feed exports that the crawl has begun to write.
+    exports: tuple[str, ...] = ()
     bytes_received: int = 0
 
     @property
@@ -94,6 +96,9 @@ class CrawlFacts:
 
     async def add_download_slot(self, crawl_id: str, host: str) -> None:
         await self._record(crawl_id, (_SLOT + host, 1))
+
+    async def add_export(self, crawl_id: str, name: str) -> None:
+        await self._record(crawl_id, (_EXPORT + name, 1))
 
     async def mark_submitted(self, crawl_id: str) -> None:
         await self._record(crawl_id, ("submitted", 1))
@@ -141,7 +146,8 @@ class CrawlFacts:
         return Facts(
             branches=_named(values, _BRANCH), seeds=_feed(values, Feed.SEEDS), revisit=_feed(values, Feed.PASS),
             submitted=bool(values.get("submitted")), notified=bool(values.get("notified")),
-            download_slots=_named(values, _SLOT), bytes_received=values.get("bytes", 0),
+            download_slots=_named(values, _SLOT), exports=_named(values, _EXPORT),
+            bytes_received=values.get("bytes", 0),
         )  # fmt: skip
 
     async def _call(self, script: str, crawl_id: str, args: Any) -> list[Any]:

@@ -8,8 +8,10 @@ are durable in a part file before the page is acknowledged, and the parts of all
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
+import platform
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -88,14 +90,25 @@ class Feeds:
                 self._feeds.append(_Feed(self._crawler, self._frontier.worker, uri, kind, options, accepts))
                 del exporter.feeds[template]
         for feed in self._feeds:
-            crawl_age = await store_seconds(self._frontier) - self._crawl.created_at
-            is_old = bool(feed.options.get("overwrite")) and _age(feed.path) > crawl_age
-            await self._merge(feed)
-            if is_old:
-                os.truncate(feed.path, 0)
+            if feed.options.get("overwrite"):
+                await self._overwrite(feed)
+            else:
+                await self._merge(feed)
             await feed.sink.open()
         if self._feeds:
             self._crawler.signals.connect(self._scraped, signal=signals.item_scraped)
+
+    async def _overwrite(self, feed: _Feed) -> None:
+        """Empty a file that is older than the crawl, unless the crawl has begun to write it: its items are in there."""
+        facts = self._frontier.crawls.facts
+        name = hashlib.blake2s(f"{platform.node()} {feed.path.absolute()}".encode(), digest_size=12).hexdigest()
+        # The age of the file is read first: during the call, a file of this crawl would become too old.
+        age = _age(feed.path)
+        is_old = age > await store_seconds(self._frontier) - self._crawl.created_at
+        await self._merge(feed)
+        if is_old and name not in (await facts.read(self._crawl.id)).exports:
+            os.truncate(feed.path, 0)
+        await facts.add_export(self._crawl.id, name)
 
     def _uri_params(self, spider: Spider, function: Any) -> dict[str, Any]:
         """As Scrapy's, but all processes of a crawl have the same %(time)s, so that they share the file."""

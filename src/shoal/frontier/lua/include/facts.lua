@@ -1,5 +1,5 @@
 -- facts: the facts of a crawl, those that Shoal 0.1 wrote among its statistics included.
--- Names    branch:<spider>, slot:<host>, submitted, notified, bytes; of seeds and of pass: _begun and _done (numbers,
+-- Names    branch:<spider>, slot:<host>, export:<file>, submitted, notified, bytes; of seeds and of pass: _begun and _done (numbers,
 --          under way while begun is greater) and _began_ms
 local FACT = '^[^%s%c]+$'
 local OLD = {'^branch:', '^slot:', '^seeds_[bd]', '^pass_[bd]', '^submitted$', '^notified$', '^bytes$'}
