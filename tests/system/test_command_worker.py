@@ -119,7 +119,8 @@ def test_an_unavailable_store_is_reported_at_once_with_the_reason(
     site: Site, store: Server, shell: Shell, how: str
 ) -> None:
     (host,) = site.take()
-    tree = site.plant(40, [host])
+    # Enough pages that the crawl does not end before it reports that the store is back.
+    tree = site.plant(200, [host])
     running = shell.start("crawl", tree.url(0), "--store", store.url, *LOCAL, "--delay", "0.05", "--workers", "1")
     wait_until(lambda: len(site.requests(host)) > 10, "it runs")
     if how == "killed":
