@@ -99,7 +99,8 @@ def test_a_worker_keeps_on_when_its_store_was_away(site: Site, store: Server, sh
 def test_a_crawl_whose_store_does_not_come_back_says_how_to_resume_it(site: Site, store: Server, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(60, [host])
-    shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "2"
+    # The leases of its workers cannot be released, and expire.
+    shell.environ |= {"SHOAL_STORE_TIMEOUT_SECONDS": "2", "SHOAL_FRONTIER_LEASE_SECONDS": "5"}
     flags = ("--store", store.url, *LOCAL)
     running = shell.start("crawl", tree.url(0), *flags, "--delay", "0.05", "--name", "left")
     wait_until(lambda: len(site.requests(host)) > 10, "it runs")
