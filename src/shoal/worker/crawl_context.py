@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from shoal.errors import InvalidUrl, SinkRefused, StoreHeld, StoreUnavailable
@@ -27,9 +26,6 @@ from shoal.urls.scope import Scope
 from shoal.urls.traps import DomainHosts, Traps
 from shoal.worker.exclusion_samples import ExclusionSamples
 from shoal.worker.outside_links import OutsideLinks
-
-if TYPE_CHECKING:
-    pass
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 # Credentials given by `--header` are sent to the seeds' origins only, as those of `--cookie` and `--auth` are.
