@@ -6,9 +6,10 @@ VENV   ?= .venv
 ARGS   ?=
 # Steps of the long model check.
 STEPS  ?= 100000
-# Where the scripts of `make faults` are, and how often each is run.
+# Where the scripts of `make faults` are, how often each is run, and how many at the same time.
 FAULTS ?= ../shared/faults
 TIMES  ?= 1
+JOBS   ?= 1
 # Time for all fuzz targets together.
 SECONDS ?= 600
 # Where `make screenshots` writes.
@@ -95,7 +96,7 @@ deploy-test: install services-deploy $(VENV)/.installed-deploy ## start the Comp
 	@DEPLOYMENT=1 $(BIN)/python -m pytest -q tests/deploy/test_compose.py tests/deploy/test_systemd.py $(ARGS)
 
 faults: install services ## break stores under running crawls, TIMES each, with the scripts in FAULTS
-	@$(BIN)/python tools/faults.py $(FAULTS) $(TIMES) $(ARGS)
+	@$(BIN)/python tools/faults.py $(FAULTS) $(TIMES) --jobs $(JOBS) $(ARGS)
 
 bench: $(VENV)/.installed-bench ## measure, beside scrapy-redis in the same run
 	@$(BIN)/python -m bench $(ARGS)

@@ -1,10 +1,12 @@
 """Run the scripts that break stores under a running crawl, several times each, and print a table. `make faults`.
 
-    python tools/faults.py FOLDER [TIMES] [NAME] [--results FILE]
+    python tools/faults.py FOLDER [TIMES] [NAME...] [--results FILE] [--jobs N]
 
-FOLDER holds the scripts and `run.py`, which runs one of them in a network namespace of its own (root, Linux). NAME
-selects the faults whose name contains it. With --results, each run is a line of FILE, runs of this commit that FILE
-has already are not made again, and the table covers all of them. The files of a run that was not clean are kept.
+FOLDER holds the scripts and `run.py`, which runs one of them in a network namespace of its own (root, Linux). NAMEs
+select the faults whose name contains one of them; `=NAME` selects the fault of exactly that name. With --results, each
+run is a line of FILE, runs of this commit that FILE has already are not made again, and the table covers all of them.
+With --jobs, runs are made at the same time: each has servers and a network of its own, but all share the CPU. The files
+of a run that was not clean are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -29,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 class Fault:
     seconds: int  # at most, then the script is interrupted
     script: str  # with its arguments
-    limits: dict[str, str] = field(default_factory=dict)  # of run.py
+    limits: dict[str, str] = field(default_factory=dict, hash=False)  # of run.py
     variant: str = ""  # how tools/fault_variant.py changes the script
 
     @property
@@ -138,13 +141,18 @@ def read_results(path: Path | None, commit: str) -> Iterable[Run]:
                 yield run
 
 
+def selected(fault: Fault, names: Sequence[str]) -> bool:
+    return not names or any(name[1:] == fault.name if name[:1] == "=" else name in fault.name for name in names)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the fault scripts and print a table.")
     parser.add_argument("folder", type=Path, help="holds the scripts and run.py")
     parser.add_argument("times", type=int, nargs="?", default=1, help="runs of each fault")
-    parser.add_argument("name", nargs="?", default="", help="only faults whose name contains this")
+    parser.add_argument("names", nargs="*", help="only faults whose name contains one of these, or is it (=NAME)")
     parser.add_argument("--results", type=Path, help="file of runs, to continue later")
-    options = parser.parse_args()
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    options = parser.parse_intermixed_args()
     if not (options.folder / "run.py").exists():
         parser.error(f"{options.folder} has no run.py; name the folder of the fault scripts")
     commit = subprocess.run(
@@ -154,22 +162,30 @@ def main() -> int:
         cwd=ROOT,
         check=False,
     ).stdout.strip()
+    faults = [fault for fault in FAULTS if selected(fault, options.names)]
+    known = list(read_results(options.results, commit))
+
+    def run_and_note(fault: Fault) -> Run:
+        run = run_fault(options.folder, fault, commit)
+        if not run.clean:
+            print(f"{run.judgement}\n  files: {run.folder}", file=sys.stderr, flush=True)
+        if options.results is not None:
+            with options.results.open("a") as results:
+                results.write(json.dumps(asdict(run)) + "\n")
+        return run
+
     print(f"{'fault':<52} {'clean':>8} {'repeats':>8} {'longest stall':>14} {'seconds':>8}", flush=True)
     failed = 0
-    for fault in FAULTS:
-        if options.name not in fault.name:
-            continue
-        runs = [run for run in read_results(options.results, commit) if run.fault == fault.name]
-        while len(runs) < options.times:
-            run = run_fault(options.folder, fault, commit)
-            runs.append(run)
-            if not run.clean:
-                print(f"{run.judgement}\n  files: {run.folder}", file=sys.stderr, flush=True)
-            if options.results is not None:
-                with options.results.open("a") as results:
-                    results.write(json.dumps(asdict(run)) + "\n")
-        failed += sum(not run.clean for run in runs)
-        print_row(fault.name, runs)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        earlier = {fault: [run for run in known if run.fault == fault.name] for fault in faults}
+        started = {
+            fault: [pool.submit(run_and_note, fault) for _ in range(options.times - len(earlier[fault]))]
+            for fault in faults
+        }
+        for fault in faults:
+            runs = earlier[fault] + [run.result() for run in started[fault]]
+            failed += sum(not run.clean for run in runs)
+            print_row(fault.name, runs)
     return int(failed > 0)
 
 
