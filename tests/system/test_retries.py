@@ -156,7 +156,12 @@ def test_a_crawl_says_for_which_host_it_waits_and_why(crawls: Crawls) -> None:
 
     def both_are_seen() -> bool:
         # Between its tries, a URL is with a worker for a moment, and its host is paused a moment later.
-        seen.update({host: wait for host, wait in pending().items() if wait.retries and (wait.paused or host != busy)})
+        for host, wait in pending().items():
+            if wait.retries and wait.paused == (host == busy):
+                seen.setdefault(host, wait)
+            elif wait.paused and host == failing:
+                # Only seen after so many tries that the host is paused too: it starts again.
+                crawls.do(crawls.frontier.hosts.unblock(host))
         return seen.keys() == {busy, failing}
 
     crawls.until(both_are_seen, "both are waited for")
