@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +37,54 @@ async def test_a_failover_that_asks_no_primary_loses_no_page(tmp_path: Path, how
                 await asyncio.to_thread(replica.ask, "CLUSTER", "FAILOVER", how)
                 is_primary = partial(lambda node: node.ask("ROLE")[0] == b"master", replica)
                 await asyncio.to_thread(wait_until, is_primary, "the replica is the primary")
+            await crawl.finish(180)
+            await crawl.judge()
+
+
+def _restart_from_copy(node: Server, copy: Path) -> None:
+    """As a machine that comes back with an old disk. The node still knows the configuration of its cluster."""
+    node.kill()
+    configuration = (node.folder / "nodes.conf").read_bytes()
+    shutil.rmtree(node.folder)
+    shutil.copytree(copy, node.folder)
+    (node.folder / "nodes.conf").write_bytes(configuration)
+    node.start()
+
+
+async def test_a_primary_that_is_restarted_from_an_old_copy_before_any_failover_loses_no_page(tmp_path: Path) -> None:
+    pages, turns = (6_000, 4) if LONG else (900, 2)
+    options = {"appendfsync": "everysec", "cluster-node-timeout": "10000"}
+    with cluster(tmp_path / "cluster", replicas=1, options=options) as nodes:
+        async with crawling(
+            tmp_path, pages=pages, hosts=20, url=nodes.url, outputs=("pages.db",), lease_seconds=2.0
+        ) as crawl:
+            for _ in range(2):
+                crawl.start()
+            for turn in range(1, turns + 1):
+                await crawl.requested(pages // (turns + 2) * turn)
+                primary = await asyncio.to_thread(nodes.owner, 16383 * (turn % 3) // 2)
+                copy = tmp_path / f"copy{turn}"
+                await asyncio.to_thread(shutil.copytree, primary.folder, copy)
+                # Pages that were acknowledged after the copy was made.
+                await crawl.requested(pages // (turns + 2) * turn + 100)
+                await asyncio.to_thread(_restart_from_copy, primary, copy)
+            await crawl.finish(180)
+            await crawl.judge()
+
+
+async def test_a_cluster_whose_nodes_are_all_killed_loses_no_page(tmp_path: Path) -> None:
+    pages = 6_000 if LONG else 900
+    with cluster(tmp_path / "cluster", replicas=1, options={"appendfsync": "everysec"}) as nodes:
+        async with crawling(
+            tmp_path, pages=pages, hosts=20, url=nodes.url, outputs=("pages.db",), lease_seconds=2.0
+        ) as crawl:
+            for _ in range(2):
+                crawl.start()
+            await crawl.requested(pages // 3)
+            for node in nodes.nodes:
+                node.kill()
+            for node in nodes.nodes:
+                await asyncio.to_thread(node.start)
             await crawl.finish(180)
             await crawl.judge()
 
