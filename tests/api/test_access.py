@@ -1,4 +1,4 @@
-"""Who may do what, from where and how much: every route with no token, a wrong one and one that is too small."""
+"""Access to the API: every route without a token, with a wrong one and with an insufficient one; and rate limits."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_client_that_exceeds_the_rate_limit_gets_429(tmp_path: Path) -> None:
         assert found[0].status == 200
         refused = next(got for got in found if got.status == 429)
         assert int(refused.headers["retry-after"]) >= 1
-        # A client waits as long as it is told to.
+        # A client waits as long as the server requests.
         assert [api.client.stats()["workers"] for _ in range(3)] == [0] * 3
         guesses = [api.ask("GET", "/v1/workers", Authorization=f"Bearer {n}").status for n in range(15)]
         assert guesses[0] == 401

@@ -62,7 +62,7 @@ def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
             assert (await client.stop(crawl))["state"] == "stopped"
             assert crawl in [one["id"] async for one in client.crawls(state="stopped")]
             assert (await client.host(host))["name"] == host
-            # What a stopped crawl left on a host goes when somebody meets it.
+            # Visits of a stopped crawl are removed from a host when a worker finds them.
             assert {one["name"] async for one in client.hosts()} <= {host, "example.org"}
             assert (await client.stats())["workers"] == len(await client.workers()) == 1
             await client.delete(crawl)

@@ -1,4 +1,4 @@
-"""What a client meets beside answers: a server that restarts, one that is no API, a token that is none."""
+"""Faults that a client handles: a server that restarts, a server that is not an API, an invalid token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow and silent clients: they lose their own connections, and nobody else notices."""
+"""Slow and silent clients: they lose their own connections, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_address_with_too_many_connections_loses_its_own_connections(api: Ser
 
 
 class _App:
-    """Waits with its response until it is told."""
+    """Delays its response until it is released."""
 
     def __init__(self) -> None:
         self.respond = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Crawls as jobs, with real workers on a real site: what the API says is what the site saw and the output has."""
+"""Crawls as jobs, with real workers on a real site: the API agrees with the log of the site and with the output."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_pausing_and_stopping_reach_all_workers_quickly(crawls: Crawls, client: 
     hosts = crawls.site.take(3)
     tree = crawls.site.plant(3000, hosts)
     crawl = begin(client, *(tree.url(n) for n in range(3)), scope="any", delay_seconds=0.02)
-    wait_until(lambda: all(len(crawls.site.requests(host)) > 5 for host in hosts), "all hosts are asked")
+    wait_until(lambda: all(len(crawls.site.requests(host)) > 5 for host in hosts), "all hosts have requests")
     wait_until(lambda: client.crawl(crawl)["counts"]["waiting"] > 100, "there is more to do than workers hold")
     getattr(client, verb)(crawl)
     at = time.monotonic()
@@ -117,7 +117,7 @@ def test_pausing_and_stopping_reach_all_workers_quickly(crawls: Crawls, client: 
     assert sum(request.began > at for request in requests) < 2.0 / 0.02 * len(hosts)
     if verb == "pause":
         client.resume(crawl)
-        wait_until(lambda: len(crawls.site.requests(*hosts)) > len(requests) + 10, "it goes on")
+        wait_until(lambda: len(crawls.site.requests(*hosts)) > len(requests) + 10, "it resumes")
         client.stop(crawl)
     told = client.crawl(crawl)
     assert told["state"] == "stopped"
@@ -130,7 +130,7 @@ def test_the_id_of_an_ended_crawl_is_remembered_and_accepts_nothing_more(crawls:
     request = {"seeds": [f"http://{host}/"], "name": "once", "outputs": ["main"]}
     client.submit(**request)
     ended(client, "once")
-    # The same message again, as a bridge may deliver it, is no error and changes nothing.
+    # The same message again, as a bridge may deliver it, is not an error and changes nothing.
     assert client.submit(**request) == {"id": "once", "created": False}
     with pytest.raises(CrawlExists, match="'once' exists and is finished"):
         client.submit(**request | {"max_pages": 3})
@@ -236,24 +236,24 @@ def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: Served, cl
 def test_the_end_of_a_crawl_is_sent_to_its_notification_url(crawls: Crawls, client: Client) -> None:
     told: list[dict[str, Any]] = []
 
-    class Ear(http.server.BaseHTTPRequestHandler):
+    class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            # The first time it has no ear: it is told again.
+            # The first notification fails, so it is sent again.
             self.send_response(500 if len(told) == 1 else 204)
             self.end_headers()
 
         def log_message(self, *args: object) -> None:
             pass
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Ear)
+    server = http.server.HTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         (host,) = crawls.site.take()
         crawls.site.at(host, "/", page())
         url = f"http://127.0.0.1:{server.server_address[1]}/told?key=1"
         crawl = begin(client, f"http://{host}/", notify=url, attributes={"order": 9}, app="shop")
-        wait_until(lambda: len(told) == 2, "it was told")
+        wait_until(lambda: len(told) == 2, "the notification arrived")
         assert told[0] == told[1]
         assert told[0]["id"] == crawl
         assert told[0]["state"] == "finished"

@@ -1,4 +1,4 @@
-"""The OpenAPI description: whatever it allows to be asked is answered as it says, never with a defect of the server."""
+"""The OpenAPI description: every allowed request gets a described response, and never an internal error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks around the API: it goes away, the store goes away, nobody serves at all. Crawls do not care."""
+"""Faults around the API: the API is down, the store is down, no server runs. Crawls continue."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_a_signal_stops_the_server_cleanly_even_with_open_event_streams(crawls: 
 
         watching = threading.Thread(target=watch)
         watching.start()
-        wait_until(lambda: "shoal_api_streams 1.0" in api.ask("GET", "/metrics").raw.decode(), "somebody watches")
+        wait_until(lambda: "shoal_api_streams 1.0" in api.ask("GET", "/metrics").raw.decode(), "a stream is open")
         assert api.end() == 0
         watching.join(10)
-        # Who watches was told to go. At the end of the grace time the answer would be broken off, which is an error.
+        # The stream ends in order. At the end of the grace period the response would be aborted, which is an error.
         assert events == ["counts", "end"]
 
 

@@ -1,4 +1,4 @@
-"""Scrapy Cluster's crawls belong to their application and spider, and one that is done takes more URLs."""
+"""Scrapy Cluster's crawls belong to their application and spider, and a finished one accepts more URLs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_actions_on_an_application_apply_to_one_spider(api: Served) -> None:
     assert told.pop("server_time") > 0
     assert told == {**act, "spiderid": "other", "action": "stop", "total_purged": 2}
     assert [state(api, f"appa:{one}") for one in ("one", "two", "three")] == ["stopped", "stopped", "running"]
-    # Whose spider is not said is found by its name.
+    # A crawl without a named spider is found by its name.
     told = ask(api, **act, action="stop", crawlid="three").json["data"]
     assert (told["spiderid"], told["total_purged"]) == ("third", 1)
     assert ask(api, **act, action="expire").status == 400

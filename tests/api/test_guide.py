@@ -1,4 +1,4 @@
-"""The guide to crawls as a service prints what it says."""
+"""The guide to crawls as a service prints the output that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crawls do not see each other's records, and one request cannot make many large answers."""
+"""Crawls do not see each other's records, and one request cannot cause many large responses."""
 
 from __future__ import annotations
 

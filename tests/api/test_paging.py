@@ -1,4 +1,4 @@
-"""Lists that are longer than a page: nothing is left out or told twice, whatever comes in or goes meanwhile."""
+"""Lists longer than a page: nothing is left out or listed twice, whatever is added or removed meanwhile."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: Served, store:
     told = pages(api, f"/v1/crawls/{crawl}/failed?limit=100", "failed", between)
     seen = Counter(one["url"] for one in told)
     assert set(urls(crawl, range(HOSTS))) >= seen.keys()
-    # What failed again may be told again.
+    # A URL that failed again may be listed again.
     assert max(seen.values()) <= 2
 
 
@@ -193,7 +193,7 @@ def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
 
 
 def test_a_forged_cursor_causes_no_internal_error(api: Served, store: Server) -> None:
-    """Its mark is no secret: whoever makes one gets an answer or a refusal."""
+    """A cursor is not a secret: a forged one gets a response or a refusal."""
     failing(store, "forged", range(3))
     strange: list[Any] = [
         [], ["forged"], ["forged", -1], ["forged", 2**53, 2**53, 2**53, "x"], ["forged", 0, 2**53, 1, ""],
@@ -215,7 +215,7 @@ def test_each_record_is_on_exactly_one_page_while_more_are_written(
 ) -> None:
     crawl = f"kept-{name}"
     output = str(tmp_path / name)
-    # URLs as long as they may be: where a page ends is told by one of them.
+    # URLs of maximum length: the cursor contains one of them.
     there = [f"http://{n:03}.example/{'x' * 8000}" for n in range(20, 40)]
     # The first output cannot be read back, so that the second is.
     spec = {"outputs": [f"warc:{tmp_path / 'warc'}", output], "attributes": {"order": 1}}

@@ -1,4 +1,4 @@
-"""Scrapy Cluster's own JSON: taken as it is, and answered in its shape. Its programs need not change."""
+"""Scrapy Cluster's own JSON: accepted unchanged, and answered in its format. Its programs need not change."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_more_urls_join_a_crawl_and_actions_are_answered_in_the_format_of_scrapy
     told = feed(api, action="stop", appid="testapp", crawlid="two", uuid="u3", spiderid="other")["data"]
     assert (told["action"], told["total_purged"], told["uuid"]) == ("stop", 4, "u3")
     assert api.client.crawl("testapp:two")["state"] == "stopped"
-    # The same message again is no error; another URL for what was stopped is.
+    # The same message again is not an error; another URL for a stopped crawl is.
     assert feed(api, url=f"http://{first}/a", appid="testapp", crawlid="two", spiderid="other")["status"] == "SUCCESS"
     assert api.ask("POST", "/feed", {"url": f"http://{first}/z", "appid": "testapp", "crawlid": "two"}).status == 409
 

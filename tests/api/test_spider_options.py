@@ -1,4 +1,4 @@
-"""What a spider of [spiders] sets for its crawls applies to crawls that are submitted, too."""
+"""Options that a spider of [spiders] sets for its crawls apply to submitted crawls, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Totals over all crawls: what Prometheus takes for a counter never falls, also not when a crawl is deleted."""
+"""Totals over all crawls: a Prometheus counter never decreases, not even when a crawl is deleted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_counts_of_a_crawl_are_added_to_the_totals_once_before_it_is_deleted
             await frontier.crawls.delete("one")
             kept = Counts(stored=2, failed=1, excluded=1, reasons={"failed:status 404": 1, "excluded:robots": 1})
             assert await noted(frontier.shards, "one") == kept
-            # As somebody does who does not know whether the first try was to the end.
+            # As a caller does that does not know whether the first attempt succeeded.
             await frontier.crawls.delete("one")
             assert await noted(frontier.shards, "one") == kept
 

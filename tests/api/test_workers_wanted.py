@@ -23,7 +23,7 @@ from tests.servers import server
         # Hosts of a crawl that was just paused are still there: nothing is to be done for them.
         (0, 50, 0, 0),
         (1, 0, 0, 1),
-        # A queue behind one host is no work for a second worker.
+        # A queue behind one host gives a second worker nothing to do.
         (1_000_000, 1, 0, 1),
         (1_000_000, 0, 1, 1),
         (400, 150, 50, 1),

@@ -1,4 +1,4 @@
-"""The store rewrites its file, or forgets the scripts, in the middle of the work."""
+"""The store rewrites its file, or loses its scripts, while workers use it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_leases_are_given_while_the_store_rewrites_its_file(tmp_path: Path
                     assert leases
                     if store.info("persistence")["aof_rewrite_in_progress"] == "0":
                         break
-                    # The rewrite went on before this call, and it goes on after it.
+                    # The rewrite ran before this call, and still runs after it.
                     meanwhile += 1
                     await end(frontier, leases)
                 await end(frontier, leases)

@@ -1,4 +1,4 @@
-"""One primary of a cluster without replicas is down: the hosts of the other shards are crawled on."""
+"""One primary of a cluster without replicas is down: the crawl continues on the hosts of the other shards."""
 
 from __future__ import annotations
 

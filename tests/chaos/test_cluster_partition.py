@@ -1,4 +1,4 @@
-"""A cluster primary is cut off from its peers but not from its clients, and is replaced behind its back."""
+"""A cluster primary is cut off from its peers but not from its clients, and is replaced without its knowledge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corners of the frontier that a fleet meets once in a million times, each brought about on purpose."""
+"""Rare states of the frontier, each provoked on purpose."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def opened(
 
 @contextlib.asynccontextmanager
 async def behind_a_door(store: Server, lease_seconds: float = 60.0) -> AsyncIterator[tuple[Frontier, Frontier, Proxy]]:
-    """Ann talks to the store, bob through a door that loses what it is told to lose."""
+    """Ann connects to the store directly, bob through a proxy that drops chosen replies."""
     async with (
         opened(store.url, "ann", lease_seconds) as ann,
         proxy(store.port) as door,
@@ -108,7 +108,7 @@ async def test_links_lost_by_a_restart_are_found_again(forgetful: Server) -> Non
 
 
 async def test_a_repeated_lease_is_not_trusted_longer_than_it_is_valid(store: Server) -> None:
-    """Its reply was lost, and is asked for again some time later."""
+    """The reply was lost, and the call is repeated some time later."""
     async with behind_a_door(store, lease_seconds=30.0) as (ann, bob, door):
         await ann.add("c", ["http://h.example/"])
         door.swallow_replies = True

@@ -29,7 +29,7 @@ async def all_work(crawl: Crawling, *names: str) -> None:
     """All of them at work at once; none is noticed by the site."""
     await crawl.finish()
     judge = await crawl.judge(extra=0)
-    assert not judge.repeated(), "a robots.txt was asked for twice"
+    assert not judge.repeated(), "a robots.txt was requested twice"
     assert all(crawl.last_report(name).pages for name in names), "one of them did nothing: this test proves nothing"
 
 

@@ -25,5 +25,5 @@ async def test_many_workers_that_start_at_once_are_as_polite_as_one(tmp_path: Pa
             await crawl.until(lambda: all(crawl.last_report(name).worker for name in names), "all have started")
             await crawl.finish()
             judge = await crawl.judge(extra=0)
-            assert not judge.repeated(), "a robots.txt was asked for twice"
+            assert not judge.repeated(), "a robots.txt was requested twice"
             assert len({row["worker"] for row in crawl.rows()}) > 1

@@ -1,4 +1,4 @@
-"""The store fails over or comes back with another clock under a real crawl, and forgets what it had confirmed."""
+"""The store fails over or restarts with another clock under a real crawl, and loses confirmed writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_failover_by_sentinels_loses_no_page(tmp_path: Path) -> None:
                 crawl.start()
             await crawl.requested(pages // 3)
             before = trio.named()
-            # The primary is not asked: what its replicas do not have yet is lost.
+            # The primary does not take part: writes that its replicas do not have yet are lost.
             await asyncio.to_thread(trio.sentinels[0].ask, "SENTINEL", "FAILOVER", trio.service)
             await asyncio.to_thread(wait_until, lambda: trio.named() != before, "another server is the primary")
             await crawl.finish(180)

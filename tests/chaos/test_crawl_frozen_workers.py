@@ -1,4 +1,4 @@
-"""Real workers are frozen, or cut off from the store, for longer than their leases last."""
+"""Real workers are frozen, or cut off from the store, for longer than their leases are valid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE_SECONDS = 1.5
 @pytest.mark.smoke
 async def test_a_worker_frozen_between_lease_and_request_sends_nothing_when_it_wakes(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=90, hosts=6, seeds=6, outputs=BOTH, lease_seconds=LEASE_SECONDS) as crawl:
-        # The first time: nothing was fetched before that somebody would have to fetch again.
+        # At the first lease: no page was fetched before that would have to be fetched again.
         frozen = crawl.start(
             program=STEPPING, environ={"STEP": "leased", "TIME": "1", "SIGNAL": str(int(signal.SIGSTOP))}
         )
@@ -64,7 +64,7 @@ async def test_a_worker_frozen_during_a_long_transfer_overlaps_at_most_once(tmp_
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
         crawl.site.at(host, path, Answer(size=5_000_000, lasting=30.0), Answer(size=5_000_000, lasting=0.5))
         frozen = crawl.start()
-        await crawl.until(lambda: crawl.site.judge().times(slow), "the long page is asked for")
+        await crawl.until(lambda: crawl.site.judge().times(slow), "the long page is requested")
         await asyncio.sleep(0.5)
         crawl.freeze(frozen)
         held = await crawl.held_by(frozen)

@@ -1,4 +1,4 @@
-"""Hosts that do all a server can do to a crawler, in one crawl with honest ones."""
+"""Hosts that do all a server can do to a crawler, in one crawl with ordinary ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of the crawls under fault, against deliberate breaks: each of them must be seen."""
+"""The judge of crawls under faults detects every deliberate violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real workers are killed and stopped in the middle of a crawl: again and again, and at each step of their way."""
+"""Real workers are killed and stopped in the middle of a crawl: repeatedly, and at each step of a visit."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_stopping_worker_aborts_requests_that_exceed_its_grace_period(tm
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
         crawl.site.at(host, path, Answer(fault="silent"))
         first = crawl.start()
-        await crawl.until(lambda: crawl.site.judge(host).times(slow), "the slow page is asked for")
+        await crawl.until(lambda: crawl.site.judge(host).times(slow), "the slow page is requested")
         await crawl.stop(first)
         crawl.site.at(host, path, page())
         crawl.start()

@@ -99,7 +99,7 @@ async def test_a_crawl_waits_for_outputs_on_a_full_disk_and_stores_every_page_on
                 await crawl.until(lambda: any(crawl.last_report(one).trouble for one in crawl.workers), "they say so")
                 said = [crawl.last_report(one).trouble for one in crawl.workers if crawl.last_report(one).trouble]
                 assert all("no space left" in sentence for sentence in said), said
-                # Rows are counted before the store is asked: what is acknowledged was stored before.
+                # Rows are counted before the store is read: acknowledged pages were stored before.
                 await watch(crawl, (await crawl.counts()).stored + 50, 3.0)
                 before = (await crawl.counts()).stored
                 assert before <= len(crawl.rows())

@@ -1,4 +1,4 @@
-"""The store under a real crawl is killed, frozen, full, and forgets its scripts."""
+"""The store under a real crawl is killed, frozen, full, and loses its scripts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_workers_wait_for_a_frozen_store_without_busy_retries(tmp_path: Pa
             await asyncio.sleep(10.0 if LONG else 8.0)
             store.thaw()
             asked = crawl.asked()
-            await crawl.until(lambda: crawl.asked() > asked + 5, "they go on")
+            await crawl.until(lambda: crawl.asked() > asked + 5, "they continue")
             await crawl.finish()
             # On a busy machine a worker can be too late to renew a lease, and then its pages are requested again.
             await crawl.judge()
@@ -121,7 +121,7 @@ async def test_a_worker_stops_in_time_while_the_store_is_unavailable(tmp_path: P
             await crawl.requested(60)
             store.freeze()
             try:
-                # While the store is away: it does not wait for it.
+                # While the store is unavailable: the worker does not wait for it.
                 await crawl.stop(name)
             finally:
                 store.thaw()
@@ -149,6 +149,6 @@ async def test_a_store_with_a_full_disk_stops_the_crawl_until_there_is_space(tmp
                 crawl.check_workers()
                 stalled = crawl.asked()
                 await asyncio.sleep(2.0)
-                assert crawl.asked() == stalled, "work goes on without a store"
+                assert crawl.asked() == stalled, "work continues without a store"
             await crawl.finish()
             await crawl.judge(extra=held + 200)

@@ -1,4 +1,4 @@
-"""The store has no memory left, or would make room by deleting what it holds."""
+"""The store has no memory left, or would evict keys."""
 
 from __future__ import annotations
 

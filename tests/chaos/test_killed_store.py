@@ -1,4 +1,4 @@
-"""The store is killed again and again under a running fleet, keeps all it answered, or loses its last writes."""
+"""The store is killed repeatedly under a running fleet, keeps all confirmed writes, or loses the last ones."""
 
 from __future__ import annotations
 

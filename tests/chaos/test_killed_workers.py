@@ -71,7 +71,7 @@ async def test_a_worker_frozen_before_a_fetch_sends_nothing_when_it_wakes(tmp_pa
             await crawl.finish()
             judge = await crawl.judge()
             events = [event[0] for event in judge.events if event[2] == frozen]
-            # It took a lease, did not trust it, was told that it is lost; nothing was sent in between.
+            # It took a lease, did not trust it, and learned that it is lost; nothing was sent in between.
             first = events[: events.index("lost") + 1]
             assert "start" not in first
             assert "untrusted" in first

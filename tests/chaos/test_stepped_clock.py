@@ -47,12 +47,12 @@ async def test_a_clock_step_ends_no_lease_and_no_back_off_early(
     assert [lease.host for lease in held] == ["h.example"]
     store.ask("HSET", meta(ann), "offset", step_ms)
     stepped = mono()
-    # Held for the longest lease and the lag; and the shard's clock goes on as before.
+    # Held for the longest lease and the lag; and the shard's clock continues as before.
     taken = await ann.lease(wait_seconds=LEASE_SECONDS + 4.0)
     assert mono() - stepped >= LEASE_SECONDS + 2.0
     assert [lease.host for lease in taken] == ["h.example"]
     assert abs(offset(store, ann)) < 500
-    assert (await ann.crawls.count("c")).waiting == 1, "the host that is backing off was asked"
+    assert (await ann.crawls.count("c")).waiting == 1, "the host that is backing off got a request"
 
 
 @pytest.mark.smoke

@@ -1,4 +1,4 @@
-"""add: what is admitted, what is not, and that every visit gets its letter."""
+"""add: which visits are admitted, which are not, and that every visit has a result."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ async def test_urls_per_depth_are_counted_for_each_host_and_depth_and_not_for_se
         return [Visit(url=f"http://{host}/{depth}-{number}", depth=depth) for number in numbers]
 
     assert (await ann.add("c", at(1, 1, 2, 3))).letters == "nnl"
-    # A URL that the crawl has is no URL too many, and a refused one was not marked seen.
+    # A URL that the crawl already has does not exceed the limit, and a refused one was not marked seen.
     assert (await ann.add("c", at(1, 3, 2, 4, 1))).letters == "lsls"
     assert (await ann.add("c", [*at(2, 1), *at(1, 1, host="b.example")])).letters == "nn"
     assert (await ann.add("c", at(2, 2, 3))).letters == "nl"

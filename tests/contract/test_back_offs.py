@@ -1,4 +1,4 @@
-"""The history of a host's back-offs: what is noted, and how much is kept."""
+"""The history of a host's back-offs: what is stored, and how much of it."""
 
 from __future__ import annotations
 

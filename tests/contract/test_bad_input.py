@@ -1,4 +1,4 @@
-"""What cannot be meant gets a named error with a sentence, and the store is as it was."""
+"""Invalid input gets a named error with one sentence, and the store does not change."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ async def test_acknowledgements_with_missing_or_mistyped_values_are_refused(desk
     number: Any = 5
     await _refused(desk, {
         "no outcome": _ended(one, None), "finished x": _ended(one, finished_ago_seconds="x"),
-        "a reason that is no text": _ended(one, Outcome(2, OutcomeCode.FAILED, number, 0.0)),
+        "a reason that is not text": _ended(one, Outcome(2, OutcomeCode.FAILED, number, 0.0)),
         "another shard": (InvalidInput, lambda d: d.frontier.acknowledge_all(
             [Done(lease=msgspec.structs.replace(d.lease, shard=99), outcomes=[one])])),
         "no lease": (InvalidInput, lambda d: d.frontier.acknowledge(None, [one])),

@@ -1,4 +1,4 @@
-"""Branches: what a crawl's spider sends to another spider is still of one crawl."""
+"""Branches: visits that a crawl's spider sends to another spider still belong to the crawl."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_a_branch_with_an_invalid_name_does_not_harm_its_crawl(fleet: Flee
         await ann.add(name, ["http://a.example/"])
         await ann.crawls.stop(name)
         assert (await ann.crawls.count(name)).excluded == 1
-    # A crawl of somebody else that only looks like one.
+    # Another crawl whose name only looks like that of a branch.
     assert (await ann.crawls.get("news:reader")).state is State.RUNNING
     with pytest.raises(CrawlEnded):
         await fleet.worker("cyd").crawls.branch("news", "painter")
@@ -134,7 +134,7 @@ async def test_a_crawl_with_a_branch_that_ended_at_a_limit_can_be_retried_and_de
     assert await ann.crawls.finish(crawl)
     assert await ann.crawls.retry(crawl) == 1
     assert (await ann.crawls.get(branch)).state is State.FINISHED
-    # Whoever stops it dies in between: one branch goes on.
+    # The process that stops it dies in between: one branch keeps running.
     left = await ann.crawls.branch(crawl, "painter")
     await ann.crawls._changes.change(crawl, State.STOPPED, why="stopped")
     assert (await ann.crawls.get(left)).state is State.RUNNING

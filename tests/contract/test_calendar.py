@@ -1,4 +1,4 @@
-"""The calendar of perpetual crawls: when a page is due, who goes first, and what a budget allows."""
+"""The calendar of perpetual crawls: when a page is due, which pages go first, and what a budget allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store comes back with another clock, or as another frontier: the time of a shard never jumps."""
+"""The store restarts with another clock, or as another frontier: the time of a shard never jumps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cookie jars of a crawl: shared by all workers, replaced by who has read the last version, gone with the crawl."""
+"""Cookie jars of a crawl: shared by all workers, replaced by writers with the last version, deleted with the crawl."""
 
 from __future__ import annotations
 

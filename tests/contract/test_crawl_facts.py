@@ -1,4 +1,4 @@
-"""Facts of a crawl: they decide, so a call that is repeated must not change them."""
+"""Facts of a crawl: decisions depend on them, so a repeated call must not change them."""
 
 from __future__ import annotations
 

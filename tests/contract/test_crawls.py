@@ -127,7 +127,7 @@ async def test_a_pause_with_a_reason_is_ended_by_that_reason_or_by_an_operator(f
     resumed = await ann.crawls.resume("c", "output away")
     assert (resumed.state, resumed.why) == (State.RUNNING, "")
     await ann.crawls.pause("c", "output away")
-    # Whoever pauses it without a reason wants it to stay paused.
+    # A pause without a reason must stay.
     assert (await ann.crawls.pause("c")).why == ""
     assert (await ann.crawls.resume("c", "output away")).state is State.PAUSED
     assert (await ann.crawls.resume("c")).state is State.RUNNING
@@ -296,7 +296,7 @@ async def test_some_failed_visits_are_retried_and_the_others_stay(fleet: Fleet) 
     failed = await bob.crawls.failed("c", 1000)
     assert sorted(visit.url for visit, _ in failed) == sorted(left)
     await fleet.check()
-    # By reason, in more than one call, while somebody else does the same.
+    # By reason, in more than one call, while another worker does the same.
     odd = [visit.url for visit, why in failed if why == "odd"]
     both = await asyncio.gather(*(one.crawls.retry("c", reason="odd") for one in (ann, bob)))
     assert sum(both) == len(odd) > 100
@@ -323,7 +323,7 @@ async def test_a_crawl_that_is_finished_during_a_retry_is_reopened(
 
     async def call_late(name: str, *args: Any, **options: Any) -> Any:
         if name == "retry" and not finished:
-            # The crawl is open, and none of its visits is: whoever looks now finishes it.
+            # The crawl is open, and none of its visits is: a process that checks it now finishes it.
             finished.append(await bob.crawls.finish("c"))
         return await call(name, *args, **options)
 
@@ -347,7 +347,7 @@ async def test_shards_that_missed_a_change_are_repaired(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [f"http://{host}/" for host in fleet.hosts(8, shard=None)])
-    # Whoever stopped it died after the home shard had it.
+    # The process that stopped it died after the home shard had the change.
     await fleet.run("change", fleet.shards.home("c"), "c", "s", "stopped", "", "", 0)
     assert (await ann.crawls.count("c")).waiting == 8
     bob = fleet.worker("bob")
@@ -363,7 +363,7 @@ async def test_the_maintainer_repairs_shards_after_a_kill(fleet: Fleet, state: s
     await ann.add("c", [f"http://{host}/" for host in fleet.hosts(8, shard=None)])
     maintainer = Maintainer(bob, Settings())
     await maintainer.check()
-    # Whoever paused or stopped it was killed after the home shard had the change.
+    # The process that paused or stopped it was killed after the home shard had the change.
     await fleet.run("change", fleet.shards.home("c"), "c", state, "", "", "", 0)
     assert len(await ann.lease(hosts=1)) == 1
     maintainer.check_soon("c")
@@ -381,7 +381,7 @@ async def test_a_shard_that_missed_the_reopening_of_a_crawl_loses_no_link(fleet:
     await ann.add("c", [f"http://{host}/" for host in hosts])
     await drain(fleet, ann)
     assert await ann.crawls.finish("c")
-    # Whoever opens it again has changed the home shard so far.
+    # The process that reopens it has changed only the home shard so far.
     await fleet.run("change", fleet.shards.home("c"), "c", "r", "", "", "", 0)
     assert (await bob.add("c", [f"http://{host}/new" for host in hosts])).new == 8
     assert len(await drain(fleet, ann)) == 8
@@ -392,7 +392,7 @@ async def test_a_crawl_that_was_closed_too_early_is_reopened_after_a_kill(fleet:
     await ann.crawls.create("c", Limits(delay_seconds=0))
     hosts = fleet.hosts(8, shard=None)
     await ann.add("c", [f"http://{host}/" for host in hosts])
-    # Whoever finished it was killed before the shards knew; a visit came in between the look and that.
+    # The process that finished it was killed before the other shards knew; a visit was added meanwhile.
     await fleet.run("change", fleet.shards.home("c"), "c", "f", "finished", "", "", 0)
     await Maintainer(bob, Settings()).check()
     assert (await ann.crawls.get("c")).state is State.RUNNING

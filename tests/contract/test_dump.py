@@ -1,4 +1,4 @@
-"""A frontier out and in: the same crawls, counts and visits in another store, also with another number of shards."""
+"""Dump and load of a frontier: the same crawls, counts and visits in another store, with any number of shards."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def drain(frontier: Frontier, now: list[int]) -> Counter[str]:
 
 
 def tally(made: Counter[str]) -> Counter[str]:
-    """Which three pages of a host crawl `two` takes depends on when it is asked; how many does not."""
+    """Which three pages of a host crawl `two` takes depends on the time of the lease; how many does not."""
     counted: Counter[str] = Counter()
     for visit, times in made.items():
         counted[visit if visit.startswith("one") else "two " + visit.split("/")[2]] += times
@@ -101,7 +101,7 @@ async def test_a_dump_can_be_loaded_into_any_number_of_shards(
         assert set(made.values()) <= {1}
         ended = await new.crawls.count("one")
         assert ended.open == 0
-        # The old one goes on as if nothing had been: the same visits are left in it.
+        # The old one is unaffected: the same visits are left in it.
         now[0] += 200_000
         assert tally(await drain(old, now)) == tally(made)
 

@@ -1,4 +1,4 @@
-"""Why a URL is visited or not: each place a URL can be in, and each rule that can be against it."""
+"""Why a URL is visited or not: each state that a URL can have, and each rule that can exclude it."""
 
 from __future__ import annotations
 

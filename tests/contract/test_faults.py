@@ -1,4 +1,4 @@
-"""What goes wrong on the way: lost replies, frozen shards, stepped clocks, other versions; and waking up sleepers."""
+"""Faults between worker and store: lost replies, frozen shards, stepped clocks, other versions; and idle workers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_frozen_shard_refuses_writes_until_it_is_unfrozen(fleet: Fleet) 
     await asyncio.sleep(0.1)
     assert not adding.done()
     assert await fleet.state() == before
-    # Counting writes nothing, so it goes on; other shards do too.
+    # Counting writes nothing, so it still works; other shards do too.
     assert (await ann.crawls.count("c")).waiting == 2
     assert len(await end(ann, await ann.lease(shards=[2]))) == 1
     assert await fleet.run("freeze", 1, 0) == [Status.OK]

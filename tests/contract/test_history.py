@@ -1,4 +1,4 @@
-"""The history of crawls and of the fleet: bounded, idempotent, and gone with the crawl."""
+"""The history of crawls and of the fleet: bounded, idempotent, and deleted with the crawl."""
 
 from __future__ import annotations
 

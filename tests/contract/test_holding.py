@@ -1,4 +1,4 @@
-"""What a holder does with a lease: renew, acknowledge, release; and what becomes of it when the holder dies."""
+"""What a worker does with a lease: renew, acknowledge, release; and what happens when the worker dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile entries in the store: nothing in them runs, only Shoal's errors come out, and other hosts go on."""
+"""Hostile entries in the store: nothing in them runs, only Shoal's errors are raised, and other hosts continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[Argument, ...]] = {
     "text": ("SET", "{}", b"\xff\xfegarbage"),
     "list": ("RPUSH", "{}", b"\xff\xfe"),
     "hash": ("HSET", "{}", b"\xff", b"\xfe"),
-    "zset": ("ZADD", "{}", 5, b"\xff\xfe not one of ours"),
+    "zset": ("ZADD", "{}", 5, b"\xff\xfe not an entry of Shoal"),
     "huge": ("RPUSH", "{}", b"\xff" * 1_000_000),
 }
 

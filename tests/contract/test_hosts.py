@@ -1,4 +1,4 @@
-"""Hosts: what operators, robots.txt and failures say of them, for all crawls and all workers."""
+"""Hosts: the effects of operators, robots.txt and failures, for all crawls and all workers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_blocking_a_host_fails_its_waiting_visits_and_unblocking_allows_re
     counts = await ann.crawls.count("c")
     assert (counts.failed, counts.leased, counts.waiting) == (3, 3, 0)
     assert counts.reasons == {"failed:asked us to stop": 3}
-    # What its holder could not do any more fails too, it does not wait for ever.
+    # Visits that its holder could not make any more fail too, they do not wait forever.
     await ann.release([leases["a.example"]])
     assert (await ann.crawls.count("c")).failed == 5
     assert await bob.lease() == []

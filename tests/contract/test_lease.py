@@ -1,4 +1,4 @@
-"""lease: who gets which host, when, and with which visits."""
+"""lease: which worker gets which host, when, and with which visits."""
 
 from __future__ import annotations
 

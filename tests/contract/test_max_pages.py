@@ -80,7 +80,7 @@ async def test_page_budget_drawn_by_a_worker_that_dies_before_passing_it_on_is_n
     ann = fleet.worker()
     await _filled(fleet, ann, 60)
     home = fleet.shards.home("c")
-    # Half of all pages are drawn for shards that are never told.
+    # Half of the page budget is drawn for shards that never receive it.
     for shard in range(fleet.shards.count):
         status, granted, _left = await fleet.run("draw", home, "c", shard, 0, 0, 10)
         assert (status, granted) == (0, 10)
@@ -113,7 +113,7 @@ async def test_a_crawl_without_page_budget_does_not_block_hosts_of_other_crawls(
     await ann.crawls.create("many", Limits(delay_seconds=0))
     for host in ("a.example", "b.example", "c.example"):
         await ann.add("few", paths(host, 5))
-    # The only page is out, and whoever has it takes his time.
+    # The only page is leased, and its worker is slow.
     (held,) = await bob.lease(hosts=1, visits=1)
     for host in ("a.example", "b.example", "c.example"):
         await ann.add("many", paths(host, 5))

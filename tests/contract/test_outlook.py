@@ -1,4 +1,4 @@
-"""What the store says of the time that is left, and of the hosts that wait."""
+"""The remaining time and the waiting hosts, as the store computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished crawl visited again: its URLs are admitted once in each pass, whoever is killed while they are added."""
+"""A finished crawl visited again: each URL is admitted once per pass, even if a process is killed while adding."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_pass_killed_at_any_point_is_resumed(fleet: Fleet, tmp_path: Pat
         assert (await ann.crawls.facts.read("c")).feeding
         first = await feed(ann, policy, named, batches=2)
         assert 0 < first < 1200
-        # A page that was found in this pass, and stored, before somebody goes on with it.
+        # A page that was found in this pass, and stored, before the pass is resumed.
         await bob.add("c", [f"http://a.example/late{number}"])
         await stored(output, [f"http://a.example/late{number}"], time.time() + 1)
         assert await feed(bob, policy, named) == 1200 - first

@@ -1,4 +1,4 @@
-"""A crawl that has reached a limit goes on when the limit is raised, with the URLs that were kept for that."""
+"""A crawl that has reached a limit resumes when the limit is raised, with the URLs that were set aside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_raising_max_pages_resumes_the_visits_that_waited(fleet: Fleet, hi
         await ann.add("c", paths(host, 10))
     await drain(fleet, ann)
     assert (await ann.crawls.get("c")).why == "max pages"
-    # Whoever looks for work meets the lists that are kept, and leaves them.
+    # A worker that looks for visits finds the lists of URLs set aside, and does not change them.
     assert await ann.lease(hosts=100) == []
     await raise_limits(ann, "c", max_pages=higher)
     counts = await ann.crawls.count("c")

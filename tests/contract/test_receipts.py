@@ -1,4 +1,4 @@
-"""Receipts: acknowledgements that another process can ask about after a crash."""
+"""Receipts: acknowledgements whose result another process can read after a crash."""
 
 from __future__ import annotations
 

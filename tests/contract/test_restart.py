@@ -1,4 +1,4 @@
-"""A store that dies and comes back: nothing is lost, no token is given twice, and nobody is asked too soon."""
+"""A store that dies and restarts: nothing is lost, no token is used twice, and no host gets a request too soon."""
 
 from __future__ import annotations
 

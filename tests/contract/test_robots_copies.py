@@ -1,4 +1,4 @@
-"""Copies of robots.txt: kept once for the fleet, told apart by version, and what they say of their host."""
+"""Copies of robots.txt: stored once for the fleet, distinguished by version, and their effect on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crawl is over when nothing is open in it or in its branches and nobody feeds it, whoever asks."""
+"""A crawl is over when nothing is open in it or in its branches and no feed of seeds is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crawls that share hosts: turns, weights, and that nobody stands in another's way."""
+"""Crawls that share hosts: turns, weights, and that no crawl blocks another."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ async def test_the_visit_of_a_gone_page_is_pulled_forward_unless_the_page_was_dr
     assert visit.history is not None
     assert (visit.url, visit.history.misses) == (f"http://{HOST}/0", 2)
     await fleet.check()
-    # What was not found is not kept for ever.
+    # A signal for a page that was not found is not kept forever.
     fleet.clock.tick(700)
     await touch(ann, f"http://{HOST}/0")
     await drain(fleet, ann, how=after(9e6))
@@ -188,7 +188,7 @@ async def test_a_host_whose_signals_are_rarely_right_has_its_signals_ignored(fle
     results = [(await touch(ann, url, kind=SignalKind.FEED, at=60))[0] for _ in range(40)]
     assert results.count(IGNORED) == 38
     assert results.count(NOTED) == 2
-    # Another kind, another host, and a person are heard.
+    # Signals of another kind, of another host, and touches of operators are accepted.
     assert await touch(ann, url, kind=SignalKind.SITEMAP, at=60) == [NOTED]
     assert await touch(ann, f"http://{other}/0", kind=SignalKind.FEED, at=60) == [NOTED]
     assert await touch(ann, url) == [NOTED]

@@ -1,4 +1,4 @@
-"""Statistics of a crawl: added up at its home shard by everybody."""
+"""Statistics of a crawl: added up at its home shard by all workers."""
 
 from __future__ import annotations
 

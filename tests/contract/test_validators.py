@@ -1,4 +1,4 @@
-"""Validators of pages: kept small beside the crawl, told from each other, gone with it."""
+"""Validators of pages: stored compactly with the crawl, kept apart by URL, deleted with it."""
 
 from __future__ import annotations
 

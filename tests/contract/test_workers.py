@@ -1,4 +1,4 @@
-"""Heartbeats: who lives, by the store's clock; and who owns which shards among those."""
+"""Heartbeats: which workers are alive, by the store's clock, and which shards each of them owns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every screen for everybody: axe-core finds no violation, and all of it can be reached by keyboard and on a phone."""
+"""Accessibility of every screen: axe-core finds no violation, and keyboard and phone reach everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One crawl in a real browser: its story on one page, and every change that the page offers."""
+"""One crawl in a real browser: everything about it on one page, and every change that the page offers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_crawl_is_paused_resumed_stopped_and_deleted(browser: Browser, running
         page_.click("button:text-is('Resume')")
         opened.wait_text(".note.good", "is resumed")
         assert client.crawl("steered")["state"] == "running"
-        # Stopping is asked once, and says what it does.
+        # Stopping needs one confirmation, which states the consequence.
         page_.click("summary:has-text('Stop')")
         assert "permanently" in opened.text("details.confirm[open]")
         assert client.crawl("steered")["state"] == "running"

@@ -1,4 +1,4 @@
-"""Pages are escaped by construction: no value can become markup, a script, a style or a foreign address."""
+"""Pages are escaped by construction: no value can become markup, a script, a style or a link to another site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a new crawl: every option, checked while one types, with the estimate of `shoal plan`."""
+"""The form of a new crawl: every option, checked while the user types, with the estimate of `shoal plan`."""
 
 from __future__ import annotations
 

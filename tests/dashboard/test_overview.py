@@ -1,4 +1,4 @@
-"""The overview in a real browser: figures are the API's, and they change while one looks."""
+"""The overview in a real browser: figures match the API, and they change without a reload."""
 
 from __future__ import annotations
 

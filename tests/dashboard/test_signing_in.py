@@ -58,7 +58,7 @@ def test_a_wrong_token_gets_no_session_and_a_right_one_does(browser: Browser, ap
         page.wait_for_url("**/workers")
         (cookie,) = page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/")
-        # It is no token: the API does not take it, and it says nothing about the token.
+        # The session ID is not a token: the API refuses it, and it reveals nothing about the token.
         assert TOKENS["admin"][0] not in cookie["value"]
         assert page.evaluate("document.cookie") == ""
         assert page.evaluate("fetch('/v1/crawls').then(r => r.status)") == 401

@@ -1,4 +1,4 @@
-"""The Compose files, started by real Compose on a real Docker engine in a machine of its own.
+"""The Compose files, started by real Compose on a real Docker engine in a separate machine.
 
 Images of services are stand-ins with Debian's packages (tests/deploy/standin). It takes minutes: make deploy-test.
 """

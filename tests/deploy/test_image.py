@@ -1,4 +1,4 @@
-"""The container image: built on a Debian base, and crawling with a read-only root as a user without rights."""
+"""The container image: built on a Debian base, and crawling with a read-only root as an unprivileged user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No connection to a forbidden address: the judge is a listener that sees none."""
+"""No connection to a forbidden address: a listener proves that none is opened."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_a_name_that_moves_to_a_private_address_between_requests_is_refuse
 
 
 async def test_a_forbidden_address_is_refused_at_the_socket_even_if_the_name_was_allowed(monkeypatch):
-    """The second gate alone: what libcurl is about to dial is judged, whoever gave it the address."""
+    """The second check alone: the address that libcurl connects to is checked, whatever its source."""
     monkeypatch.setattr(OriginCache, "check", lambda self, origin: None)
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(["127.0.0.1", "127.0.0.2"]))
     async with Hostile(HERE) as inside:
@@ -167,7 +167,7 @@ async def test_names_are_looked_up_once_for_many_requests():
         assert names.asked == ["a.test"]
     assert (await failure(fetcher, site.url(host="a.test"))).fault == Fault.REFUSED
     assert (await failure(fetcher, site.url(host="a.test"))).fault == Fault.REFUSED
-    assert names.asked == ["a.test"] * 2, "a failed connection asks for the address again"
+    assert names.asked == ["a.test"] * 2, "a failed connection resolves the name again"
     await fetcher.close()
 
 

@@ -1,4 +1,4 @@
-"""A request and its answer: what is sent, what is returned, how connections are used."""
+"""A request and its response: what is sent, what is returned, how connections are used."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ async def test_a_refused_and_a_reset_connection_are_different_faults(fetcher):
 
 
 async def test_a_connection_closed_between_two_requests_is_opened_again(fetcher):
-    """A server may close an idle connection without a word; that is no failure of the next request."""
+    """A server may close an idle connection at any time; this must not fail the next request."""
     async with Hostile({"*": ok(b"x")}) as site:
         for _ in range(5):
             await fetcher.fetch(Request(url=site.url()))

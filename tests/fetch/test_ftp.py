@@ -1,4 +1,4 @@
-"""FTP through the same door as HTTP: its statuses, its limits, and a server that tries to send us elsewhere."""
+"""FTP through the same interface as HTTP: its statuses, its limits, and a server that tries to redirect us."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_directory_is_listed_with_any_server_features(fetcher, folder, w
             assert names == {"a%20dir/", "hello.txt", "page.html", "large"}
         inner = await fetcher.fetch(Request(ftp=True, url=server.url("/a%20dir/")))
         assert {url.rpartition("dir/")[2] or url for url in links(inner.body, url=inner.url)} >= {"x.bin"}
-        # A server that does not know MLSD is asked for it once.
+        # A server that does not know MLSD gets that command once.
         assert server.commands.count("MLSD") == (1 if without else 3)
         assert server.logins == ["anonymous"]
 
@@ -93,10 +93,10 @@ async def test_the_size_limit_is_enforced(fetcher, folder):
 
 
 class Scripted:
-    """A server that says what it is told to, and lists the commands it got. Data has a port of its own."""
+    """A server that sends scripted replies, and lists the commands it got. Data has a separate port."""
 
     def __init__(self, replies: dict[str, str], data: Callable[[Talk], Awaitable[None]] | None = None) -> None:
-        self.replies = {"USER": "331 go on", "PASS": "230 in", "PWD": '257 "/"', "TYPE": "200 ok", "QUIT": "221 bye"}
+        self.replies = {"USER": "331 continue", "PASS": "230 in", "PWD": '257 "/"', "TYPE": "200 ok", "QUIT": "221 bye"}
         self.replies |= replies
         self.commands: list[str] = []
         self.control = Hostile({}, greeting=self._talk)
@@ -146,7 +146,7 @@ async def test_a_file_without_end_is_stopped_at_the_limit(fetcher):
 
 
 async def test_data_connections_go_to_the_server_itself_wherever_it_points(fetcher):
-    """The address of a PASV answer is somebody else's: nobody dials it."""
+    """The address in a PASV reply is that of another machine: no connection to it is opened."""
 
     async def say(talk: Talk) -> None:
         await talk.say(b"data")

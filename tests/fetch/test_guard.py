@@ -1,4 +1,4 @@
-"""The guard's rule, address by address; nothing here opens a socket."""
+"""The rules of the address guard, address by address; nothing here opens a socket."""
 
 from __future__ import annotations
 

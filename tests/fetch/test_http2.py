@@ -1,4 +1,4 @@
-"""HTTP/2 with a real nginx, whose log is the judge."""
+"""HTTP/2 with a real nginx, checked by its log."""
 
 from __future__ import annotations
 

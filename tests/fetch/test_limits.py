@@ -1,4 +1,4 @@
-"""Bombs, endless answers and slow ones: each ends in time, by its name, and in bounded memory."""
+"""Bombs, endless responses and slow ones: each ends in time, as a named fault, and in bounded memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Growth:
     """How far the process grew at its largest, in bytes; a context manager, the server of the test included."""
 
     def __enter__(self) -> Growth:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         self._before = _status("VmRSS")
         return self
 

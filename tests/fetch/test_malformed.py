@@ -1,4 +1,4 @@
-"""Answers that are not HTTP: a page, or MALFORMED or TRUNCATED, never another exception."""
+"""Responses that are not HTTP: a page, or MALFORMED or TRUNCATED, never another exception."""
 
 from __future__ import annotations
 

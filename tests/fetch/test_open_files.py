@@ -1,4 +1,4 @@
-"""A machine that has no files left for connections: requests wait, no host is blamed and no page fails."""
+"""A machine without free file descriptors: requests wait, no host is blamed and no page fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Through a real forward proxy: what it is asked, and what it is never asked."""
+"""Through a real forward proxy: which requests it gets, and which it never gets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_an_http_page_is_fetched_through_the_proxy(tmp_path):
 
 
 async def test_https_is_tunnelled_to_the_address_that_was_checked(tmp_path, monkeypatch):
-    """The proxy is never told the name, so it cannot look up another address for it."""
+    """The proxy never learns the name, so it cannot look up another address for it."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))

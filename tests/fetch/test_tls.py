@@ -1,4 +1,4 @@
-"""Certificates are verified, and what is wrong with one is named."""
+"""Certificates are verified, and the problem with an invalid one is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bridges: a request is one crawl, whatever dies in between; a bad one is kept with the reason."""
+"""Bridges: a request is one crawl, whatever dies in between; an invalid one is kept with the reason."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_each_of_a_thousand_requests_is_one_crawl_though_bridge_and_broker_die(
     store.thaw()
     assert len(crawls(store)) < COUNT - 100, "it was in the middle of something"
     second = listening(shell, post, store)
-    wait_until(lambda: second.said[1:], "the second goes on")
+    wait_until(lambda: second.said[1:], "the second continues")
     if "kafka" not in post.uri:
         # Kafka's brokers keep everything in memory.
         restart(request.getfixturevalue("rabbit" if "amqp" in post.uri else "valkey"))
@@ -229,7 +229,7 @@ def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
     absent = {"appid": "app", "uuid": "u2", "crawlid": "absent"}
     post.send([request_of(3)])
     if "amqp" in post.uri:
-        # A queue of one's own is made by whoever wants it.
+        # A user creates such a queue.
         post_queue(post)
     running = listening(shell, post, store)
     wait_until(lambda: crawls(store), "the crawl is there")

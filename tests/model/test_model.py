@@ -1,4 +1,4 @@
-"""The frontier's promises under random steps, on the real scripts (see machine.py)."""
+"""The frontier's guarantees under random steps, on the real scripts (see machine.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request comes out of the store as it went in, and nothing in the store makes anything else happen."""
+"""A request survives a round trip through the store, and nothing in the store can run code."""
 
 from __future__ import annotations
 

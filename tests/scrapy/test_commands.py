@@ -1,4 +1,4 @@
-"""Scrapy's commands that look at a page: they work as without Shoal, and the project's crawl does not notice."""
+"""Scrapy's commands that inspect a page: they work as without Shoal, and do not change the project's crawl."""
 
 from __future__ import annotations
 

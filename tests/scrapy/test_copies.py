@@ -1,4 +1,4 @@
-"""Copies of a start request are requests of their own: retries, redirects, and what a callback yields again."""
+"""Copies of a start request are separate requests: retries, redirects, and requests that a callback yields again."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_page_with_items_in_a_pipeline_is_not_acknowledged_and_does_not_block_
 ) -> None:
     tree = site.plant(12, site.take(1), alike=0)
     started = here.start("tree", settings={"KEEPING_SECONDS": 3, "SHOAL_FRONTIER_LEASE_SECONDS": 2}, start=tree.url(0))
-    wait_until(lambda: len(site.requests(*tree.hosts)) == 12, "all pages are asked for while items wait")
+    wait_until(lambda: len(site.requests(*tree.hosts)) == 12, "all pages are requested while items wait")
     assert len(here.kept()) < 12
     started.kill()
     here.crawl("tree", start=tree.url(0))
@@ -108,7 +108,7 @@ def test_work_is_picked_up_from_a_server_by_processes_that_wait(site: Site, tmp_
     with server(tmp_path / "store") as store, project(tmp_path / "project", REDIS_URL=store.url) as here:
         here.crawl("tree", count=2, start=tree.url(0))
         assert here.keys() == dict.fromkeys(tree.walk(), 1)
-        # A chain of 30 pages over six hosts: whoever is given the next page has to be awake for it.
+        # A chain of 30 pages over six hosts: the process that gets the next page has to be awake for it.
         requests = site.requests(*tree.hosts)
         gaps = sorted(later.began - sooner.ended for sooner, later in itertools.pairwise(requests))
         assert gaps[len(gaps) // 2] < 1.0, gaps
@@ -151,7 +151,7 @@ def test_a_store_that_does_not_answer_does_not_stop_the_reactor(site: Site, tmp_
         try:
             # It is in the middle of its calls to the store, and stays there.
             before = ticks.stat().st_size
-            wait_until(lambda: ticks.stat().st_size >= before + 40, "the reactor goes on ticking")
+            wait_until(lambda: ticks.stat().st_size >= before + 40, "the reactor keeps ticking")
         finally:
             os.kill(store.pid, signal.SIGCONT)
         kept = len(here.kept())
@@ -159,7 +159,7 @@ def test_a_store_that_does_not_answer_does_not_stop_the_reactor(site: Site, tmp_
 
 
 def test_a_request_is_aborted_when_its_lease_is_over(scrapy: str, site: Site, tmp_path: Path) -> None:
-    """Renewals do not reach the store, so somebody else may be given the host. The page is made again, once."""
+    """Renewals do not reach the store, so another process may get the host. The page is requested again, once."""
     (host,) = site.take(1)
     url = site.at(host, "/", page("/slow", "/other"))
     site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
@@ -167,7 +167,7 @@ def test_a_request_is_aborted_when_its_lease_is_over(scrapy: str, site: Site, tm
     settings = {"SHOAL_FRONTIER_LEASE_SECONDS": 2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}
     with server(tmp_path / "store") as store, project(tmp_path / "p", scrapy=scrapy, REDIS_URL=store.url) as here:
         one = here.start("tree", settings=settings, start=url)
-        wait_until(lambda: any(asked.path == "/slow" for asked in site.requests(host)), "it asks for the page")
+        wait_until(lambda: any(asked.path == "/slow" for asked in site.requests(host)), "it requests the page")
         os.kill(store.pid, signal.SIGSTOP)
         try:
             # The site sees that the client has left.

@@ -1,4 +1,4 @@
-"""A queue and dupefilter that scrapy-redis has left are moved by one run, and no pickle in them can act."""
+"""A queue and dupefilter of scrapy-redis are moved by one run, and no pickle in them can run code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of media pipelines, which Scrapy downloads past the scheduler: their hosts are asked in turn all the same."""
+"""Files of media pipelines, which Scrapy downloads past the scheduler: the delays of their hosts are kept too."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_page_whose_file_was_being_downloaded_at_a_kill_is_requested_aga
     url = site.at(host, "/", page(body=f'<img src="http://{host}/file">'))
     site.at(host, "/file", Answer(fault="silent"), Answer(body="data", type="image/png"))
     first = here.start("with_files", start=url)
-    wait_until(lambda: any(one.path == "/file" for one in site.requests(host)), "it asks for the file")
+    wait_until(lambda: any(one.path == "/file" for one in site.requests(host)), "it requests the file")
     assert not here.kept()
     first.kill()
     here.crawl("with_files", start=url)

@@ -1,4 +1,4 @@
-"""Which requests are the same: Scrapy's answer, or the project's own, for the whole fleet."""
+"""Which requests are duplicates: by Scrapy's rules, or the project's own, for the whole fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three processes that are killed again and again, with robots.txt on another host, a feed and files.
+"""Three processes that are killed repeatedly, with robots.txt on another host, a feed and files.
 
 Nothing is lost and nothing is in the feed twice, and the web server's log has no short gap. KILL_RUNS=10 repeats it.
 """

@@ -1,4 +1,4 @@
-"""scrapy-redis' names mean here what they mean there: compared with its own source."""
+"""The names of scrapy-redis mean the same here: compared with its own source."""
 
 from __future__ import annotations
 

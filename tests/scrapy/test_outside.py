@@ -1,4 +1,4 @@
-"""A crawl of Scrapy's as others see it: by the API and commands, in its counts, and what its end is called."""
+"""A crawl of Scrapy seen from outside: by the API and commands, in its counts, and its reason to close."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_response_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
             counts = await frontier.crawls.count(crawl)
     assert set(here.keys()) == {"page 200", "page 502", "errback 500"}
     assert failed == {f"http://{host}/503": "status 503", f"http://{host}/500": "status 500"}
-    # The 404 is an answer, and each of the others was asked for once more.
+    # The 404 is a response, and each of the others was requested once more.
     assert (counts.open, counts.stored, counts.failed, counts.excluded) == (0, 3, 2, 3)
 
 

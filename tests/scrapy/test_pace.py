@@ -1,4 +1,4 @@
-"""How fast a project says it may be: settings that changed, of one host, and of the spider itself."""
+"""The delay of a project: settings that changed, settings of one host, and those of the spider itself."""
 
 from __future__ import annotations
 

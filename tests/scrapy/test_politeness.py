@@ -1,4 +1,4 @@
-"""One careful visitor, by the web server's own log: what holds for one Scrapy process holds for all together."""
+"""Politeness by the web server's own log: the limits of one Scrapy process apply to all of them together."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_unavailable_robots_txt_postpones_its_host(site: Site, here: Project)
 def test_a_robots_txt_on_another_host_keeps_the_delay_of_that_host(
     scrapy: str, site: Site, here: Project, count: int
 ) -> None:
-    """By whoever leases that host, with its gap: no request to it overlaps another, or comes too soon after one."""
+    """By the process that leases that host: no request to it overlaps another, or starts too soon after one."""
     here.scrapy = scrapy
     first, second = site.take(2)
     moved = "/moved/robots.txt"
@@ -92,7 +92,7 @@ def test_a_robots_txt_on_another_host_keeps_the_delay_of_that_host(
         url, *(f"http://{second}{path}" for path in paths),
         *(f"http://{first}/{name}" for name in ("a", "b", "closed")),
     }  # fmt: skip
-    # One request each for the fleet; the rules are those of the host that was asked first.
+    # One request each for the fleet; the rules are those of the host with the first request.
     assert judge.paths(first).count("/robots.txt") == 1
     assert judge.times(f"http://{second}{moved}") == 1
     assert "/private" not in judge.paths(first)
@@ -154,7 +154,7 @@ def test_the_retry_after_of_a_robots_txt_is_kept(site: Site, here: Project) -> N
     (process,) = here.crawl("tree", settings={"ROBOTSTXT_OBEY": 1}, start=url)
     assert set(here.keys()) == {url}
     assert "paused for 1 s" in process.said()
-    assert min(site.judge(host).gaps(host)) < 2.5, "the server asked for one second, not for Shoal's own pause"
+    assert min(site.judge(host).gaps(host)) < 2.5, "the server requested one second, not Shoal's own pause"
 
 
 def test_autothrottle_slows_the_whole_fleet_down(site: Site, here: Project) -> None:

@@ -1,4 +1,4 @@
-"""Projects as people have them, unchanged but for settings: the same items as without Shoal, each once, politely.
+"""Typical projects, unchanged except for settings: the same items as without Shoal, each once, politely.
 
 A project runs three times at once on the same site: as it is, on Shoal in one process, and on Shoal in four. Their
 User-Agent tells in the site's log whose requests are whose.

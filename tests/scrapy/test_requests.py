@@ -1,4 +1,4 @@
-"""What requests carry and what becomes of them: as in Scrapy, whichever process makes them."""
+"""The fields of requests and their handling: as in Scrapy, in whichever process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
     assert len(inside) == 13
     assert {one.headers.get("cookie") for one in inside} == {"session=s3cret"}
     assert [one.method for one in site.requests() if one.path in ("/login", "/api")] == ["POST", "POST"]
-    # What cannot be stored is said once, by the name of the field, and costs nothing else.
+    # A value that cannot be stored is reported once, with the name of its field, and has no other effect.
     assert "callback is 'Shop.inside.<locals>.<lambda>', which is not a method of spider shop" in said
     assert "meta['deep'][0]['it'] cannot be stored: it is a builtins.object" in said
     assert sum(one.stat("scheduler/unserializable") for one in started) == 2

@@ -1,4 +1,4 @@
-"""Runs of spiders: which are the same crawl, from whichever program, and which begin one anew."""
+"""Runs of spiders: which share a crawl, from any program, and which start a new one."""
 
 from __future__ import annotations
 

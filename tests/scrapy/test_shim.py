@@ -1,4 +1,4 @@
-"""Where scrapy-redis is not installed, the shim stands in for what projects import from it."""
+"""Without scrapy-redis, the shim replaces the names that projects import from it."""
 
 from __future__ import annotations
 

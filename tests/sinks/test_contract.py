@@ -1,4 +1,4 @@
-"""What every sink keeps to. A technology joins in tests/sinks/outputs.py."""
+"""The contract of every sink. A technology joins in tests/sinks/outputs.py."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(file: Ou
                 records = [page(number) for number in range(first, first + 3)]
                 receipt = receipt_of("", records)
                 await sink.write(records, receipt)
-                # The fake store of this process: one line is one answer. Pages that end in 7 are somebody else's.
+                # The fake store of this process: one line is one reply. Pages that end in 7 belong to another worker.
                 with journal.open("ab", buffering=0) as answers:
                     answers.write(receipt + b"\n")
                 await sink.commit([key for key in urls(range(first, first + 3)) if key[1].endswith("7")])

@@ -1,4 +1,4 @@
-"""Compressed lines, CSV and Parquet: what each adds to parts and gathering."""
+"""Compressed lines, CSV and Parquet: what each adds to parts and merging."""
 
 from __future__ import annotations
 

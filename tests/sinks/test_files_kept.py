@@ -1,4 +1,4 @@
-"""Kept bodies: a name means one content, whoever writes it or dies; disks that are full, buckets that are away."""
+"""Stored bodies: a name has one content, even if a writer dies; full disks, unavailable buckets."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_writer_killed_at_any_step_leaves_no_partial_body(tmp_path: Path) -> N
 
 
 class Trouble:
-    """What `on_trouble` was told, and a moment to wait for."""
+    """The messages passed to `on_trouble`, and an event to wait for."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""What every sink keeps to with the items of spiders. A technology joins in tests/sinks/outputs.py."""
+"""The contract of every sink with the items of spiders. A technology joins in tests/sinks/outputs.py."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ async def test_flat_files_of_items_are_read_back_as_items(name: str, tmp_path: P
     path = tmp_path / name
     written = [
         item(1, 1, {"title": "A", "_url": "own", "__more": "x"}),
-        # Fields that the first item of the file did not have, and names that are no names of columns.
+        # Fields that the first item of the file did not have, and names that are not valid for columns.
         item(1, 2, {"title": "B", "color": "red", "two\nlines": "y", "x" * 300: "z"}),
         item(2, 1, {"=1+1": "text"}),
     ]

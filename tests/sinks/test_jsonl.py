@@ -1,4 +1,4 @@
-"""JSON lines: parts, what becomes visible of them and when, and gatherers that die."""
+"""JSON lines: parts, what becomes visible of them and when, and merges that are killed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def put(sink: Sink, *numbers: int, refused: tuple[int, ...] = ()) -> None:
 
 
 async def no_replay(receipt: bytes) -> list[Key]:
-    raise AssertionError(f"the store is not asked about {receipt!r}")
+    raise AssertionError(f"the store must not get a call about {receipt!r}")
 
 
 def shown(path: Path) -> list[int]:
@@ -293,7 +293,7 @@ def test_a_merge_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> None
         asyncio.run(merge(str(folder / "pages.jsonl"), live=(), replay=store.replay))
 
     def run(at: int) -> bool:
-        """Die at this step, die again at another in the next turn, then gather in peace."""
+        """Die at this step, die again at another step of the next merge, then merge undisturbed."""
         folder = tmp_path / str(at)
         shutil.copytree(model, folder)
         ended = in_a_child(lambda: gather_in(folder), killed_at_call=at)
@@ -303,11 +303,11 @@ def test_a_merge_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> None
         assert not (folder / "pages.jsonl.parts").exists()
         return ended
 
-    assert deaths(run) > 30, "the steps of a gatherer were met"
+    assert deaths(run) > 30, "every step of a merge was reached"
 
 
 async def test_an_unfinished_merge_is_undone_only_in_the_file_it_was_written_to(path: Path, parts: Path) -> None:
-    """A gatherer died while it appended; then somebody put another file in the place of the output."""
+    """A merge died while it appended; then the output was replaced by another file."""
     sink = await opened(path)
     await put(sink, 1)
     await sink.close()

@@ -1,4 +1,4 @@
-"""What a user types for an output, and what the documentation says of its columns."""
+"""How users name an output, and the documentation of its columns."""
 
 from __future__ import annotations
 

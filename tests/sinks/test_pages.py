@@ -1,4 +1,4 @@
-"""Records by the page, out of every output of the contract: what was there at first is on one page and no other."""
+"""Records in pages, from every output of the contract: each record that existed at first is on exactly one page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL takes many new pages by COPY, and keeps its promises where COPY cannot."""
+"""PostgreSQL stores many new pages by COPY, and keeps its guarantees where COPY is impossible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sink wrote is read back as the records that were written, from every output of the contract."""
+"""Written records are read back unchanged, from every output of the contract."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_items_are_read_back(output: Output, tmp_path: Path) -> None:
     assert moment(item) == moment(ITEM)
     expected = ITEM
     if output.name == "pages.csv":
-        # Cells are text, and an empty one is no value.
+        # Cells are text, and an empty one is null.
         expected = msgspec.structs.replace(
             ITEM, data={name: cell_text(value) for name, value in ITEM.data.items() if cell_text(value)}
         )

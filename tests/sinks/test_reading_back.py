@@ -1,4 +1,4 @@
-"""What only `shoal export` reads back: streams, tables of spiders, archives."""
+"""Outputs that only `shoal export` reads back: streams, tables of spiders, archives."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_items_of_a_table_per_spider_are_read_back(database: Database) -> 
     ]
     items += [item(3, number, {"title": text}) for number, text in enumerate(HOSTILE, 1)]
     await send(uri, [page(1, spider="books"), *items], spider=True)
-    # Of somebody else, and of another output: their names begin the same.
+    # Of another program, and of another output: their names begin the same.
     database.sql("CREATE TABLE back_items_strange (id INT)")
     await send(f"{database.uri(table='back_items')}&table_per_spider", [item(9)], spider=True)
     nul = "\ufffd" if database.scheme == "postgresql" else "\0"
@@ -345,7 +345,7 @@ async def test_reading_a_database_leaves_no_extra_files(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
     assert len(await found(uri)) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
-    # While somebody writes, their log stays theirs.
+    # While another program writes, its write-ahead log is not touched.
     sink = open_sink(uri, worker="w")
     await sink.open()
     await sink.write([page(2)], b"")

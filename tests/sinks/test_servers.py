@@ -1,4 +1,4 @@
-"""Tables of servers: made by many at once, kept through restarts and lost answers, refused in one sentence."""
+"""Tables of servers: created by many workers at once, kept through restarts and lost replies, refused if foreign."""
 
 from __future__ import annotations
 

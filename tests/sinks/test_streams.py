@@ -1,4 +1,4 @@
-"""Streams: a message a record, at least once, through restarts of the broker and deaths of writers."""
+"""Streams: one message per record, at least once, through restarts of the broker and deaths of writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`?table_per_spider`: the fields of items as columns, whatever becomes of fields, types and names."""
+"""`?table_per_spider`: the fields of items as columns, however fields, types and names change."""
 
 from __future__ import annotations
 

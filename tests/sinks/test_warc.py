@@ -1,4 +1,4 @@
-"""WARC: what other programs read in an archive, what is a revisit, and writers that die."""
+"""WARC: what other programs read in an archive, when a record is a revisit, and writers that die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge sees what it is there for."""
+"""The judge detects every violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site answers as it is told, and its log says what happened: asked by raw sockets, not by Shoal."""
+"""The site gives its configured responses, and its log is exact: tested by raw sockets, not by Shoal."""
 
 from __future__ import annotations
 

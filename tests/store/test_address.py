@@ -1,4 +1,4 @@
-"""Store URLs: what they may say, and that no error shows a password."""
+"""Store URLs: their valid forms, and that no error shows a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls on one server: replies, order, scripts the server forgot, and errors by name."""
+"""Calls on one server: replies, order, scripts that the server lost, and errors by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server must be before Shoal trusts it with URLs: each refusal is one sentence that says what to do."""
+"""Requirements of a server before Shoal trusts it with URLs: each refusal is one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_replicas_that_writes_do_not_wait_for_are_refused(tmp_path: Path) 
 async def test_a_server_that_forbids_config_is_judged_by_info_alone(own: Server) -> None:
     _forbid_config(own)
     async with await Store.open(f"redis://guest:pw@127.0.0.1:{own.port}") as store:
-        assert not store.durable  # appendfsync is not told, so the worst is assumed
+        assert not store.durable  # appendfsync is unknown, so the worst is assumed
 
 
 def _forbid_config(one: Server) -> None:

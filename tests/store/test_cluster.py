@@ -136,7 +136,7 @@ async def test_a_primary_that_is_demoted_while_a_write_waits_is_replaced_by_its_
             primary.ask("REPLICAOF", "127.0.0.1", other.port)
             primary.ask("CONFIG", "RESETSTAT")
             await asyncio.sleep(1.0)
-            # A replica answers WAIT with an error: it is not asked again and again.
+            # A replica replies to WAIT with an error: WAIT is not repeated endlessly.
             assert "cmdstat_wait" not in primary.info("commandstats")
             assert not calling.done()
             primary.ask("REPLICAOF", "NO", "ONE")

@@ -1,4 +1,4 @@
-"""The embedded store: one server a folder, for as long as somebody uses it, through every kind of death."""
+"""The embedded store: one server per folder, for as long as a process uses it, through every kind of crash."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def clients(tmp_path: Path) -> Iterator[Callable[[], Client]]:
         client.kill()
 
 
-def keeper_pid(folder: Path) -> int:
+def supervisor_pid(folder: Path) -> int:
     """0 in the moment between two of them."""
     return int((folder / "store/keeper.lock").read_text() or 0)
 
@@ -135,9 +135,9 @@ def test_eight_processes_at_once_start_one_server(tmp_path: Path, clients: Calla
 def test_the_server_ends_when_its_last_client_is_killed(tmp_path: Path, clients: Callable[[], Client]) -> None:
     client = clients()
     pid = client.server_pid()
-    keeper = keeper_pid(tmp_path)
+    supervisor = supervisor_pid(tmp_path)
     client.kill()
-    wait_until(lambda: not alive(pid) and not alive(keeper), "server and keeper are gone")
+    wait_until(lambda: not alive(pid) and not alive(supervisor), "server and supervisor are gone")
 
 
 async def test_clients_that_come_and_go_never_miss_the_server(tmp_path: Path) -> None:
@@ -174,10 +174,12 @@ async def test_a_killed_server_restarts_with_all_confirmed_writes(tmp_path: Path
 
 async def test_a_killed_embedded_supervisor_is_replaced_and_its_server_keeps_running(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
-    pid, keeper = store.embedded_pid(), keeper_pid(tmp_path)
+    pid, supervisor = store.embedded_pid(), supervisor_pid(tmp_path)
     assert pid is not None
-    os.kill(keeper, signal.SIGKILL)
-    await asyncio.to_thread(wait_until, lambda: keeper_pid(tmp_path) not in (0, keeper), "another keeper is there")
+    os.kill(supervisor, signal.SIGKILL)
+    await asyncio.to_thread(
+        wait_until, lambda: supervisor_pid(tmp_path) not in (0, supervisor), "another supervisor is there"
+    )
     assert alive(pid)
     assert await store.command("PING") == b"PONG"
     await store.close()
@@ -187,7 +189,7 @@ async def test_a_killed_embedded_supervisor_is_replaced_and_its_server_keeps_run
 async def test_a_killed_embedded_supervisor_and_its_server_are_both_restarted(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path) as store:
         await store.call(ADD, "k", [1])
-        os.kill(keeper_pid(tmp_path), signal.SIGKILL)
+        os.kill(supervisor_pid(tmp_path), signal.SIGKILL)
         os.kill(store.embedded_pid() or 0, signal.SIGKILL)
         assert await store.call(ADD, "k", [1]) == 0
 
@@ -196,19 +198,19 @@ async def test_closing_the_store_without_an_embedded_supervisor_stops_the_server
     store = await Store.open(folder=tmp_path)
     pid = store.embedded_pid()
     assert pid is not None
-    keeper = keeper_pid(tmp_path)
-    os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: not alive(keeper), "the keeper is gone")
+    supervisor = supervisor_pid(tmp_path)
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not alive(supervisor), "the supervisor is gone")
     await store.close()
     wait_until(lambda: not alive(pid), "the server is gone")
 
 
 async def test_files_of_a_killed_run_do_not_prevent_a_start(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
-    pid, keeper = store.embedded_pid() or 0, keeper_pid(tmp_path)
+    pid, supervisor = store.embedded_pid() or 0, supervisor_pid(tmp_path)
     await store.call(ADD, "k", [1])
     store._embedded._watch.cancel()  # type: ignore[union-attr]  # this process plays dead
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not alive(pid), "the server is gone")
     assert (tmp_path / "store/socket").is_socket()
@@ -245,12 +247,14 @@ async def test_the_private_directory_of_a_socket_is_removed_with_the_server(
         place.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(first))
     store = await Store.open(folder=folder)
-    keeper = keeper_pid(folder)
+    supervisor = supervisor_pid(folder)
     assert len(list(first.iterdir())) == 1
-    # Another keeper, in another environment, removes the directory of the first one's server too.
+    # Another supervisor, in another environment, removes the directory of the first one's server too.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(second))
-    os.kill(keeper, signal.SIGKILL)
-    await asyncio.to_thread(wait_until, lambda: keeper_pid(folder) not in (0, keeper), "another keeper is there")
+    os.kill(supervisor, signal.SIGKILL)
+    await asyncio.to_thread(
+        wait_until, lambda: supervisor_pid(folder) not in (0, supervisor), "another supervisor is there"
+    )
     assert len(list(second.iterdir())) == 1
     await store.close()
     wait_until(lambda: not list(first.iterdir()) and not list(second.iterdir()), "both directories are gone")

@@ -1,4 +1,4 @@
-"""Listeners: messages wake, quiet times out, and a reconnect counts as a wake-up."""
+"""Listeners: messages wake them, silence times out, and a reconnect counts as a wake-up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_listener_whose_connection_died_silently_notices(own: Server) ->
     ):
         assert await listener.wait(2) == [b""]
         between.silent = True
-        assert await listener.wait(0.1) == []  # asks for a sign of life
+        assert await listener.wait(0.1) == []  # sends a ping
         assert await listener.wait(0.1) == []  # gives up on it
         between.silent = False
         assert await listener.wait(2) == [b""]

@@ -1,4 +1,4 @@
-"""Connections that break, freeze or lie: no call is lost, and a store in trouble is not hammered."""
+"""Connections that break, freeze or stay half open: no call is lost, and a failing store is not flooded."""
 
 from __future__ import annotations
 

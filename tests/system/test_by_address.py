@@ -1,4 +1,4 @@
-"""Many names on one address: one visitor to all of them together, where the crawl says so."""
+"""Many names on one address: with --by-address they share one politeness delay."""
 
 from __future__ import annotations
 

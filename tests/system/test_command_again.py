@@ -1,4 +1,4 @@
-"""`shoal crawl --again`: a finished crawl's pages are visited again, and only what has changed is transferred."""
+"""`shoal crawl --again`: a finished crawl's pages are visited again, and only changed pages are transferred."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tagged(*links: str, title: str, tag: str) -> Answer:
 
 
 def asked(site: Site, host: str, since: int) -> dict[str, int]:
-    """Path -> status of what the host was asked after its first so many requests; none twice."""
+    """Path -> status of the requests to the host after the first `since` ones; no path twice."""
     found = [one for one in site.requests(host)[since:] if not one.is_robots]
     assert max(Counter(one.path for one in found).values(), default=0) <= 1
     return {one.path: one.status for one in found}
@@ -127,14 +127,14 @@ def test_a_killed_pass_is_resumed_and_visits_nothing_twice(site: Site, shell: Sh
         for number in (20, 40, 59):
             site.at(host, f"/{number}", Answer(body=html(title="slow"), etag='"slow"', after=0.3))
     running = shell.start("crawl", "--name", "twice", "--again", *LOCAL)
-    wait_until(lambda: all(len(site.requests(host)) > since[host] + 25 for host in hosts), "pages are asked for again")
+    wait_until(lambda: all(len(site.requests(host)) > since[host] + 25 for host in hosts), "pages are requested again")
     running.kill_all()
     ran = shell.crawl("--name", "twice", "--again")
     assert ran.code == 0, ran.err
     assert len(shell.rows()) == 122
     again = [one for host in hosts for one in site.requests(host)[since[host] :] if not one.is_robots]
     assert len({(one.host, one.path) for one in again}) == 122
-    # What was open when everything was killed is asked again; each page counts once.
+    # Pages that were open when everything was killed are requested again; each page counts once.
     counts = shell.counts("twice")["counts"]
     assert (counts["stored"], counts["admitted"], counts["failed"]) == (122, 122, 0)
 

@@ -1,4 +1,4 @@
-"""`shoal change` and PATCH /v1/crawls: other rules for a crawl that runs, applied by all of its workers."""
+"""`shoal change` and PATCH /v1/crawls: other options for a running crawl, applied by all of its workers."""
 
 from __future__ import annotations
 

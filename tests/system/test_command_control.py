@@ -1,4 +1,4 @@
-"""Looking at crawls and steering them while another process runs them."""
+"""Showing and controlling crawls while another process runs them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     wait_until(lambda: shell.counts("far")["counts"]["leased"] == 0, "what was leased has ended")
     asked = len(site.requests(host))
     assert "Crawl far is running." in shell.run("resume", "far").err
-    wait_until(lambda: len(site.requests(host)) > asked + 2, "it goes on")
+    wait_until(lambda: len(site.requests(host)) > asked + 2, "it resumes")
     assert "running" in shell.run("crawls").out
     assert "Crawl far is stopped." in shell.run("stop", "far").err
     ran = running.end(seconds=30)

@@ -215,7 +215,7 @@ def test_a_second_signal_stops_everything_at_once(site: Site, shell: Shell) -> N
     # Longer than this test waits: nothing else ends it.
     shell.environ |= {"SHOAL_WORKER_GRACE_SECONDS": "600", "SHOAL_FRONTIER_LEASE_SECONDS": "600"}
     running = shell.start("crawl", f"http://{host}/", *LOCAL, "--timeout", "600", "--name", "slow")
-    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the slow page is asked for")
+    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the slow page is requested")
     workers = running.workers()
     assert workers
     running.process.send_signal(signal.SIGINT)
@@ -269,7 +269,7 @@ def test_secrets_appear_in_no_command_line_and_no_message(site: Site, shell: She
         "crawl", f"http://{host}/", *LOCAL, "--name", "secret", "--auth", "ann:s3cret-a", "--cookie", "id=s3cret-b",
         "--header", "X-Key: s3cret-c", "--proxy", "",
     )  # fmt: skip
-    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the page is asked for")
+    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the page is requested")
     workers = running.workers()
     assert workers
     for pid in workers:

@@ -1,4 +1,4 @@
-"""`shoal demo` as a program: what it prints, what it leaves behind, and that it would notice."""
+"""`shoal demo` as a program: what it prints, what it leaves behind, and that it detects violations."""
 
 from __future__ import annotations
 

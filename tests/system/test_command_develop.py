@@ -1,4 +1,4 @@
-"""What helps to develop a spider: a log of requests, silence, a cache of responses, and templates."""
+"""Tools for developing a spider: a log of requests, silence, a cache of responses, and templates."""
 
 from __future__ import annotations
 

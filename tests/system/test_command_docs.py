@@ -1,4 +1,4 @@
-"""The reference of commands names every command and every flag there is."""
+"""The reference of commands names every existing command and flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal doctor` at stores and machines that are well, and at each that is not."""
+"""`shoal doctor` on healthy stores and machines, and on each kind of unhealthy one."""
 
 from __future__ import annotations
 

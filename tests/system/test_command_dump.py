@@ -1,4 +1,4 @@
-"""`shoal dump` and `shoal load`: a crawl goes on in another store as if it had been there from the beginning."""
+"""`shoal dump` and `shoal load`: a crawl resumes in another store as if it had started there."""
 
 from __future__ import annotations
 

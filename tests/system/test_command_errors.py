@@ -1,4 +1,4 @@
-"""What people type wrongly, and what is wrong with their machines: one sentence on stderr, and the right exit code."""
+"""Wrong arguments, and problems of the machine: one sentence on stderr, and the right exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal plan` on the command line, and the arithmetic behind it against figures reckoned by hand."""
+"""`shoal plan` on the command line, and the arithmetic behind it against figures computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--seeds` with more URLs than anybody wants to wait for or to hold in memory."""
+"""`--seeds` with more URLs than fit in memory or can be read before the crawl starts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_command_killed_while_reading_seeds_gets_the_rest_when_it_is_repeated(
     running = shell.start(*typed)
     pipe = poured(shell, seeds[:3500])
     # The first are visited while others are still to come.
-    wait_until(lambda: len(site.requests(*hosts)) > len(hosts), "pages are asked for")
+    wait_until(lambda: len(site.requests(*hosts)) > len(hosts), "pages are requested")
     wait_until(lambda: admitted(shell, "many") == 3000, "whole batches are added")
     running.kill_all()
     pipe.close()

@@ -182,7 +182,7 @@ def test_a_submitted_crawl_stores_bodies_of_the_requested_types(site: Site, stor
 
 
 def test_a_crawl_with_an_unusable_output_is_paused_and_others_continue(site: Site, store: Server, shell: Shell) -> None:
-    (shell.folder / "foreign.db").write_text("this is no database, but a text that somebody wrote")
+    (shell.folder / "foreign.db").write_text("this is not a database, but a text that a user wrote")
     here, there = site.take(2)
     bad, good = site.plant(5, [here]), site.plant(5, [there])
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
@@ -199,7 +199,7 @@ def test_a_crawl_with_an_unusable_output_is_paused_and_others_continue(site: Sit
         counts = shell.counts(name, *where)["counts"]
         assert counts["stored"] == counts["failed"] == 0
         worker.until_said(f"Crawl {name} is paused: ")
-    # Mended, it goes on, and nothing is missing.
+    # After the repair it resumes, and nothing is missing.
     (shell.folder / "foreign.db").unlink()
     assert shell.run("resume", "bad", *where).code == 0
     wait_until(lambda: shell.counts("bad", *where)["state"] == "finished", "it ends")

@@ -1,4 +1,4 @@
-"""A coordinator before it starts, after it stops, and with crawls whose spiders nobody has."""
+"""A coordinator before it starts, after it stops, and with crawls whose spiders no worker has."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_spider_without_workers_is_reported_and_a_host_is_counted_once(site: S
     with shoal.Coordinator(folder="kept", spiders=["spiders.py:One"], settings=LOCAL) as coordinator:
         for spider in ("Nope", "Two", "One"):
             coordinator.submit([f"http://{host}/"], spider=spider, outputs=["pages.db"], name=spider)
-        wait_until(lambda: coordinator.finished("One"), "what somebody has is visited")
+        wait_until(lambda: coordinator.finished("One"), "the crawl with workers is finished")
         missing = {f"Crawl {spider} is waiting: no worker has spider {spider}." for spider in ("Nope", "Two")}
         stats = coordinator.stats()
         assert set(stats.waiting) == missing

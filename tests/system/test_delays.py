@@ -1,4 +1,4 @@
-"""How long a host is left alone, by its own log: from the end of one request to the start of the next."""
+"""How long a host gets no request, by its own log: from the end of one request to the start of the next."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_huge_retry_after_is_kept_for_at_most_a_day(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", Answer(status=503, headers=(("Retry-After", "99999999999"),)))
     crawl = crawls.begin(f"http://{host}/")
-    crawls.until(lambda: state(crawls, host).backoff_until > 0, "the host is left alone")
+    crawls.until(lambda: state(crawls, host).backoff_until > 0, "the host backs off")
     left = state(crawls, host).backoff_until - time.time()
     assert 86_000 < left <= 86_401
     crawls.do(crawls.frontier.crawls.stop(crawl))

@@ -1,4 +1,4 @@
-"""What a person sees while a crawl runs: in a real terminal (tmux), on a plain one, through a pipe, as JSON."""
+"""The display of a running crawl: in a real terminal (tmux), on a plain one, through a pipe, as JSON."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_no_color_disables_colours_and_no_terminal_mode_is_changed(site: Site, s
         f"{rows}A" for rows in range(30)
     }
     assert "pages/s now" in text
-    # The last that is drawn goes before the summary comes.
+    # The last frame is removed before the summary is printed.
     assert "URLs found" not in text[text.index("is finished.") :]
 
 
@@ -251,7 +251,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def test_a_json_log_reports_progress_and_remaining_time(site: Site, shell: Shell) -> None:
-    """Ten seconds: progress is told every five, and half of the crawl should be left then."""
+    """Ten seconds: progress is logged every five, and half of the crawl should be left then."""
     slow, *quick = site.take(4)
     site.at(slow, "/", page(*(f"/{n}" for n in range(39))))
     for number in range(39):

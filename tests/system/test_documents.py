@@ -1,7 +1,7 @@
 """A crawl of real documents, compared URL by URL with a walk that shares no code with Shoal.
 
 The walk asks the same nginx on addresses of its own, reads pages with html.parser and joins links with urllib. A URL is
-compared as it is asked for: the fragment is gone, the query is kept, `/` and `/index.html` are two URLs, and what may
+compared as it is requested: the fragment is gone, the query is kept, `/` and `/index.html` are two URLs, and what may
 not stand in a URL is percent-encoded on both sides.
 """
 

@@ -1,4 +1,4 @@
-"""The example is run as its reader would run it, and the web server's own log is the judge."""
+"""The example is run as its reader would run it, and checked by the web server's own log."""
 
 from __future__ import annotations
 
@@ -124,5 +124,5 @@ def test_the_example_visits_every_page_once_and_keeps_the_delay(site: Site, tmp_
     assert min(gaps) >= DELAY_SECONDS
 
     again = finish(start(tmp_path, site.url))
-    assert again == out, "a finished crawl that is started again asks nothing"
+    assert again == out, "a finished crawl that is started again sends no requests"
     assert len(site.requests) == len(asked)

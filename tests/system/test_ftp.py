@@ -1,4 +1,4 @@
-"""Crawls of FTP servers: whole trees of files and directories, politely, and only where a seed asks for FTP."""
+"""Crawls of FTP servers: whole trees of files and directories, politely, and only if a seed is an FTP URL."""
 
 from __future__ import annotations
 

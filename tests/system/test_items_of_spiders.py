@@ -1,4 +1,4 @@
-"""Items where people want them: files that are flat, added to or overwritten, standard output, a data frame."""
+"""Outputs of items: flat files, appended to or overwritten, standard output, a data frame."""
 
 from __future__ import annotations
 

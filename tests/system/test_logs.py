@@ -1,4 +1,4 @@
-"""What services log: JSON where nobody looks, one event for each operation, with the crawl, the host and who asked.
+"""What services log: JSON without a terminal, one event for each operation, with the crawl, the host and the caller.
 
 Every line is compared with the table of docs/reference/logs.md: an event or a field that is not there fails.
 """
@@ -174,7 +174,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def logged(api: Served) -> Iterator[list[dict[str, Any]]]:
-    """The events of what is done in the block. That a crawl has ended is the tender's to tell, in its own time."""
+    """The events of the block. The maintainer logs the end of a crawl later, so that event is left out."""
     before = len(api.said())
     found: list[dict[str, Any]] = []
     yield found
@@ -207,7 +207,7 @@ def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: Served) -> No
             "/v1/crawls/shop:docs/seeds",
             {"seeds": ["http://127.0.0.1:1/2", "http://127.0.0.1:1/3"]},
         )
-        # Reading is no operation.
+        # Reading is not logged as an operation.
         for path in ("", "/shop:docs", "/shop:docs/failed", "/none"):
             ask(api, "admin", "GET", f"/v1/crawls{path}")
         ask(api, "admin", "POST", "/v1/crawls/shop:docs/stop")
@@ -287,7 +287,9 @@ def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: Served) 
     with logged(api) as said:
         for _ in range(60):
             ask(api, "read", "POST", "/v1/crawls/none/stop")
-        wait_until(lambda: ask(api, "read", "POST", "/v1/crawls/none/stop") and "left_out" in api.said(), "one is told")
+        wait_until(
+            lambda: ask(api, "read", "POST", "/v1/crawls/none/stop") and "left_out" in api.said(), "one is logged"
+        )
     assert len(said) < 60
     assert sum(one.get("left_out", 0) for one in said) > 0
 

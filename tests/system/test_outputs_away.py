@@ -1,4 +1,4 @@
-"""An output that is away, in a fleet that serves other crawls too."""
+"""An unavailable output, in a fleet that serves other crawls too."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     submit(shell, store, "near", near, "near.db")
     wait_until(lambda: shell.counts("near", "--store", store.url)["state"] == "finished", "the other one ends")
     assert set(shell.rows("near.db")) == set(near.walk())
-    # Somebody resumes it too early: it waits again, and asks nobody for a page that it cannot store.
+    # An operator resumes it too early: it waits again, and requests no page that it cannot store.
     asked = len(site.requests(*hosts[:3]))
     assert shell.run("resume", "far", "--store", store.url).code == 0
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
@@ -69,7 +69,7 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     output.start()
     fleet.until_said("Crawl far is resumed: its output is back.")
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
-    # A list gets a record at least once. Nothing was asked for twice: the pages were kept.
+    # A list gets a record at least once. Nothing was requested twice: the pages were kept.
     assert set(stored(output)) == set(far.walk())
     assert not site.judge(*hosts).repeated()
     assert not site.judge(*hosts).impolite(0.2)

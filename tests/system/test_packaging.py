@@ -1,4 +1,4 @@
-"""What `python -m build` makes is complete, and runs where nothing of this repository is."""
+"""The packages of `python -m build` are complete, and run without this repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages themselves ask of robots: which links are followed, and what their rows say."""
+"""Robots directives of pages: which links are followed, and what their rows contain."""
 
 from __future__ import annotations
 

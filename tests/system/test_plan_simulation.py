@@ -1,6 +1,6 @@
-"""What `shoal plan` reckons is what the real frontier does: crawls in virtual time, within a tenth.
+"""The estimates of `shoal plan` match the real frontier within 10 %, in simulated crawls.
 
-The store's speed is that of the plan's own figures, so that what is compared is the shape of the reckoning and not this
+The store's speed is that of the plan's own figures, so that the comparison is about the formula and not about this
 machine: how many calls, leases and visits a page takes, how large batches get, how long places are taken, whose turn it
 is. The crawls are those of docs/guides/planning.md, shortened. A rate does not depend on how many pages are to come, so
 a few seconds of a crawl after its beginning stand for all of it. Large ones are played as one slice of many (see

@@ -1,4 +1,4 @@
-"""A forward proxy that is away is nothing the sites did."""
+"""An unavailable forward proxy is not a failure of the sites."""
 
 from __future__ import annotations
 

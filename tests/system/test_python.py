@@ -181,7 +181,7 @@ def test_crawls_of_one_folder_do_not_take_each_others_visits(site: Site) -> None
     how: dict[str, Any] = {"folder": "kept", "delay_seconds": 0.02, "settings": LOCAL}
     first = iter(shoal.crawl(trees[0].url(0), name="first", **how))
     begun = [next(first).url]
-    # While it waits for its caller, and after it was left: it is gone on with by its own name alone.
+    # While it waits for its caller, and after it was left: only its own name resumes it.
     assert len(list(shoal.crawl(trees[1].url(0), name="second", **how))) == 40
     first.close()  # type: ignore[attr-defined]
     made = len(site.requests(one))
@@ -254,7 +254,7 @@ def test_a_coordinator_runs_workers_and_reports_progress(site: Site, folder: Pat
     with shoal.Coordinator(folder="kept", workers=2, settings=LOCAL) as coordinator:
         name = coordinator.submit([tree.url(0)], scope="any", delay_seconds=0.02, outputs=["pages.jsonl"], name="one")
         assert name == "one"
-        wait_until(lambda: coordinator.stats().workers == 2, "both are heard of")
+        wait_until(lambda: coordinator.stats().workers == 2, "both have reported")
         wait_until(lambda: coordinator.finished("one"), "the crawl is over")
         stats = coordinator.stats()
         assert (stats.crawls, stats.running, stats.pending, stats.seen, stats.stored) == (1, 0, 0, 60, 60)

@@ -1,4 +1,4 @@
-"""What crawls from Python leave in files: all of it, however the program leaves the crawl."""
+"""Files of crawls from Python: complete, however the program leaves the crawl."""
 
 from __future__ import annotations
 

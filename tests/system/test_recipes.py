@@ -1,4 +1,4 @@
-"""Each recipe in docs/guides/recipes is at most 15 lines to type, and prints what it says."""
+"""Each recipe in docs/guides/recipes is at most 15 lines to type, and prints the output that it shows."""
 
 from __future__ import annotations
 

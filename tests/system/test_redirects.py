@@ -1,4 +1,4 @@
-"""Redirects: every hop is a visit of its own, and the page at the end says how it was reached."""
+"""Redirects: every hop is a separate visit, and the record of the final page has the chain."""
 
 from __future__ import annotations
 

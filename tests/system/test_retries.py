@@ -1,4 +1,4 @@
-"""Failing pages on healthy hosts, and failing hosts, by the server's log: who waits for whom."""
+"""Failing pages on healthy hosts, and failing hosts, by the server's log: which pages and hosts wait."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_crawl_reports_which_host_it_waits_for_and_why(crawls: Crawls) -> None
         seen.update({host: wait for host, wait in pending().items() if wait.retries and (wait.paused or host != busy)})
         return seen.keys() == {busy, failing}
 
-    crawls.until(both_are_seen, "both are waited for")
+    crawls.until(both_are_seen, "both hosts are waiting")
     wait = seen[busy]
     assert (wait.paused, wait.reason, wait.retries) == (True, "status 503", 1)
     assert 3000 < wait.seconds <= 3600

@@ -1,4 +1,4 @@
-"""A page that is visited again is asked for with what we have of it; 304 is a result like any other."""
+"""A page that is visited again is requested with its stored validator; 304 is a result like any other."""
 
 from __future__ import annotations
 

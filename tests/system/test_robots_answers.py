@@ -1,4 +1,4 @@
-"""robots.txt as servers really answer it (RFC 9309 2.2.1, 2.3, 2.5), judged by what they were asked for."""
+"""robots.txt as real servers respond to it (RFC 9309 2.2.1, 2.3, 2.5), judged by the requests they got."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ def test_a_robots_txt_that_redirects_to_a_broken_host_makes_the_first_host_back_
     crawls.site.at(broken, "/rules.txt", Answer(status=503))
     crawl = crawls.begin(furnish(crawls, host, redirect(f"http://{broken}/rules.txt")))
     site = crawls.site
-    crawls.until(lambda: len(site.requests(broken)) >= 1, "the broken host is asked")
+    crawls.until(lambda: len(site.requests(broken)) >= 1, "the broken host gets a request")
     # Long enough for many more if nobody backed off: the delay is 0.05 s, looking again takes 1 s.
-    crawls.until(lambda: len(site.requests(broken)) >= 2, "it is asked again")
+    crawls.until(lambda: len(site.requests(broken)) >= 2, "it gets another request")
     judge = site.judge(host, broken)
     assert set(judge.paths(host)) == {"/robots.txt"}
     assert judge.gaps(broken)[0] > 2.0
@@ -174,7 +174,7 @@ def test_while_robots_txt_is_unavailable_nothing_else_is_requested_and_no_page_i
     seeds = [furnish(crawls, host, UNREACHABLE[name]) for name, host in hosts.items()]
     crawl = crawls.begin(*seeds, timeout_seconds=1.0)
     asked = list(hosts.values())
-    crawls.until(lambda: {one.host for one in site.requests(*asked)} == set(asked), "every robots.txt was asked for")
+    crawls.until(lambda: {one.host for one in site.requests(*asked)} == set(asked), "every robots.txt was requested")
     crawls.until(lambda: len(site.requests(hosts["500"])) >= 2, "one of them is tried again")
     judge = site.judge(*asked)
     assert {one.path for one in judge.requests} == {"/robots.txt"}

@@ -1,4 +1,4 @@
-"""robots.txt for a whole fleet: eight worker processes are one visitor (RFC 9309 2.4, and one request for all)."""
+"""robots.txt for a whole fleet: eight worker processes act as one (RFC 9309 2.4, and one request for all)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_copy_older_than_thirty_days_is_not_used(crawls: Crawls) -> None:
     crawls.site.at(host, "/robots.txt", Answer(status=500))
     age(crawls, host, 30 * DAY + 1)
     crawl = crawls.begin(start)
-    crawls.until(lambda: len(crawls.site.requests(host)) >= before + 2, "robots.txt is asked for twice")
+    crawls.until(lambda: len(crawls.site.requests(host)) >= before + 2, "robots.txt is requested twice")
     assert {one.path for one in crawls.site.requests(host)[before:]} == {"/robots.txt"}
     crawls.do(crawls.frontier.crawls.stop(crawl))
 

@@ -1,4 +1,4 @@
-"""Sitemaps in real crawls: what they list is visited, by the same rules as links, and none of them is endless."""
+"""Sitemaps in real crawls: their URLs are visited by the same rules as links, and none of them is endless."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_usual_sitemap_url_is_tried_once_for_seeds(crawls: Crawls) -> None:
     assert f"http://{usual}/listed" in done.rows
     assert asked(crawls, missing).count("/sitemap.xml") == asked(crawls, soft).count("/sitemap.xml") == 1
     assert asked(crawls, elsewhere) == ["/"]
-    # What nobody has promised is no failure, and no page.
+    # A missing sitemap that robots.txt does not name is neither a failure nor a page.
     assert done.counts.reasons == {"excluded:no sitemap": 2}
     assert done.counts.failed == 0
     assert f"http://{soft}/sitemap.xml" not in done.rows

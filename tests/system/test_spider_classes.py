@@ -1,4 +1,4 @@
-"""What a spider class can have besides its callbacks: arguments, settings of its crawls, pipelines, an end."""
+"""What a spider class can have besides its callbacks: arguments, settings of its crawls, pipelines, `closed`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_command_passes_arguments_and_uses_the_settings_of_the_class(site: Sit
     ends = (shell.folder / "closed").read_text().splitlines()
     assert {end.split()[0] for end in ends} == {"finished"}
     assert len({end.split()[1] for end in ends}) == len(ends)
-    # Flags go before the class.
+    # Flags take precedence over the class.
     ran = shell.crawl(
         "--spider",
         "shelf.py:Shelf",

@@ -1,4 +1,4 @@
-"""Spiders from the command line: items in the outputs, several spiders on one store, and what they do wrong."""
+"""Spiders from the command line: items in the outputs, several spiders on one store, and errors in spiders."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_two_spiders_with_separate_workers_serve_one_crawl(site: Site, shell: Sh
             "crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--name", "two",
             "--out", "b.jsonl", "--workers", "1", *where, *LOCAL,
         )  # fmt: skip
-        # Lists are read; nobody is there for the authors, which is said, here and to whoever asks.
+        # Lists are read; no worker has the spider of the authors, which the command and the status report.
         crawl.until_said("waiting: no worker has spider Authors")
         told = shell.counts("two", *where)
         assert told["waiting"] == ["waiting: no worker has spider Authors"]
@@ -154,7 +154,7 @@ def test_an_exception_fails_its_page_with_the_traceback_and_nothing_else(site: S
     ran = shell.crawl(f"{root}/list/0", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.db", "--name", "bad")
     assert ran.code == 0, ran.err
     wanted = [item for item in _expected(root, 3) if item.get("author") != "Author 1"]
-    # It is told of its own failures, too.
+    # The spider gets its own failures, too.
     _same(_items(shell.folder / "b.db"), [*wanted, {"gone": f"{root}/author/1", "why": "spider: KeyError"}])
     error = shell.rows("b.db")[f"{root}/author/1"]["error"]
     assert error.startswith("spider: KeyError\nTraceback")
@@ -362,7 +362,7 @@ def test_a_killed_crawl_is_resumed_with_its_branches(site: Site, shell: Shell) -
     for pid in [*crawl.workers(), crawl.process.pid]:
         os.kill(pid, signal.SIGKILL)
     crawl.process.wait()
-    # On a store of one's own what was interrupted is paused, but not what is gone on with.
+    # In an embedded store an interrupted crawl is paused, but not one that is resumed.
     crawl = shell.start(*typed, *outputs)
     crawl.until_said("Resuming crawl")
     shell.start("worker", "--spider", "books.py:Authors", "--workers", "1", *LOCAL)

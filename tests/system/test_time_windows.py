@@ -1,4 +1,4 @@
-"""Times of day: a crawl is paused outside of them, by whoever sees to it, and resumes in them."""
+"""Time windows: the maintainer or the command pauses a crawl outside of them and resumes it inside."""
 
 from __future__ import annotations
 

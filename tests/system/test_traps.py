@@ -1,4 +1,4 @@
-"""Sites without an end: a crawl of one ends by itself, or stays small and in nobody's way."""
+"""Endless sites: a crawl of one ends by itself, or stays small and does not delay others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.system.crawling import Crawls, crawling
 
 pytestmark = pytest.mark.full
 
-# The clock of a test machine may be anywhere; calendars here go on for longer than any.
+# The clock of a test machine may be anywhere; calendars here last longer than any.
 MONTHS = [(year, month) for year in range(2020, 2120) for month in range(1, 13)]
 MEBIBYTE = 1 << 20
 
@@ -36,7 +36,7 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
 
 
 def crawled(crawls: Crawls, host: str, **policy: Any) -> list[str]:
-    """What was asked of a host by a crawl that ends by itself."""
+    """The requests to a host by a crawl that ends by itself."""
     crawls.run(f"http://{host}/", delay_seconds=0.0, delay_factor=0.0, seconds=60, **policy)
     return [one.path for one in crawls.site.requests(host) if not one.is_robots]
 
@@ -118,12 +118,12 @@ def memory(pid: int) -> int:
 
 
 def pace(requests: list[Request]) -> float:
-    """Requests a second."""
+    """Requests per second."""
     return (len(requests) - 1) / (requests[-1].began - requests[0].began)
 
 
 def test_other_hosts_keep_their_rate_beside_traps(crawls: Crawls) -> None:
-    """Hosts that are asked as fast as they answer, without an end in sight; on a busy machine the best of three."""
+    """Hosts that get requests as fast as they respond, without end; on a busy machine the best of three."""
     (process,) = crawls.workers.values()
     traps = crawls.site.take(4)
     for host in traps:

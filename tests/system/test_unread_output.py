@@ -1,4 +1,4 @@
-"""Workers nobody listens to: a stopped supervisor, a terminal that takes no output, an event loop that stands."""
+"""Workers without a reader: a suspended supervisor, a terminal that accepts no output, a blocked event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal worker` as a service: for some time, until nothing is left, with health checks, under a service manager."""
+"""`shoal worker` as a service: for a limited time, until idle, with health checks, under a service manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.full
 
 @dataclass
 class Manager:
-    """A service manager: the socket that it listens on, and all that it was told."""
+    """A service manager: the socket that it listens on, and all notifications that it got."""
 
     socket: socket.socket
     name: str

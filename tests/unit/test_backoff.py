@@ -1,4 +1,4 @@
-"""Back-off: what counts as a failure of the host, how long it is left alone, and what makes that end."""
+"""Back-off: what counts as a failure of the host, how long the host is paused, and what ends the pause."""
 
 from __future__ import annotations
 

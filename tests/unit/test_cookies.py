@@ -1,4 +1,4 @@
-"""Which cookies are kept and sent back: RFC 6265, by its own examples and by those that attackers use."""
+"""Which cookies are stored and sent: RFC 6265, by its own examples and by those that attackers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays: the largest of what we, robots.txt and the server's own speed ask for, and Retry-After."""
+"""Delays: the largest of our minimum, Crawl-delay and the response time of the server, and Retry-After."""
 
 from __future__ import annotations
 

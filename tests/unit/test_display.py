@@ -1,4 +1,4 @@
-"""What the live display shows, how it fits, what a log line holds; by made-up numbers."""
+"""The live display and the log lines, with made-up numbers: what they show, and that it fits."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.Capt
     console.set_renderer(json_log.render_json)
     try:
         console.report(
-            "\x1b[2J\x7f\x9b1m\u202eé redis://me:top@host/0 and http://h/@somebody", trouble="x password=top y"
+            "\x1b[2J\x7f\x9b1m\u202eé redis://me:top@host/0 and http://h/@someone", trouble="x password=top y"
         )
     finally:
         console.set_renderer(None)
@@ -298,7 +298,7 @@ def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.Capt
     assert line.rstrip("\n").isascii()
     assert line.rstrip("\n").isprintable()
     assert "top" not in line
-    assert "http://h/@somebody" in line
+    assert "http://h/@someone" in line
     assert json.loads(line)["message"].startswith("\x1b[2J\x7f\x9b1m\u202eé redis://***@host/0 and")
 
 
@@ -308,8 +308,8 @@ def test_a_count_of_one_is_singular() -> None:
 
 
 def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[str]) -> None:
-    console.report("The store redis://:top@host/0 is away.")
-    assert capsys.readouterr().err == "The store redis://***@host/0 is away.\n"
+    console.report("The store redis://:top@host/0 is unavailable.")
+    assert capsys.readouterr().err == "The store redis://***@host/0 is unavailable.\n"
 
 
 def test_every_event_has_a_description() -> None:
@@ -317,7 +317,7 @@ def test_every_event_has_a_description() -> None:
     texts = [path.read_text() for path in package.rglob("*.py")]
     used = {name for text in texts for name in re.findall(r'\bevent(?:: str)? ?= ?"([^"]*)"', text)}
     used |= {operation.event for operation in OPERATIONS.values()}
-    # What a supervisor tells of its processes.
+    # What a supervisor reports about its processes.
     used |= {f"worker.{kind}" for kind in ("died", "gone", "said")}
     assert used == set(events.EVENTS)
     assert set(events.EVENTS) >= events.WARNINGS

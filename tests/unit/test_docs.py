@@ -1,4 +1,4 @@
-"""The checks of docs/generate.py find what they are there to find, and the repository passes them."""
+"""The checks of docs/generate.py find every planted error, and the repository passes them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_error_that_is_missing_from_the_tree_is_reported(
 def test_an_event_that_is_missing_from_the_tables_is_reported(
     generate: ModuleType, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
-    """Whoever tells it: a command, the API, an action, a tender, a bridge."""
+    """From any source: a command, the API, an action, a maintainer, a bridge."""
     from shoal.operations import events
 
     monkeypatch.delitem(events.EVENTS, event)

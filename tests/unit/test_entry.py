@@ -1,4 +1,4 @@
-"""Entries: a visit as bytes and back, and bytes that are no visit."""
+"""Entries: a visit as bytes and back, and bytes that are not a visit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML pages: what is read from them, which links they give, and that no page costs more than it should."""
+"""HTML pages: their text, metadata and links, and that no page takes too much time or memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directory listings of FTP servers: what they hold, in every form that servers have."""
+"""Directory listings of FTP servers: their entries, in every format that servers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain values: what follows from their fields."""
+"""Plain values: what follows from their fields."""
 
 from __future__ import annotations
 

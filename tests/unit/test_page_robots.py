@@ -1,4 +1,4 @@
-"""What a page asks of robots: X-Robots-Tag and meta robots, for everybody and for us; the most restrictive wins."""
+"""Robots directives of a page: X-Robots-Tag and meta robots, for all robots and for ours; the most restrictive wins."""
 
 from __future__ import annotations
 

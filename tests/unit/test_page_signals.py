@@ -1,4 +1,4 @@
-"""Which dates of a sitemap or feed say that a page has changed."""
+"""Which dates of a sitemap or feed mean that a page has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference names everything that is public, and what it quotes is what the code says.
+"""The reference names everything that is public, and its quotations match the code.
 
 docs/reference/scripts.md is the headers of the Lua scripts; `python -m tests.unit.test_reference` writes it.
 """

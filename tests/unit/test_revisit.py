@@ -1,4 +1,4 @@
-"""When pages are visited again: rates are learned from one bit a visit, and the price of a host holds its budget."""
+"""When pages are visited again: rates are learned from one bit per visit, and the price of a host keeps its budget."""
 
 from __future__ import annotations
 

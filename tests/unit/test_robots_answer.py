@@ -1,4 +1,4 @@
-"""What an answer to the robots.txt request means, how long it holds, and the form in which it is kept."""
+"""What a response to the robots.txt request means, how long it is valid, and the format in which it is stored."""
 
 from __future__ import annotations
 

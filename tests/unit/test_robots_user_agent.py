@@ -1,4 +1,4 @@
-"""Which group of a robots.txt holds for a User-Agent header: for Shoal's own crawls, and as Scrapy's parser does."""
+"""Which group of a robots.txt applies to a User-Agent header: for Shoal's own crawls, and as Scrapy's parser does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scope: how far from the seeds, patterns in linear time, endings; and the public suffix list's own vectors."""
+"""Scope: how far from the seeds, patterns in linear time, extensions; and the public suffix list's own vectors."""
 
 from __future__ import annotations
 

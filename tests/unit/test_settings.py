@@ -1,4 +1,4 @@
-"""What the settings accept, where they take it from, and what they say when they cannot use it."""
+"""Settings: accepted values, their sources, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sitemaps, indexes, text, feeds: what is read of them, and what hostile ones do not do to us."""
+"""Sitemaps, indexes, text, feeds: what is read of them, and that hostile ones do no harm."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_urls_with_characters_that_xml_forbids_are_repaired(inside):
     assert (
         len(urls(urlset("https://example.org/first", f"https://example.org{inside}", "https://example.org/last"))) == 3
     )
-    # A byte that is no UTF-8.
+    # A byte that is not UTF-8.
     assert urls(urlset("https://example.org/X", "/b").encode().replace(b"X", b"\xff"))[1:] == ("https://example.org/b",)
 
 
@@ -227,7 +227,7 @@ def test_urls_that_cannot_be_visited_are_dropped():
     bad = ["javascript:alert(1)", "mailto:a@b", "file:///etc/passwd", "https://", "https://a" + "a" * 9000, ""]
     found = read(urlset("https://example.org/", *bad).encode(), url=HERE)
     assert found.urls == ("https://example.org/",)
-    # An entry without an address is no entry.
+    # An entry without a URL is ignored.
     assert found.dropped == len(bad) - 1
 
 

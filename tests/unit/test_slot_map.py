@@ -1,4 +1,4 @@
-"""The slot map of a cluster, merged from what its nodes say."""
+"""The slot map of a cluster, merged from the replies of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What spiders see of a page, what they may yield, and how they are found."""
+"""Spiders: what they see of a page, what they may yield, and how they are found."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ async def test_an_error_in_a_spider_fails_its_page(
         await _call(callback)
     assert failed.value.reason == reason
     assert told in failed.value.trace
-    # It is shown to whoever looks at the screen, with the user's own lines alone.
+    # It is printed to the terminal, with the user's own lines only.
     shown = capfd.readouterr().err
     assert told in shown if told else not shown
     assert "worker/" not in failed.value.trace

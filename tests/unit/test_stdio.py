@@ -1,4 +1,4 @@
-"""Output that nobody reads is dropped, whole lines at a time, and never blocks."""
+"""Output without a reader is dropped, whole lines at a time, and never blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor with stand-ins for workers: real processes that do as they are told, on a real embedded store."""
+"""The supervisor with stand-ins for workers: real scripted processes, on a real embedded store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.fleet.totals import Totals, causes
 from shoal.model.worker_report import WorkerReport
 from tests.servers import WAIT_SECONDS, alive, wait_until
 
-# Leases as a worker does, notes which visit it is reading, and then ends as it is told.
+# Leases as a worker does, writes a crash marker for its visit, and then ends as scripted.
 WORKER = """
 import asyncio, os, signal, sys, time
 from shoal.frontier import Frontier

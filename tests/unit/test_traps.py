@@ -1,4 +1,4 @@
-"""What is taken out of links, which URLs are traps, and the many that look like one and are not."""
+"""Which parameters are removed from links, which URLs are traps, and URLs that only look like traps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs: one spelling for each, the host politeness counts it to, and 64 bits that stand for it."""
+"""URLs: one canonical form for each, its host for politeness, and its 64-bit fingerprint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_urls_are_parsed_by_the_standard() -> None:
     wrong = []
     for case in cases:
         url, expected = case["input"], case["href"].partition("#")[0]
-        # NUL is a character no URL of Shoal may hold, and a name of dots is no host, though the standard takes both.
+        # No URL of Shoal may contain NUL, and a name of dots is not a host, though the standard accepts both.
         if "\0" in url or url in ("http://./", "http://../"):
             continue
         try:

@@ -1,4 +1,4 @@
-"""Visits: what Shoal notes on them, and how they end."""
+"""Visits: their metadata, and how they end."""
 
 from __future__ import annotations
 
