@@ -1,4 +1,4 @@
-"""What a stretch of work used: time on the wall, CPU of this process, CPU of the server, commands."""
+"""What a measured interval used: wall time, CPU of this process, CPU of the server, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One figure: what was measured, what was to be reached, and the table they are printed in."""
+"""One figure: its measured value, its target, and the table they are printed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What size costs: a frontier of 500 thousand URLs beside one of 5 million, 1,000 ready hosts beside 100,000.
+"""What size costs: a frontier of 500 thousand URLs and one of 5 million, 1,000 ready hosts and 100,000.
 
 Both stand ready on servers of their own and are worked on in turns, so that a slow minute of the machine slows both.
 """

@@ -1,4 +1,4 @@
-"""What an idle worker asks of the store, and how soon it has work that somebody adds."""
+"""How many calls an idle worker makes to the store, and how soon it gets visits that are added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes: of a URL that was seen, of a URL that waits, of a host.
+"""Memory in bytes: of a URL that was seen, of a URL that waits, of a host.
 
 On a server without persistence, whose buffers would be counted. A figure is the growth of `used_memory` from the
 moment every script is loaded, over the number of URLs; beside it the growth of the resident size.
@@ -54,7 +54,7 @@ async def waiting(size: Size) -> list[Figure]:
 
 
 async def _visited(hosts: int) -> Figure:
-    """What stays of a host when its only URL was visited: when it was asked last, and the fingerprint."""
+    """What stays of a host when its only URL was visited: the time of the last request, and the fingerprint."""
     with Server(durable=False) as server:
         async with await Workload.open(server) as workload:
             before = server.memory()

@@ -1,4 +1,4 @@
-"""The fastest bulk path of each plain driver, to compare sinks with: each makes a batch durable, and promises no more.
+"""The fastest bulk path of each plain driver, to compare sinks with: each batch is durable, without other guarantees.
 
 It inserts where the sink replaces, and writes one file where the sink keeps receipts and leaves out what was refused.
 Tables and their keys are the sink's. Parquet's driver cannot make a batch durable: it flushes once, at the end.

@@ -1,4 +1,4 @@
-"""What a page costs the store by the shape of its work: a delay makes leases short, few free places make calls small.
+"""What a page costs the store under politeness: a delay makes leases short, few free slots make calls small.
 
     server CPU of a page in all = page + lease / visits a lease + batch / pages a batch
 

@@ -1,4 +1,4 @@
-"""A real server for one measurement: started on a Unix socket in a folder of its own, asked what it used, stopped."""
+"""A real server for one measurement: started on a Unix socket in its own folder, measured, stopped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Outputs: records a second and CPU per record of each sink, beside the fastest bulk path of its plain driver.
+"""Outputs: records per second and CPU per record of each sink, compared with the fastest bulk path of its plain driver.
 
 plain.py says what the other side does: it makes each batch durable too, with the same tables and keys, and promises no
-more. The two take turns. CPU is that of this process; that of a database server is told apart.
+more. The two take turns. CPU is that of this process; that of a database server is reported separately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPU of each operation, and of all of them end to end beside scrapy-redis, on servers that lose nothing.
+"""CPU of each operation, and of all of them end to end compared with scrapy-redis, on servers that lose nothing.
 
 Both run in this process, one call after the other, as one worker does: Shoal 20 batches at a time, scrapy-redis
 request by request. Repeats alternate between the two.

@@ -1,4 +1,4 @@
-"""How soon an idle fleet asks the first URL of a crawl that somebody hands to the API."""
+"""How soon an idle fleet requests the first URL of a crawl that is submitted to the API."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def log_events() -> str:
 
 
 def event_fields() -> dict[str, list[str]]:
-    """The keywords of every `say`, `warn` and `tell`, by the event they name, and what the API tells by its table."""
+    """The keywords of every `say`, `warn` and `tell`, by event, and the events that the API logs by its table."""
     from shoal.api.audit import facts
     from shoal.operations.events import EVENTS
 
@@ -221,7 +221,7 @@ def event_fields() -> dict[str, list[str]]:
                     names = [str(event.value)]
                 elif isinstance(event, ast.JoinedStr):
                     start = str(getattr(event.values[0], "value", ""))
-                    # Troubles are told by name; the other events of a worker come from its supervisor.
+                    # Troubles are logged by name; the other events of a worker come from its supervisor.
                     names = [name for name in EVENTS if name.startswith(start) and name != "worker.trouble"]
                 else:
                     continue
@@ -343,7 +343,7 @@ def name_of(path: Path) -> str:
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    """Every text file of the repository; hidden folders hold nothing of ours except .ci."""
+    """Every text file of the repository; hidden folders contain no file of the project except .ci."""
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
         hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])

@@ -1,7 +1,8 @@
 """Report phrases that a native speaker stumbles over, in everything a person reads.
 
-Searches the strings and comments of src/shoal, the comments of the Lua scripts, and Markdown. Each hit is one line with
-a suggestion, and the exit code is 1. A legitimate use is listed in ALLOWED with its reason.
+Searches the strings and comments of the package, the tests, benchmarks, tools and examples, the names of tests, the
+comments of the Lua scripts, the files of deploy/, and Markdown. Each hit is one line with a suggestion, and the exit
+code is 1. A legitimate use is listed in ALLOWED with its reason.
 
     python docs/words.py [FILE...]
 """
@@ -50,14 +51,19 @@ PATTERN = re.compile("|".join(rf"(\b(?:{phrase})\b)".replace(" ", r"\s+") for ph
 # What is legitimate: a file, a part of the line, and why.
 ALLOWED: dict[tuple[str, str], str] = {
     ("docs/words.py", ""): "lists the phrases",
+    ("tests/unit/test_words.py", ""): "checks that the phrases are found",
 }
+# Folders with code beside the package, all of whose Python files are read.
+CODE = ("bench", "docs", "examples", "tests", "tools")
 
 
 def sources() -> list[Path]:
     """Every file whose text people read."""
     package = ROOT / "src/shoal"
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    return sorted([*package.rglob("*.py"), *package.rglob("*.lua"), *pages])
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    code = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
+    deployment = [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    return sorted([*package.rglob("*.py"), *package.rglob("*.lua"), *code, *deployment, *pages])
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -66,6 +72,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
     if path.suffix == ".py":
         comment: list[str] = []
         start = 0
+        before = ""
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
                 # A comment of several lines is one text: a phrase may be broken at the end of a line.
@@ -76,6 +83,10 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
                 comment.append(token.string.lstrip("# "))
             elif tokenize.tok_name[token.type] in ("STRING", "FSTRING_MIDDLE"):
                 yield token.start[0], token.string
+            elif before == "def" and token.string.startswith("test_"):
+                # The name of a test is a sentence.
+                yield token.start[0], token.string.replace("_", " ")
+            before = token.string
         if comment:
             yield start, "\n".join(comment)
     elif path.suffix == ".lua":

@@ -1,4 +1,4 @@
-"""Starts message brokers for tests: RabbitMQ in a folder of its own, and librdkafka's own Kafka brokers, ended by pid.
+"""Starts message brokers for tests: RabbitMQ in its own folder, and librdkafka's own Kafka brokers, stopped by pid.
 
 There is no Kafka in Debian. librdkafka carries brokers for its tests, which speak the real protocol over TCP, keep what
 they get in memory, and can be taken down and up again: `python -m tests.brokers` is a process with three of them.

@@ -1,4 +1,4 @@
-"""A site and brokers for the tests of a module, a shell for each test. A file that needs others has its own."""
+"""A site and brokers for the tests of a module, a shell for each test. Modules that need others define them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts real store servers for tests: on loopback ports or sockets, in folders of their own, ended by pid.
+"""Starts real store servers for tests: on loopback ports or sockets, in their own folders, stopped by pid.
 
 Valkey comes from the bundled binary and is always there. Debian's redis-server may be absent: a test that
 needs it skips and says how to install it, and fails where CI=true.

@@ -1,7 +1,7 @@
 """`outputs`: the same crawl into SQLite and into PostgreSQL, with one process and with two, taking turns.
 
-The database is a server of its own on the same cores, and makes every batch durable, as SQLite does. Its CPU is told
-apart. Start-up is taken off the CPU as in `crawl`.
+The database is a server of its own on the same cores, and makes every batch durable, as SQLite does. Its CPU is
+reported separately. Start-up is taken off the CPU as in `crawl`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.size import Size
 from tests.sinks import databases
 from tests.system.documents import Web
 
-# Of the pages a second with SQLite.
+# As a fraction of the pages per second with SQLite.
 _TO_SQLITE = 0.85
 _COPIES = 10
 

@@ -1,4 +1,4 @@
-"""A crawler as a user starts it: its processes, until they end, and what they used by the kernel's account.
+"""A crawler as a user starts it: its processes, until they end, and their resource usage as the kernel counts it.
 
 CPU is user and system time of the processes and of all children they waited for. What was crawled, and in which time,
 says nginx's log: from the first request that came to the last answer that left, so starting and ending are not in it.

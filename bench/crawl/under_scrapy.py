@@ -111,7 +111,7 @@ def _picked_up(web: Web, single: Tree, folder: Path) -> Figure:
                 while not (found := [one for one in web.requests(mark) if one.path.endswith(f"?{number}")]):
                     if time.monotonic() > deadline or process.poll() is not None:
                         raise RuntimeError(
-                            f"start URL {number} was not asked for; {(folder / 'picked up').read_text()}"
+                            f"start URL {number} was not requested; {(folder / 'picked up').read_text()}"
                         )
                     time.sleep(0.01)
                 milliseconds.append((found[0].started - pushed) * 1e3)

@@ -1,7 +1,7 @@
 """What a user of each crawler writes for each task: commands, and a program if one is needed.
 
 `$URL` is the start URL, `$PYTHON` the Python of this environment. Each is written as its own documentation suggests, as
-short as it can be without tricks, and for speed: no delay unless the task asks for one. A tool that cannot do a task
+short as it can be without tricks, and for speed: no delay unless the task requires one. A tool that cannot do a task
 has the reason instead.
 """
 

@@ -1,4 +1,4 @@
-"""Runs `shoal serve` as a process of its own, and asks it.
+"""Runs `shoal serve` as a separate process, and sends requests to it.
 
 with served(folder, store="--folder", place) as api:
     api.client.submit(seeds=[...])

@@ -1,4 +1,4 @@
-"""What pulls visits of a perpetual crawl forward, with real workers on a real site: touch, sitemaps and feeds."""
+"""Signals pull visits of a perpetual crawl forward, with real workers on a real site: touch, sitemaps and feeds."""
 
 from __future__ import annotations
 

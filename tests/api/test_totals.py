@@ -1,4 +1,4 @@
-"""Totals over all crawls: what Prometheus takes for a counter never falls, also not when a crawl is deleted."""
+"""Totals over all crawls: a Prometheus counter never decreases, not even when a crawl is deleted."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_counters_do_not_fall_when_crawls_are_deleted(tmp_path: Path) -> None:
             assert (counters(api)[PAGES], counters(api)[FAILED]) == (7, 3)
 
 
-def test_what_a_crawl_had_is_noted_once_before_it_goes(tmp_path: Path) -> None:
+def test_the_counts_of_a_crawl_are_added_to_the_totals_once_before_it_is_deleted(tmp_path: Path) -> None:
     async def use(url: str) -> None:
         async with await Frontier.from_settings(Settings(store=StoreSettings(url=url))) as frontier:
             assert await noted(frontier.shards, "one") is None
             await frontier.crawls.delete("one")
             kept = Counts(stored=2, failed=1, excluded=1, reasons={"failed:status 404": 1, "excluded:robots": 1})
             assert await noted(frontier.shards, "one") == kept
-            # As somebody does who does not know whether the first try was to the end.
+            # As a caller does that does not know whether the first attempt succeeded.
             await frontier.crawls.delete("one")
             assert await noted(frontier.shards, "one") == kept
 

@@ -27,7 +27,7 @@ FRAMING = (
     "Content-Length", "Transfer-Encoding", "Connection", "Host", "Expect", "Proxy-Authorization", "TE", "Upgrade",
     "Trailer", "Keep-Alive", "HTTP2-Settings", "Proxy-Connection",
 )  # fmt: skip
-# A response that lies in wait on a connection for whoever is next.
+# A response that waits on a connection for the next request.
 POISON = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 23\r\n\r\n<title>poisoned</title>\n"
 LENGTH = b"Content-Length: %d\r\n" % len(POISON)
 MALFORMED = (

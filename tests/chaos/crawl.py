@@ -1,4 +1,4 @@
-"""A real crawl under fault: worker processes on a real store and a real site, and the verdict on what came of it.
+"""A real crawl under faults: worker processes on a real store and a real site, and checks of the result.
 
     async with crawling(folder, pages=300, hosts=6) as crawl:
         name = crawl.start()
@@ -8,7 +8,7 @@
         await crawl.finish()
         await crawl.judge()
 
-The site's log says what was asked of whom and when, the outputs say what was stored, the tree says what there was.
+The site's log has every request with its host and time, the outputs have what was stored, the tree has all pages.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Crawling:
         return (self.folder / f"{name}.err").read_text()[-2000:]
 
     def last_report(self, name: str) -> WorkerReport:
-        """What it told of itself last. A line that is being written is left out."""
+        """Its last report. A line that is being written is left out."""
         lines = (self.folder / f"{name}.out").read_bytes().split(b"\n")[:-1]
         return WorkerReport.of(lines[-1]) if lines else WorkerReport()
 
@@ -173,7 +173,7 @@ class Crawling:
         return await self.frontier.crawls.finished(CRAWL)
 
     async def finish(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for the end of the crawl (L4), stop the workers, gather what they wrote."""
+        """Wait for the end of the crawl (L4), stop the workers, merge what they wrote."""
         deadline = time.monotonic() + seconds
         while not await self.finished():
             self.check_workers()
@@ -209,8 +209,8 @@ class Crawling:
     async def judge(self, *, extra: int | None = None, overlaps: int = 0) -> Judge:
         """What every crawl is held to, whatever happened to it.
 
-        `extra` is how many requests more than pages there may be, `overlaps` how often a host may have been asked
-        while another request was open: the documented limit for workers frozen in the middle of a transfer.
+        `extra` is how many requests more than pages there may be, `overlaps` how often a host may have got a request
+        while another one was open: the documented limit for workers frozen in the middle of a transfer.
         """
         judge = self.site.judge(*self.tree.hosts)
         walk = self.tree.walk()
@@ -240,10 +240,10 @@ class Crawling:
         return sum(times - 1 for url, times in judge.repeated().items() if not url.endswith("/robots.txt"))
 
     def unreasoned(self, judge: Judge) -> list[str]:
-        """I5: URLs that were asked for more often than their row counts tries. Where nobody writes late."""
+        """I5: URLs with more requests than the attempts in their row. Only where no worker writes late."""
         counts = judge.counts()
         return [
-            f"{row['url']} was asked for {counts[str(row['url'])]} times, its row says {row['attempt']}"
+            f"{row['url']} was requested {counts[str(row['url'])]} times, its row says {row['attempt']}"
             for row in self.rows()
             if counts[str(row["url"])] > int(str(row["attempt"]))
         ]

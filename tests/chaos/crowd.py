@@ -1,4 +1,4 @@
-"""Many workers in one process: `python -m tests.chaos.crowd N`, orders as for one worker. SIGTERM ends them all."""
+"""Many workers in one process: `python -m tests.chaos.crowd N`, orders as for one worker. SIGTERM stops them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster one of whose primaries can be cut off from all other nodes, while clients still reach every node.
+"""A cluster in which one primary can be cut off from all other nodes, while clients still reach every node.
 
 Nodes announce the ports of a proxy and connect from addresses of their own, so the proxy knows which two nodes a
 connection is between. Only the first primary has replicas, two of them.
@@ -44,7 +44,7 @@ class Division:
         asyncio.run_coroutine_threadsafe(serving, self.loop).result()
 
     def _cut(self, source: str, target: str) -> bool:
-        """Clients connect from 127.0.0.1, which is no node."""
+        """Clients connect from 127.0.0.1, which is not a node."""
         return bool(self.isolated) and source != "127.0.0.1" and source != target and self.isolated in (source, target)
 
     async def _accept(self, target: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

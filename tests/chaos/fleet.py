@@ -1,4 +1,4 @@
-"""Workers of a crawl as real processes: started, killed, frozen, ended by pid; and the verdict on what they did."""
+"""Workers of a crawl as real processes: started, killed, frozen, stopped by pid; and checks of what they did."""
 
 from __future__ import annotations
 

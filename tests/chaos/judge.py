@@ -1,4 +1,4 @@
-"""Reads what the requests, the sink and the leases of a crawl were, and says what was wrong with them."""
+"""Reads the requests, the sink and the leases of a crawl, and reports every violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Append-only files that several processes write to: a line at a time, whole or not at all."""
+"""Append-only files that several processes write to: one line at a time, whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up web site whose every page is known beforehand: the reference that a crawl is judged by.
+"""A made-up web site whose every page is known in advance: the reference that a crawl is compared with.
 
 Pages form a tree, so that a page is found through its parent alone: links that get lost show up as pages that are
 never fetched. Links back to older pages are what a dedup has to drop.

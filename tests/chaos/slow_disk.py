@@ -1,4 +1,4 @@
-"""Makes a server's disk slow: strace holds every fsync of the process up."""
+"""Makes a server's disk slow: strace delays every fsync of the process."""
 
 from __future__ import annotations
 

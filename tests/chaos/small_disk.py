@@ -26,7 +26,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # Lazily: whoever still has a file open there ends soon.
+        # Lazily: a process that still has a file open there ends soon.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 

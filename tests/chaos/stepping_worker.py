@@ -1,4 +1,4 @@
-"""The real worker, with one step on its way at which it kills or freezes itself: STEP=name TIME=n SIGNAL=number.
+"""The real worker, which kills or freezes itself at a chosen step: STEP=name TIME=n SIGNAL=number.
 
     leased        a lease came back, nothing of it was done
     fetched       a page has come, nothing was made of it

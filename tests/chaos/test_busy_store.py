@@ -1,4 +1,4 @@
-"""The store rewrites its file, or forgets the scripts, in the middle of the work."""
+"""The store rewrites its file, or loses its scripts, while workers use it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_leases_are_given_while_the_store_rewrites_its_file(tmp_path: Path
                     assert leases
                     if store.info("persistence")["aof_rewrite_in_progress"] == "0":
                         break
-                    # The rewrite went on before this call, and it goes on after it.
+                    # The rewrite ran before this call, and still runs after it.
                     meanwhile += 1
                     await end(frontier, leases)
                 await end(frontier, leases)
@@ -49,7 +49,7 @@ async def test_leases_are_given_while_the_store_rewrites_its_file(tmp_path: Path
 
 
 @pytest.mark.smoke
-async def test_a_store_that_forgets_its_scripts_all_the_time_is_not_noticed(tmp_path: Path) -> None:
+async def test_workers_survive_a_store_that_keeps_flushing_its_scripts(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(tmp_path / "crawl", store.url, pages=10_000 if LONG else 500, lease_seconds=30.0) as crawl:
             for _ in range(2):

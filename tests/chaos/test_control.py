@@ -1,4 +1,4 @@
-"""The kill test has teeth: on scrapy-redis' destructive pop it finds lost pages."""
+"""A control of the kill test: with the destructive pop of scrapy-redis it finds lost pages."""
 
 from __future__ import annotations
 

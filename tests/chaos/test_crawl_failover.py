@@ -1,4 +1,4 @@
-"""The store fails over or comes back with another clock under a real crawl, and forgets what it had confirmed."""
+"""The store fails over or restarts with another clock under a real crawl, and loses confirmed writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _replica_of(nodes: Cluster, primary: Server) -> Server:
 
 
 @pytest.mark.parametrize("how", ["FORCE", "TAKEOVER"])
-async def test_a_failover_that_asks_no_primary_loses_no_page(tmp_path: Path, how: str) -> None:
+async def test_a_forced_failover_without_the_primary_loses_no_page(tmp_path: Path, how: str) -> None:
     pages, turns = (6_000, 4) if LONG else (900, 2)
     with cluster(tmp_path / "cluster", replicas=1, options={"appendfsync": "everysec"}) as nodes:
         async with crawling(
@@ -99,7 +99,7 @@ async def test_a_failover_by_sentinels_loses_no_page(tmp_path: Path) -> None:
                 crawl.start()
             await crawl.requested(pages // 3)
             before = trio.named()
-            # The primary is not asked: what its replicas do not have yet is lost.
+            # The primary does not take part: writes that its replicas do not have yet are lost.
             await asyncio.to_thread(trio.sentinels[0].ask, "SENTINEL", "FAILOVER", trio.service)
             await asyncio.to_thread(wait_until, lambda: trio.named() != before, "another server is the primary")
             await crawl.finish(180)
@@ -107,9 +107,7 @@ async def test_a_failover_by_sentinels_loses_no_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", ["+300s", pytest.param("-300s", marks=pytest.mark.variant)])
-async def test_a_store_that_comes_back_with_another_clock_loses_no_page_and_no_delay(
-    tmp_path: Path, offset: str
-) -> None:
+async def test_a_store_restarted_with_another_clock_loses_no_page_and_keeps_delays(tmp_path: Path, offset: str) -> None:
     with server(tmp_path / "server") as store:
         async with crawling(
             tmp_path, pages=6_000 if LONG else 600, hosts=20, url=store.url, outputs=("pages.db",), lease_seconds=2.0

@@ -1,4 +1,4 @@
-"""Real workers are frozen, or cut off from the store, for longer than their leases last."""
+"""Real workers are frozen, or cut off from the store, for longer than their leases are valid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE_SECONDS = 1.5
 @pytest.mark.smoke
 async def test_a_worker_frozen_between_lease_and_request_sends_nothing_when_it_wakes(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=90, hosts=6, seeds=6, outputs=BOTH, lease_seconds=LEASE_SECONDS) as crawl:
-        # The first time: nothing was fetched before that somebody would have to fetch again.
+        # At the first lease: no page was fetched before that would have to be fetched again.
         frozen = crawl.start(
             program=STEPPING, environ={"STEP": "leased", "TIME": "1", "SIGNAL": str(int(signal.SIGSTOP))}
         )
@@ -56,7 +56,7 @@ async def test_a_worker_frozen_with_fetched_pages_cannot_acknowledge_them(tmp_pa
 
 
 @pytest.mark.parametrize("turn", range(5 if LONG else 1))
-async def test_a_worker_frozen_inside_a_long_transfer_overlaps_once_at_most(tmp_path: Path, turn: int) -> None:
+async def test_a_worker_frozen_during_a_long_transfer_overlaps_at_most_once(tmp_path: Path, turn: int) -> None:
     async with crawling(
         tmp_path, pages=40, hosts=4, lease_seconds=LEASE_SECONDS, policy={"timeout_seconds": 60.0}
     ) as crawl:
@@ -64,7 +64,7 @@ async def test_a_worker_frozen_inside_a_long_transfer_overlaps_once_at_most(tmp_
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
         crawl.site.at(host, path, Answer(size=5_000_000, lasting=30.0), Answer(size=5_000_000, lasting=0.5))
         frozen = crawl.start()
-        await crawl.until(lambda: crawl.site.judge().times(slow), "the long page is asked for")
+        await crawl.until(lambda: crawl.site.judge().times(slow), "the long page is requested")
         await asyncio.sleep(0.5)
         crawl.freeze(frozen)
         held = await crawl.held_by(frozen)
@@ -78,7 +78,7 @@ async def test_a_worker_frozen_inside_a_long_transfer_overlaps_once_at_most(tmp_
         assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
 
 
-async def test_a_transfer_that_lasts_longer_than_a_lease_is_not_cut_while_the_lease_is_kept(tmp_path: Path) -> None:
+async def test_a_transfer_longer_than_a_lease_continues_while_the_lease_is_renewed(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=12, hosts=3, lease_seconds=1.0, policy={"timeout_seconds": 60.0}) as crawl:
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
@@ -108,7 +108,7 @@ async def cut_off(crawl: Crawling, store_port: int, seconds: float) -> None:
         assert crawl.last_report(far).pages > before
 
 
-async def test_the_hosts_of_a_worker_that_is_cut_off_from_the_store_are_taken_over(tmp_path: Path) -> None:
+async def test_other_workers_take_over_the_hosts_of_a_worker_without_the_store(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
         async with crawling(
             tmp_path, pages=15_000 if LONG else 1600, hosts=12, url=store.url, outputs=BOTH, lease_seconds=2.0

@@ -1,4 +1,4 @@
-"""A small crawler on the frontier, as a program of its own, to be killed and frozen.
+"""A small crawler on the frontier, as a separate program, to be killed and frozen.
 
 It goes the way every worker goes: lease, fetch one after the other with the host's delay between, add the links, write
 the record, acknowledge. A request is only noted, its start and its end, as a web server would note it.

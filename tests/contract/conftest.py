@@ -21,12 +21,12 @@ _namespaces = itertools.count()
 
 @pytest.fixture(scope="session")
 def embedded_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of an embedded store that is kept open by somebody who does nothing else."""
+    """The folder of an embedded store that another process keeps open."""
     folder = tmp_path_factory.mktemp("embedded")
     loop = asyncio.new_event_loop()
-    keeper = loop.run_until_complete(Store.open(folder=folder))
+    holder = loop.run_until_complete(Store.open(folder=folder))
     yield folder
-    loop.run_until_complete(keeper.close())
+    loop.run_until_complete(holder.close())
     loop.close()
 
 
@@ -56,7 +56,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def place(kind: str, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What Store.open is told."""
+    """The arguments of Store.open."""
     if kind == "embedded":
         return {"folder": request.getfixturevalue("embedded_folder")}
     if kind == "redis":

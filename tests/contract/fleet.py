@@ -1,4 +1,4 @@
-"""A fleet for one test: a namespace of its own on a real store, a clock the test sets, and workers by name.
+"""A fleet for one test: its own namespace on a real store, a clock that the test sets, and workers by name.
 
 Also reads the whole state of the namespace past the frontier, so that a test can say what changed.
 """

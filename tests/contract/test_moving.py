@@ -1,4 +1,4 @@
-"""A cluster whose slots move while workers work: nothing is lost, nothing is done twice."""
+"""A cluster whose slots move while workers use it: nothing is lost, nothing is done twice."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def _crawl_while(cluster: Cluster, namespace: str, move: Callable[[Shards]
         workers = [asyncio.create_task(work(f"w{number}")) for number in range(3)]
         moving = asyncio.ensure_future(move(shards))
         pages = TREE
-        # The load goes on until the last slot has moved.
+        # The load continues until the last slot has moved.
         while not moving.done() or pages < 2 * TREE:
             pages += (await boss.add("c", [_url(number) for number in range(pages + 1, pages + 21)])).new
             await asyncio.sleep(0.01)

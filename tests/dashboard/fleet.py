@@ -1,4 +1,4 @@
-"""A fleet for the dashboard's tests: real workers on a real site, and `shoal serve` beside them."""
+"""A fleet for the dashboard's tests: real workers on a real site, and `shoal serve`."""
 
 from __future__ import annotations
 

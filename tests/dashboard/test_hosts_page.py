@@ -50,7 +50,7 @@ def test_a_host_is_found_opened_and_changed(browser: Browser, running: Fleet) ->
             visible.fill("#field-url", path)
             visible.click("button:text-is('Check')")
             opened.wait_text(".note", f"{path} is {answer}")
-        # Blocking is asked once.
+        # Blocking needs one confirmation.
         visible.click("summary:has-text('Block')")
         assert "waiting URLs fail" in opened.text("details.confirm[open]")
         visible.click(f"button:text-is('Block {host}')")

@@ -1,4 +1,4 @@
-"""A web site that only a machine of its own reaches; `box` is the machine of a module."""
+"""A web site that only a separate machine reaches; `box` is the machine of a module."""
 
 from __future__ import annotations
 

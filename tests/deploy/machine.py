@@ -1,4 +1,4 @@
-"""A Debian machine of its own for tests: own files, processes, users of ports and cgroups, and no way to any network.
+"""A separate Debian machine for tests: own files, processes, ports and cgroups, and no access to any network.
 
 It is a set of namespaces on this machine. Its process 1 is the program it is started with, and its end is the end of
 every process in it. Docker's containers in it get addresses of bridges that exist in it only.

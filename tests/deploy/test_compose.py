@@ -1,4 +1,4 @@
-"""The Compose files, started by real Compose on a real Docker engine in a machine of its own.
+"""The Compose files, started by real Compose on a real Docker engine in a separate machine.
 
 Images of services are stand-ins with Debian's packages (tests/deploy/standin). It takes minutes: make deploy-test.
 """
@@ -126,7 +126,7 @@ def _answer(box: Machine, query: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["seeded by every container", "submitted"])
-def test_three_spiders_fill_mysql_and_the_downloads_when_one_is_killed(box: Machine, web: Site, how: str) -> None:
+def test_three_spiders_complete_mysql_and_downloads_when_one_is_killed(box: Machine, web: Site, how: str) -> None:
     (host,) = web.take(1)
     web.at(host, "/robots.txt", robots("User-agent: *\nDisallow:\n"))
     titles = plant_videos(web, host, "7")

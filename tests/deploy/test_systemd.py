@@ -1,4 +1,4 @@
-"""The units on a real systemd, process 1 of a machine of its own. It takes minutes: make deploy-test."""
+"""The units on a real systemd, process 1 of a separate machine. It takes minutes: make deploy-test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fetcher that may ask loopback, on the loop the worker runs on."""
+"""A fetcher that may send requests to loopback, on the event loop that the worker uses."""
 
 from __future__ import annotations
 

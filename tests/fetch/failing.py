@@ -1,4 +1,4 @@
-"""What a test says of a fetch that must fail."""
+"""Assertions about a fetch that must fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real web servers and proxies for tests: nginx and tinyproxy from Debian, in folders of their own, ended by pid."""
+"""Real web servers and proxies for tests: nginx and tinyproxy from Debian, in their own folders, stopped by pid."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def nginx(folder: Path, server: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def tinyproxy(folder: Path, *, connect_port: int = 443, port: int = 0) -> Iterator[int]:
-    """A forward proxy that tunnels to one port; `folder/log` has what it was asked."""
+    """A forward proxy that tunnels to one port; `folder/log` has its requests."""
     binary, port = _program("tinyproxy", "apt-get install tinyproxy"), port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "conf").write_text(

@@ -1,4 +1,4 @@
-"""Mutated inputs without end, for machines without a coverage-guided fuzzer."""
+"""Endless mutated inputs, for machines without a coverage-guided fuzzer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server for the model check alone: it is killed, and its file is cut."""
+"""A server for the model check only: it is killed, and its file is truncated."""
 
 from __future__ import annotations
 

@@ -214,9 +214,9 @@ class Fleet(RuleBasedStateMachine):
         host, delay = held.lease.host, self.delays[visit.crawl]
         places = 2 if host in TWO_PLACES else 1
         still_open = [r for r in self.log[host] if r.end is None]
-        assert len(still_open) < places, f"I1: {host} is asked at {self.now}, open: {still_open}"
+        assert len(still_open) < places, f"I1: {host} gets a request at {self.now}, open: {still_open}"
         recent = [r for r in self.log[host] if r.place == held.place and (r.end is None or r.end + delay > self.now)]
-        assert not recent, f"I2: {host} is asked at {self.now} with delay {delay} after {recent}"
+        assert not recent, f"I2: {host} gets a request at {self.now} with delay {delay} after {recent}"
 
     def _end(self, held: Held, at: int) -> None:
         assert held.request is not None
@@ -379,7 +379,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), other=st.sampled_from(WORKERS))
     def sleep_through_a_lease(self, worker: str, other: str) -> None:
-        """Stopped for longer than its leases; somebody else has its hosts when it goes on."""
+        """Stopped for longer than its leases; another worker has its hosts when it continues."""
         self.freeze(worker)
         self._pass(LEASE_MS + 1000)
         self.lease(other, 6, 4)
@@ -387,7 +387,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), pick=st.integers(0, 5), off=st.sampled_from([0, 0, 1]))
     def work_when_something_changes(self, worker: str, pick: int, off: int) -> None:
-        """Go on to a moment the store waits for: a host is ready, a lease is over, a retry is due."""
+        """Advance to a moment the store waits for: a host is ready, a lease is over, a retry is due."""
         moments = {
             int(moment)
             for shard in self.shards.values()
@@ -564,7 +564,7 @@ class Fleet(RuleBasedStateMachine):
         for crawl in CRAWLS:
             self._steer(self.admin.crawls.resume(crawl))
         for _ in range(400):
-            # A check that finds links to replay does not wait for what they bring: it says that the crawl goes on.
+            # A check that finds links to replay does not wait for their effect: it reports an unfinished crawl.
             self.do(self.admin._journal.replay())
             finished = [self.do(self.admin.crawls.finished(crawl)) for crawl in CRAWLS]
             self.check_all()

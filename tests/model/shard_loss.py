@@ -1,4 +1,4 @@
-"""A fleet on a cluster one of whose shards loses its last writes, while the others do not (see machine.py).
+"""A fleet on a cluster in which one shard loses its last writes and the others do not (see machine.py).
 
 One server holds all shards here. Which process serves a shard is read from a key instead of from the server, and a
 shard is put back as it was some steps ago, under another process: that is what a failover or a stale copy does to it.

@@ -1,4 +1,4 @@
-"""The whole state of a frontier at one moment, read past the frontier, and what must hold of it at every moment."""
+"""The whole state of a frontier at one moment, read directly from the store, and its invariants."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def check_nothing_stranded(prefix: str, shard: Shard) -> None:
             flying = int(shard.pages.get(key, {}).get("!" + host, 0)) > 0
             assert parked or flying, f"L2: {where}: neither in turn nor parked"
             if parked and not flying and crawl["st"] == "r" and not crawl.get("dry"):
-                assert key in shard.unparking, f"L2: {where}: parked for ever"
+                assert key in shard.unparking, f"L2: {where}: parked forever"
             continue
         state = shard.hosts.get(host, {})
         held = sum(field == "k" or (field[0] == "k" and field[1:].isdigit()) for field in state)
@@ -248,7 +248,7 @@ def check_nothing_stranded(prefix: str, shard: Shard) -> None:
             )
         for field, token in state.items():
             if field == "k" or (field[0] == "k" and field[1:].isdigit()):
-                assert token in shard.leases, f"L2: {where}: held by {token}, which is no lease"
+                assert token in shard.leases, f"L2: {where}: held by {token}, which is not a lease"
 
 
 def gates(shards: dict[str, Shard]) -> dict[str, int]:

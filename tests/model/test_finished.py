@@ -20,7 +20,7 @@ READS = 400
 
 
 class Chain:
-    """One page that leads to one other, over all shards, for ever: never finished while it goes on."""
+    """Each page leads to one other, over all shards, forever: the crawl is never finished while it runs."""
 
     def __init__(self, frontier: Frontier, key: str) -> None:
         self.frontier = frontier
@@ -39,7 +39,7 @@ class Chain:
         return (reply[3], sum(reply[7:10])) if reply[0] == 0 else (0, 0)
 
     async def read(self, *, one_pass: bool) -> bool:
-        """Whether the crawl seems finished, to somebody who reads slowly while it goes on."""
+        """Whether the crawl seems finished to a slow reader while it runs."""
         admitted = ended = 0
         for counts_ended, counts_admitted in [(True, True)] if one_pass else [(True, False), (False, True)]:
             for shard in random.sample(range(SHARDS), SHARDS):
@@ -53,7 +53,9 @@ class Chain:
 
 @pytest.mark.model
 @pytest.mark.parametrize("one_pass", [False, True])
-async def test_only_reading_what_ended_first_is_never_too_early(model_server: Server, one_pass: bool) -> None:
+async def test_only_reading_ended_counts_first_never_reports_finished_too_early(
+    model_server: Server, one_pass: bool
+) -> None:
     async with await Store.open(model_server.url) as store:
         shards = await Shards.found(store, f"chain{int(one_pass)}", SHARDS)
         frontier = Frontier(shards, worker="reader")

@@ -1,4 +1,4 @@
-"""A test of the test: each of these bugs, put into the scripts, must be found by the model check."""
+"""A test of the test: the model check must find each of these bugs, planted into the scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
     "the gap counts from the start of a request": [
         ("acknowledge", "tonumber(lease.place), tonumber(lease.f),", "tonumber(lease.place), tonumber(lease.start),"),
     ],
-    "a visit is acknowledged by its URL, whoever holds it": [
+    "a visit is acknowledged by its URL, whichever worker holds it": [
         (
             "acknowledge",
             "local lease = not stale(b.token) and readLease(b.token)",
@@ -133,7 +133,7 @@ SHARD_BUGS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.model
 @pytest.mark.parametrize("bug", SHARD_BUGS)
-def test_a_planted_bug_is_caught_when_one_shard_loses_writes(
+def test_a_planted_bug_is_caught_if_one_shard_loses_writes(
     model_server: Server, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script, right, wrong = SHARD_BUGS[bug]

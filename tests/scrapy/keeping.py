@@ -1,4 +1,4 @@
-"""Pipelines of the tests: a line of JSON for each item, appended at once; and a table that goes by the items' key.
+"""Pipelines of the tests: a line of JSON for each item, appended at once; and a table by the key of the items.
 
 What is in the file has passed the pipeline, as often as it is there. The table is what a project should have, where an
 item may come again after a kill.

@@ -1,4 +1,4 @@
-"""Starts real Scrapy processes on spiders of tests/scrapy/spiders, and reads what their pipeline has kept.
+"""Starts real Scrapy processes on spiders of tests/scrapy/spiders, and reads what their pipeline has stored.
 
 The core behaviours run on the oldest Scrapy too (the fixture `scrapy`). OTHER_SCRAPY names a folder with another one to
 put first on the path of all other processes: that is how the whole folder of tests is run on any release.
@@ -24,7 +24,7 @@ from tests.servers import WAIT_SECONDS, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SPIDERS = Path(__file__).parent / "spiders"
-# A console would take a port at which a client of another test waits for somebody to listen.
+# A console would take a port at which a client of another test waits for its server.
 QUIET = {"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0}
 
 

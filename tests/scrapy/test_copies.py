@@ -1,4 +1,4 @@
-"""Copies of a start request are requests of their own: retries, redirects, and what a callback yields again."""
+"""Copies of a start request are separate requests: retries, redirects, and requests that a callback yields again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_YET = {
 }
 
 
-def test_a_start_page_that_is_not_ready_is_asked_for_again_by_whoever_has_it(
+def test_a_start_page_that_is_not_ready_is_requested_again_by_its_process(
     scrapy: str, site: Site, tmp_path: Path
 ) -> None:
     """What start() yields counts once for the fleet. These come from there too, and each of them counts."""

@@ -1,4 +1,4 @@
-"""The example projects as their pages tell to run them: one process is killed, every page comes once."""
+"""The example projects, run as their pages describe: one process is killed, every page is stored once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 of Scrapy processes: on Shoal nothing is lost, on scrapy-redis under the same kills something is."""
+"""kill -9 of Scrapy processes: Shoal loses nothing, scrapy-redis loses items under the same kills."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Killed:
         self.start()
 
     def go_on(self) -> bool:
-        """Whether somebody is at work. As long as scrapy-redis' queue is not empty, somebody has to be."""
+        """Whether a process is working. As long as the queue of scrapy-redis is not empty, one has to be."""
         if not self.here.living() and self.store.ask("ZCARD", "tree:requests"):
             self.start()
         return bool(self.here.living())
@@ -117,14 +117,14 @@ def test_scrapy_redis_loses_items_under_the_same_kills(killed: dict[str, Killed]
 
 
 @pytest.mark.smoke
-def test_what_a_killed_process_held_is_taken_back_at_once_on_the_same_machine(site: Site, tmp_path: Path) -> None:
+def test_leases_of_a_killed_process_are_reaped_at_once_on_the_same_machine(site: Site, tmp_path: Path) -> None:
     """Its leases would last for ten minutes."""
     host = site.take(1)[0]
     url = site.at(host, "/", page("/slow"))
     site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
     with project(tmp_path / "project", SHOAL_FRONTIER_LEASE_SECONDS=600) as here:
         first = here.start("tree", start=url)
-        wait_until(lambda: any(one.path == "/slow" for one in site.requests(host)), "it asks for the page")
+        wait_until(lambda: any(one.path == "/slow" for one in site.requests(host)), "it requests the page")
         first.kill()
         here.crawl("tree", start=url)
         assert set(here.keys()) == {url, f"{url}slow"}

@@ -1,4 +1,4 @@
-"""Three processes that are killed again and again, with robots.txt on another host, a feed and files.
+"""Three processes that are killed repeatedly, with robots.txt on another host, a feed and files.
 
 Nothing is lost and nothing is in the feed twice, and the web server's log has no short gap. KILL_RUNS=10 repeats it.
 """
@@ -68,7 +68,7 @@ def _plant(site: Site, pages: list[str], rules: str, files: str) -> dict[str, li
 
 
 @pytest.mark.parametrize("run", range(_RUNS))
-def test_a_fleet_that_is_killed_again_and_again_loses_nothing_and_keeps_every_gap(
+def test_a_repeatedly_killed_fleet_loses_nothing_and_keeps_every_delay(
     run: int, site: Site, here: Project, tmp_path: Path
 ) -> None:
     first, second, rules, files = site.take(4)

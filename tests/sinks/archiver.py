@@ -1,4 +1,4 @@
-"""A worker without a web that archives: leases numbers from whoever started it, as writer.py does with pages."""
+"""A worker without a web that archives: leases numbers from its parent process, as writer.py does with pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts PostgreSQL and MariaDB for tests: private clusters in folders of their own, on loopback ports, ended by pid.
+"""Starts PostgreSQL and MariaDB for tests: private clusters in their own folders, on loopback ports, stopped by pid.
 
 Both refuse to run as root: started by root, they run as the user that Debian's package made for them.
 """
@@ -71,7 +71,7 @@ class Database:
             wait_until(lambda: _is_free(self.port), "the port is free")
 
     def stop(self) -> None:
-        """What an administrator does: connections are told. SIGINT is PostgreSQL's fast shutdown."""
+        """Shut down as an administrator does, which closes connections. SIGINT is PostgreSQL's fast shutdown."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT if self.scheme == "postgresql" else signal.SIGTERM)
         self.process.wait(WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""The outputs under test, each read by other means than its own sink, and a store that remembers its answers."""
+"""The outputs under test, each read by other means than its own sink, and a store that remembers its replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker without a web: leases numbers from whoever started it, writes their pages, acknowledges, settles.
+"""A worker without a web: leases numbers from its parent process, writes their pages, acknowledges, commits.
 
 With a third word, the name of a spider, it writes the items of pages too.
 

@@ -1,4 +1,4 @@
-"""What the site is told to answer, as values that go to its process as lines of JSON."""
+"""The configured responses of the site, as values that are sent to its process as lines of JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answers(msgspec.Struct, frozen=True, tag="answers"):
-    """What a host has at a path ("*": wherever nothing else is): one after the other, the last for ever."""
+    """The responses of a host at a path ("*": all other paths): one after the other, the last one forever."""
 
     host: str
     path: str

@@ -1,4 +1,4 @@
-"""A site whose pages change at moments that are known in advance, served by a process of its own.
+"""A site whose pages change at known times, served by a separate process.
 
     with changing(folder, [[[3.0, 7.5], []]]) as site:      # one host, whose first page changes twice
         ... crawl site.url(0, 0) ...

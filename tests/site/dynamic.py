@@ -1,4 +1,4 @@
-"""A site whose answers depend on the whole request: forms, cookies, redirects. In threads of the test.
+"""A site whose responses depend on the whole request: forms, cookies, redirects. In threads of the test.
 
 with serving(answer, "127.0.0.1", "127.0.0.2") as site:
     ...

@@ -1,4 +1,4 @@
-"""A real FTP server (pyftpdlib) on loopback, in a thread of the test, that notes every command it gets.
+"""A real FTP server (pyftpdlib) on loopback, in a thread of the test, that logs every command it gets.
 
 with serving_ftp(folder, users={"ann": "secret"}) as server:
     (folder / "a.txt").write_text("hello")

@@ -1,4 +1,4 @@
-"""A web server that says exactly what a test tells it to, whether that is HTTP or not.
+"""A web server that sends exactly the bytes that a test gives it, whether that is HTTP or not.
 
 It runs in the test's own loop on a loopback port and keeps what it saw: connections and request
 heads. An answer is raw bytes, after which the connection is closed, or a coroutine that talks as it likes.
@@ -98,7 +98,7 @@ class Hostile:
     """`async with Hostile({"/path": answer}) as site:` and then `site.url("/path")`.
 
     A path that is not named gets the answer of "*". A callable that returns with the connection open serves the next
-    request on it. A greeting is said before anything is asked, and instead of listening.
+    request on it. A greeting is sent before any request, and instead of listening.
     """
 
     def __init__(

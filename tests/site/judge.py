@@ -1,4 +1,4 @@
-"""Reads the site's log and says what was wrong with a crawl. Every method returns sentences; none is good."""
+"""Reads the site's log and reports violations of a crawl. Every method returns sentences; an empty list is good."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.site.log import Request
 
 
 class Judge:
-    """The verdict on requests, by host: what one name and port is asked."""
+    """The verdict on requests, by host: a name and a port."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
         self.requests = sorted(requests, key=lambda one: one.began)
@@ -48,14 +48,14 @@ class Judge:
         return [gap for gap, _, _ in _gaps(self.by_host[host])]
 
     def unannounced(self) -> list[str]:
-        """Hosts whose first request was not for robots.txt, or went on before its answer was out."""
+        """Hosts whose first request was not for robots.txt, or with a request before its response was sent."""
         wrong = []
         for host, requests in self.by_host.items():
             if not requests[0].is_robots:
-                wrong.append(f"{host} was first asked for {requests[0]}")
+                wrong.append(f"the first request to {host} was {requests[0]}")
             pages = [one for one in requests if not one.is_robots]
             if pages and pages[0].began < requests[0].ended:
-                wrong.append(f"{host} was asked for {pages[0]} before its robots.txt was there: {requests[0]}")
+                wrong.append(f"{host} got {pages[0]} before the response to robots.txt: {requests[0]}")
         return wrong
 
     def forbidden(self, allowed: Callable[[str, str], bool]) -> list[str]:
@@ -63,7 +63,7 @@ class Judge:
         return [str(one) for one in self.requests if not one.is_robots and not allowed(one.host, one.path)]
 
     def paths(self, host: str) -> list[str]:
-        """What the host was asked for, in order."""
+        """The paths that were requested of the host, in order."""
         return [one.path for one in self.by_host[host]]
 
     def times(self, url: str) -> int:

@@ -1,7 +1,7 @@
-"""The site's own log: a line when a request has come, and one when its answer is out.
+"""The site's own log: a line when a request arrives, and one when its response is sent.
 
-Lines are appended whole and at once, so that what is in the log has happened, whoever dies next. The clock is the
-machine's monotonic one, in microseconds: that of `time.monotonic()` in every process.
+Lines are appended whole and at once, so that everything in the log has happened, even if a process dies. The clock is
+the machine's monotonic one, in microseconds: that of `time.monotonic()` in every process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Began(msgspec.Struct, frozen=True, tag="began", array_like=True):
 class Ended(msgspec.Struct, frozen=True, tag="ended", array_like=True):
     """`us` is the moment at which the last byte was handed to the kernel.
 
-    `how`: done, gone (the client left), or the fault that was told.
+    `how`: done, gone (the client left), or the configured fault.
     """
 
     number: int

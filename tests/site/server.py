@@ -1,4 +1,4 @@
-"""A web server in its own process that answers as it is told and logs every request: HTTP/1.1, raw, keep-alive.
+"""A web server in its own process with configured responses and a log of every request: HTTP/1.1, raw, keep-alive.
 
 Started with listening sockets (tests/site/site.py); orders come in on stdin, one JSON list a line, each answered by a
 line on stdout; the end of stdin ends it. Made for many small answers: asyncio's own loop, whose `write` hands bytes to
@@ -53,7 +53,7 @@ class _Ready:
         self.simple = not (answer.after or answer.lasting or answer.cut >= 0 or answer.fault)
 
     def confirmed(self, headers: dict[str, str]) -> bool:
-        """Whether the client has it already (RFC 9110 13.1: an ETag goes before a date)."""
+        """Whether the client has it already (RFC 9110 13.1: an ETag takes precedence over a date)."""
         tag, date = headers.get("if-none-match"), headers.get("if-modified-since")
         if tag is not None:
             return bool(self.answer.etag) and tag == self.answer.etag
@@ -143,7 +143,7 @@ class _Connection(asyncio.Protocol):
     def _next(self) -> None:
         end = self._data.find(b"\r\n\r\n")
         if end < 0:
-            # What is no HTTP at all, such as a TLS greeting, is no request.
+            # Data that is not HTTP, such as a TLS handshake, is not a request.
             if self._data[:1] < b"A" or len(self._data) > _MOST_BYTES:
                 self.transport.close()
             return
@@ -193,7 +193,7 @@ class _Connection(asyncio.Protocol):
             while True:
                 self.transport.write(_FILLER)
                 self._sent += len(_FILLER)
-                while self.transport.get_write_buffer_size():  # noqa: ASYNC110 (a client that reads no more is waited for)
+                while self.transport.get_write_buffer_size():  # noqa: ASYNC110 (waits for a client that does not read)
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0)
         elif answer.fault != "silent":

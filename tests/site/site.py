@@ -1,4 +1,4 @@
-"""Starts the site's process, tells it what to serve, reads its log.
+"""Starts the site's process, configures what it serves, reads its log.
 
     with serving(folder, hosts=3) as site:
         first, second, third = site.take(3)
@@ -8,7 +8,7 @@
         assert not site.judge().impolite(0.3)
 
 A host is an address of 127.0.0.0/8 with a port, so that there are as many as are wanted without any DNS; a name of
-127.0.0.1, such as localhost, is a host of its own, told apart by the Host header.
+127.0.0.1, such as localhost, is a separate host, recognized by the Host header.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Site:
 
     def take(self, count: int = 1) -> list[str]:
         """Hosts that nobody has taken yet."""
-        assert self.taken + count <= len(self.hosts), f"the site has {len(self.hosts)} hosts: ask for more of them"
+        assert self.taken + count <= len(self.hosts), f"the site has {len(self.hosts)} hosts: create it with more"
         self.taken += count
         return self.hosts[self.taken - count : self.taken]
 
@@ -60,7 +60,7 @@ class Site:
         return f"{host.rpartition(':')[0]}:{self.second_port}"
 
     def at(self, host: str, path: str, *answers: Answer) -> str:
-        """Answer so from now on, one after the other, the last for ever. Returns the URL."""
+        """Respond so from now on, one after the other, the last one forever. Returns the URL."""
         self.tell(Answers(host, path, answers))
         return f"http://{host}{path}"
 

@@ -1,4 +1,4 @@
-"""Pages that are known beforehand: the reference that a crawl is judged by.
+"""Pages that are known in advance: the reference that a crawl is compared with.
 
 Pages form a tree over some hosts, so that a page is found through its parent alone: links that get lost show up as
 pages that are never fetched. Links back to older pages are what a dedup has to drop.

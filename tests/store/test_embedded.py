@@ -1,4 +1,4 @@
-"""The embedded store: one server a folder, for as long as somebody uses it, through every kind of death."""
+"""The embedded store: one server per folder, for as long as a process uses it, through every kind of crash."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def clients(tmp_path: Path) -> Iterator[Callable[[], Client]]:
         client.kill()
 
 
-def keeper_pid(folder: Path) -> int:
+def supervisor_pid(folder: Path) -> int:
     """0 in the moment between two of them."""
     return int((folder / "store/keeper.lock").read_text() or 0)
 
@@ -101,7 +101,7 @@ async def test_the_first_store_starts_a_server_and_the_last_one_stops_it(tmp_pat
         assert await again.call(ADD, "k", [1]) == 0
 
 
-async def test_the_folder_is_private_and_the_server_says_nothing_on_the_terminal(
+async def test_the_folder_is_private_and_the_server_prints_nothing_to_the_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with await Store.open(folder=tmp_path) as store:
@@ -114,7 +114,7 @@ async def test_the_folder_is_private_and_the_server_says_nothing_on_the_terminal
     assert "Ready to accept connections" in (tmp_path / "store/server.log").read_text()
 
 
-async def test_maxmemory_is_what_was_asked_for(tmp_path: Path) -> None:
+async def test_maxmemory_is_set_as_requested(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path, maxmemory="64mb") as store:
         assert (await store.command("CONFIG", "GET", "maxmemory"))[1] == b"67108864"
 
@@ -135,9 +135,9 @@ def test_eight_processes_at_once_start_one_server(tmp_path: Path, clients: Calla
 def test_the_server_ends_when_its_last_client_is_killed(tmp_path: Path, clients: Callable[[], Client]) -> None:
     client = clients()
     pid = client.server_pid()
-    keeper = keeper_pid(tmp_path)
+    supervisor = supervisor_pid(tmp_path)
     client.kill()
-    wait_until(lambda: not alive(pid) and not alive(keeper), "server and keeper are gone")
+    wait_until(lambda: not alive(pid) and not alive(supervisor), "server and supervisor are gone")
 
 
 async def test_clients_that_come_and_go_never_miss_the_server(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_clients_that_come_and_go_never_miss_the_server(tmp_path: Path) ->
         assert await store.command("SCARD", "visits") == 20
 
 
-async def test_a_killed_server_comes_back_with_everything_that_was_answered(tmp_path: Path) -> None:
+async def test_a_killed_server_restarts_with_all_confirmed_writes(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path) as store:
         answered: list[int] = []
 
@@ -172,43 +172,45 @@ async def test_a_killed_server_comes_back_with_everything_that_was_answered(tmp_
         assert {int(member) for member in await store.command("SMEMBERS", "k")} == set(answered)
 
 
-async def test_a_killed_keeper_is_replaced_and_its_server_goes_on(tmp_path: Path) -> None:
+async def test_a_killed_embedded_supervisor_is_replaced_and_its_server_keeps_running(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
-    pid, keeper = store.embedded_pid(), keeper_pid(tmp_path)
+    pid, supervisor = store.embedded_pid(), supervisor_pid(tmp_path)
     assert pid is not None
-    os.kill(keeper, signal.SIGKILL)
-    await asyncio.to_thread(wait_until, lambda: keeper_pid(tmp_path) not in (0, keeper), "another keeper is there")
+    os.kill(supervisor, signal.SIGKILL)
+    await asyncio.to_thread(
+        wait_until, lambda: supervisor_pid(tmp_path) not in (0, supervisor), "another supervisor is there"
+    )
     assert alive(pid)
     assert await store.command("PING") == b"PONG"
     await store.close()
     wait_until(lambda: not alive(pid), "the adopted server is stopped")
 
 
-async def test_killed_keeper_and_server_both_come_back(tmp_path: Path) -> None:
+async def test_a_killed_embedded_supervisor_and_its_server_are_both_restarted(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path) as store:
         await store.call(ADD, "k", [1])
-        os.kill(keeper_pid(tmp_path), signal.SIGKILL)
+        os.kill(supervisor_pid(tmp_path), signal.SIGKILL)
         os.kill(store.embedded_pid() or 0, signal.SIGKILL)
         assert await store.call(ADD, "k", [1]) == 0
 
 
-async def test_leaving_without_a_keeper_stops_the_server_too(tmp_path: Path) -> None:
+async def test_closing_the_store_without_an_embedded_supervisor_stops_the_server_too(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
     pid = store.embedded_pid()
     assert pid is not None
-    keeper = keeper_pid(tmp_path)
-    os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: not alive(keeper), "the keeper is gone")
+    supervisor = supervisor_pid(tmp_path)
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: not alive(supervisor), "the supervisor is gone")
     await store.close()
     wait_until(lambda: not alive(pid), "the server is gone")
 
 
-async def test_what_a_killed_run_left_behind_is_no_obstacle(tmp_path: Path) -> None:
+async def test_files_of_a_killed_run_do_not_prevent_a_start(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
-    pid, keeper = store.embedded_pid() or 0, keeper_pid(tmp_path)
+    pid, supervisor = store.embedded_pid() or 0, supervisor_pid(tmp_path)
     await store.call(ADD, "k", [1])
     store._embedded._watch.cancel()  # type: ignore[union-attr]  # this process plays dead
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not alive(pid), "the server is gone")
     assert (tmp_path / "store/socket").is_socket()
@@ -237,7 +239,7 @@ def short() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def test_the_private_directory_of_a_socket_goes_with_the_server(
+async def test_the_private_directory_of_a_socket_is_removed_with_the_server(
     tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, first, second = tmp_path / ("long" * 40), short / "first", short / "second"
@@ -245,18 +247,20 @@ async def test_the_private_directory_of_a_socket_goes_with_the_server(
         place.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(first))
     store = await Store.open(folder=folder)
-    keeper = keeper_pid(folder)
+    supervisor = supervisor_pid(folder)
     assert len(list(first.iterdir())) == 1
-    # Another keeper, in another environment, removes the directory of the first one's server too.
+    # Another supervisor, in another environment, removes the directory of the first one's server too.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(second))
-    os.kill(keeper, signal.SIGKILL)
-    await asyncio.to_thread(wait_until, lambda: keeper_pid(folder) not in (0, keeper), "another keeper is there")
+    os.kill(supervisor, signal.SIGKILL)
+    await asyncio.to_thread(
+        wait_until, lambda: supervisor_pid(folder) not in (0, supervisor), "another supervisor is there"
+    )
     assert len(list(second.iterdir())) == 1
     await store.close()
     wait_until(lambda: not list(first.iterdir()) and not list(second.iterdir()), "both directories are gone")
 
 
-async def test_the_server_of_a_copied_folder_leaves_the_original_its_socket(
+async def test_the_server_of_a_copied_folder_does_not_use_the_socket_of_the_original(
     tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
@@ -283,7 +287,7 @@ async def test_a_relative_folder_survives_a_change_of_directory(
         assert await store.command("PING") == b"PONG"
 
 
-async def test_redis_server_can_take_the_place_of_the_bundled_one(tmp_path: Path) -> None:
+async def test_redis_server_can_replace_the_bundled_server(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path, server=redis_server()) as store:
         assert store.durable
         await store.call(ADD, "k", [1])
@@ -299,7 +303,7 @@ async def _failure(error: type[StoreError], folder: Path, *, server: str = "", t
     return str(caught.value)
 
 
-async def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+async def test_an_unusable_folder_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "below a file" in await _failure(StoreRefused, tmp_path / "file")
     (tmp_path / "store").write_text("x")
@@ -307,7 +311,7 @@ async def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert "cannot be written" in await _failure(StoreRefused, Path("/proc/shoal"))
 
 
-async def test_a_program_that_is_no_server_is_named(tmp_path: Path) -> None:
+async def test_a_program_that_is_not_a_server_is_reported_by_name(tmp_path: Path) -> None:
     assert "does not exist" in await _failure(StoreRefused, tmp_path, server="/no/such/server")
     (tmp_path / "plain").write_text("x")
     assert "is not executable" in await _failure(StoreRefused, tmp_path, server=str(tmp_path / "plain"))
@@ -318,7 +322,7 @@ async def test_a_program_that_is_no_server_is_named(tmp_path: Path) -> None:
     assert "too old" in await _failure(StoreRefused, tmp_path, server=str(old))
 
 
-async def test_a_damaged_data_file_is_the_reason_given(tmp_path: Path) -> None:
+async def test_a_damaged_data_file_is_reported_as_the_reason(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path) as store:
         for number in range(50):
             await store.call(ADD, "k", [number])
@@ -337,7 +341,7 @@ async def test_a_damaged_data_file_is_the_reason_given(tmp_path: Path) -> None:
         assert await store.command("SCARD", "k") == 50
 
 
-async def test_a_server_that_keeps_failing_is_not_started_in_a_storm(tmp_path: Path) -> None:
+async def test_a_server_that_keeps_failing_is_restarted_with_pauses(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     failing = tmp_path / "failing"
     failing.write_text(

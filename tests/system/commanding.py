@@ -1,4 +1,4 @@
-"""Runs the command `shoal` as a person does: in a folder of its own, as a process of its own, judged by what is left.
+"""Runs the command `shoal` as a user does: in its own folder, as a separate process, judged by the files it leaves.
 
 shell = Shell(folder)
 ran = shell.run("crawl", url, "--delay", "0")
@@ -123,7 +123,7 @@ class Shell:
         return Ran(code, out.getvalue(), err.getvalue())
 
     def _environ(self) -> dict[str, str]:
-        """Like somebody's at a terminal: services write JSON elsewhere."""
+        """The environment of a user at a terminal: elsewhere, services write JSON."""
         strange = {name for name in os.environ if name.startswith("SHOAL_") or name in ("REDIS_URL", "WORKER_ID")}
         environ = {name: value for name, value in os.environ.items() if name not in strange}
         return {**environ, "SHOAL_LOG": "text", **self.environ}
@@ -159,8 +159,8 @@ class Shell:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         if (self.folder / ".shoal/store/keeper.lock").exists():
-            keeper = (self.folder / ".shoal/store/keeper.lock").read_text()
-            wait_until(lambda: not keeper or not alive(int(keeper)), "the embedded store stops")
+            supervisor = (self.folder / ".shoal/store/keeper.lock").read_text()
+            wait_until(lambda: not supervisor or not alive(int(supervisor)), "the embedded store stops")
 
 
 def children(pid: int) -> list[int]:

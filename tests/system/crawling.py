@@ -1,4 +1,4 @@
-"""Runs crawls with real worker processes on a real site, and hands back what came of them.
+"""Runs crawls with real worker processes on a real site, and returns their results.
 
     with crawling(folder, hosts=20, workers=2) as crawls:
         host, = crawls.site.take()

@@ -1,7 +1,7 @@
-"""Debian's documentation as web sites: trees unpacked by tests/documents, shown by an nginx of our own.
+"""Debian's documentation as web sites: trees unpacked by tests/documents, served by a separate nginx.
 
-Each tree is served on as many loopback addresses as wanted, each of them a host of its own to a crawler. nginx runs
-in the folder it is given and writes every answer to a log, which is the judge of what was asked, when and by whom.
+Each tree is served on any number of loopback addresses, each of them a separate host to a crawler. nginx runs in the
+folder it is given and writes every response to a log, which decides what was requested, when and by which client.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fleets of 1 to 200 workers in virtual time: `python -m tests.system.fleet_sizes` prints the table of the docs.
 
-Every fleet has more hosts than it can request, so that politeness is no limit. It is played with one server as the
-store, and with as many as `shoal plan` finds useful. Servers of a cluster do not wait for each other, and a worker
-leases from shards that it owns: so one server with its part of hosts and workers stands for all of them.
+Every fleet has more hosts than it can request, so that politeness does not limit it. It is simulated with one server
+as the store, and with as many as `shoal plan` finds useful. Servers of a cluster do not wait for each other, and a
+worker leases from shards that it owns: so one server with its part of hosts and workers stands for all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A crawl in virtual time on the real frontier: what `shoal plan` reckons, played through.
+"""A crawl in virtual time on the real frontier: the estimates of `shoal plan`, simulated.
 
-Workers, web servers and the network are numbers here: a worker has so many places and one core that reads so many
-pages a second, a web server answers after so long. The store is real and its time is reckoned: it makes one call after
-the other, and each takes what the counted calls, leases and pages in it cost by the figures of the benchmarks. Calls
+Workers, web servers and the network are numbers here: a worker handles so many hosts and has one core that
+parses so many pages per second, a web server responds after so long. The store is real and its time is computed: it
+runs one call after the other, and each takes as long as its calls, leases and pages cost in the benchmarks. Calls
 that wait together share a write to the disk, and a call for a lease that finds nothing writes nothing. Leasing,
 gaps, turns and shards are those of the frontier, on a clock that jumps from one event to the next. Every page leads to
 one new URL of its host, so that the frontier is as full at the end as at the beginning.
@@ -13,7 +13,7 @@ and shards for each worker, and how long it waits for the store, since fewer wor
 are as large, and rates are those of the whole divided by the same number.
 
 The workers do as `shoal.worker` does: own shards first, another call as soon as a place is free, sleep until the next
-host is ready or an acknowledgement wakes one of them, and deliver what has gathered after 30 ms.
+host is ready or an acknowledgement wakes one of them, and deliver what has accumulated after 30 ms.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Timeline:
 
 @dataclass
 class Tally:
-    """What the store was asked for."""
+    """The number of calls, leases and pages of the store."""
 
     calls: int = 0
     empty: int = 0
@@ -156,7 +156,7 @@ class SimulatedWorker:
         self._own = mine if mine and len(mine) < shards else None
 
     async def ask(self) -> None:
-        """Ask for hosts, unless it does already or has no place for them."""
+        """Lease hosts, unless it already does or has no room for them."""
         if self._leasing or self._free <= 0:
             return
         self._leasing, self._nap = True, -1

@@ -1,4 +1,4 @@
-"""`max_bytes_per_host`: a host that has sent its share is not requested again, and other hosts are."""
+"""`max_bytes_per_host`: a host that has sent its share gets no more requests, and other hosts do."""
 
 from __future__ import annotations
 

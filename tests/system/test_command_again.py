@@ -1,4 +1,4 @@
-"""`shoal crawl --again`: a finished crawl's pages are visited again, and only what has changed is transferred."""
+"""`shoal crawl --again`: a finished crawl's pages are visited again, and only changed pages are transferred."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ def tagged(*links: str, title: str, tag: str) -> Answer:
 
 
 def asked(site: Site, host: str, since: int) -> dict[str, int]:
-    """Path -> status of what the host was asked after its first so many requests; none twice."""
+    """Path -> status of the requests to the host after the first `since` ones; no path twice."""
     found = [one for one in site.requests(host)[since:] if not one.is_robots]
     assert max(Counter(one.path for one in found).values(), default=0) <= 1
     return {one.path: one.status for one in found}
 
 
 @pytest.mark.parametrize("out", ["pages.db", "pages.jsonl.gz"])
-def test_what_changed_is_fetched_what_is_new_found_and_what_is_gone_said(site: Site, shell: Shell, out: str) -> None:
+def test_another_pass_fetches_changed_pages_finds_new_ones_and_reports_missing_ones(
+    site: Site, shell: Shell, out: str
+) -> None:
     (host,) = site.take()
     site.at(host, "/", tagged("/same", "/new-text", "/gone", title="Home", tag="h1"))
     site.at(host, "/same", tagged("/deep", title="Same", tag="s1"))
@@ -68,7 +70,9 @@ def test_what_changed_is_fetched_what_is_new_found_and_what_is_gone_said(site: S
 
 
 @pytest.mark.smoke
-def test_a_name_that_is_new_begins_and_a_finished_one_says_how_to_go_on(site: Site, shell: Shell) -> None:
+def test_a_new_name_starts_a_crawl_and_a_finished_one_shows_the_command_for_another_pass(
+    site: Site, shell: Shell
+) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "daily", "--again")
@@ -78,7 +82,7 @@ def test_a_name_that_is_new_begins_and_a_finished_one_says_how_to_go_on(site: Si
     assert len(site.requests(host)) == 2
 
 
-def test_where_a_seed_leads_is_asked_again(site: Site, shell: Shell) -> None:
+def test_the_redirect_of_a_seed_is_followed_again(site: Site, shell: Shell) -> None:
     first, second, third = site.take(3)
     site.at(first, "/", redirect(f"http://{second}/"))
     site.at(second, "/", tagged(title="Second", tag="2"))
@@ -105,7 +109,7 @@ def test_names_that_share_an_address_are_visited_again(site: Site, shell: Shell)
 
 
 @pytest.mark.chaos
-def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shell: Shell) -> None:
+def test_a_killed_pass_is_resumed_and_visits_nothing_twice(site: Site, shell: Shell) -> None:
     hosts = site.take(2)
     for host in hosts:
         for number in range(60):
@@ -123,14 +127,14 @@ def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shel
         for number in (20, 40, 59):
             site.at(host, f"/{number}", Answer(body=html(title="slow"), etag='"slow"', after=0.3))
     running = shell.start("crawl", "--name", "twice", "--again", *LOCAL)
-    wait_until(lambda: all(len(site.requests(host)) > since[host] + 25 for host in hosts), "pages are asked for again")
+    wait_until(lambda: all(len(site.requests(host)) > since[host] + 25 for host in hosts), "pages are requested again")
     running.kill_all()
     ran = shell.crawl("--name", "twice", "--again")
     assert ran.code == 0, ran.err
     assert len(shell.rows()) == 122
     again = [one for host in hosts for one in site.requests(host)[since[host] :] if not one.is_robots]
     assert len({(one.host, one.path) for one in again}) == 122
-    # What was open when everything was killed is asked again; each page counts once.
+    # Pages that were open when everything was killed are requested again; each page counts once.
     counts = shell.counts("twice")["counts"]
     assert (counts["stored"], counts["admitted"], counts["failed"]) == (122, 122, 0)
 
@@ -142,7 +146,7 @@ def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shel
         (["--out", "x.jsonl"], "There is no output"),
     ],
 )
-def test_what_cannot_be_visited_again_is_said_in_one_sentence(
+def test_a_crawl_that_cannot_be_visited_again_is_reported_in_one_sentence(
     site: Site, shell: Shell, first: list[str], sentence: str
 ) -> None:
     (host,) = site.take()

@@ -1,4 +1,4 @@
-"""The example is run as its reader would run it, and the web server's own log is the judge."""
+"""The example is run as its reader would run it, and checked by the web server's own log."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_example_has_thirty_lines() -> None:
     assert sum(bool(line.strip()) for line in code) <= 30
 
 
-def test_the_example_finds_every_page_once_and_keeps_the_delay(site: Site, tmp_path: Path) -> None:
+def test_the_example_visits_every_page_once_and_keeps_the_delay(site: Site, tmp_path: Path) -> None:
     out = finish(start(tmp_path, site.url))
 
     asked = Counter(path for path, _, _ in site.requests)
@@ -124,5 +124,5 @@ def test_the_example_finds_every_page_once_and_keeps_the_delay(site: Site, tmp_p
     assert min(gaps) >= DELAY_SECONDS
 
     again = finish(start(tmp_path, site.url))
-    assert again == out, "a finished crawl that is started again asks nothing"
+    assert again == out, "a finished crawl that is started again sends no requests"
     assert len(site.requests) == len(asked)

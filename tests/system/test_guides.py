@@ -1,7 +1,7 @@
-"""Every command of the README and the guides is run as its reader types it, and prints what the page says.
+"""Every command of the README and the guides is run as its reader types it, and prints the output of the page.
 
 A page shows commands in blocks of the language `console`. `$ ` begins a command; `one$ ` and `two$ ` say in which of
-two shells; `> ` goes on with it; `^C` is Ctrl-C to what runs in that shell; `kill %1` ends its first job; all other
+two shells; `> ` continues it; `^C` is Ctrl-C to what runs in that shell; `kill %1` ends its first job; all other
 lines are what it prints. `...` stands for any lines. A block that begins with `# NAME.py` is a file of that name, in
 the folder of the commands. Ports, folders and the address of a site are put in the place of those of the page. Times,
 sizes and rates may differ; so may counts in a block in which something is interrupted or killed.
@@ -34,7 +34,7 @@ PAGES = [
         "developing", "service", "keep-fresh",
     )),
 ]  # fmt: skip
-# What is no block of commands, and commands that cannot be run here, with the reason.
+# Blocks without commands, and commands that cannot be run here, with the reason.
 NOT_RUN = {
     # Needs a registry of packages; every other test runs in what it makes.
     ("docs/guides/quickstart.md", "sh"),
@@ -68,7 +68,7 @@ _COUNT = {r"\b\d+\b": r"\d+"}
 
 @dataclass
 class Step:
-    """One command of a page, or a Ctrl-C, with the lines it is said to print."""
+    """One command of a page, or a Ctrl-C, with the lines that the page shows."""
 
     shell: str
     command: str
@@ -203,7 +203,7 @@ class Reader:
 
     def start(self, shell: str, command: str) -> Running:
         output = self.folder / f"output-{len(self.started)}"
-        # Into a file: whoever outlives the command would keep a pipe open.
+        # Into a file: a process that outlives the command would keep a pipe open.
         with output.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", self.exported.get(shell, "") + command], cwd=self.folder / "here", env=self.environ,
@@ -228,8 +228,8 @@ class Reader:
                 os.killpg(running.process.pid, signal.SIGKILL)
             running.process.wait()
         for lock in (self.folder / "here").glob("**/.shoal/store/keeper.lock"):
-            if keeper := lock.read_text():
-                wait_until(lambda keeper=keeper: not alive(int(keeper)), "the embedded store stops")  # type: ignore[misc]
+            if pid := lock.read_text():
+                wait_until(lambda pid=pid: not alive(int(pid)), "the embedded store stops")  # type: ignore[misc]
 
 
 def listens(port: int) -> bool:
@@ -298,7 +298,7 @@ def serve(reader: Reader) -> Running:
 
 
 @pytest.mark.full
-def test_the_readme_ends_in_what_it_shows(reader: Reader) -> None:
+def test_the_readme_gives_the_result_that_it_shows(reader: Reader) -> None:
     serve(reader)
     # `make demo` in a copy of the repository in which everything is installed.
     here = reader.folder / "here"
@@ -312,43 +312,43 @@ def test_the_readme_ends_in_what_it_shows(reader: Reader) -> None:
 
 
 @pytest.mark.full
-def test_the_quickstart_prints_what_it_says(reader: Reader) -> None:
+def test_the_quickstart_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/quickstart.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_resuming_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_resuming_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/resuming.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_several_machines_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_several_machines_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/several-machines.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_responsible_crawling_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_responsible_crawling_prints_the_output_that_it_shows(reader: Reader) -> None:
     serve(reader)
     reader.follow("docs/guides/responsible-crawling.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_a_first_crawler_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_a_first_crawler_prints_the_output_that_it_shows(reader: Reader) -> None:
     examples(reader)
     reader.follow("docs/guides/first-crawler.md")
 
 
-def test_the_guide_to_planning_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_planning_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/planning.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_block_of_a_guide_escapes_being_run(page: str) -> None:
+def test_every_block_of_a_guide_is_run(page: str) -> None:
     for language, text in blocks(page):
         assert language == "console" or file_of(text) or (page, language) in NOT_RUN, text
 
 
-def test_a_page_that_says_something_else_is_noticed() -> None:
+def test_a_page_with_other_output_fails_the_check() -> None:
     said = "Crawl a is finished.\n  stored    3 pages, 1.3 kB received\n"
     assert re.fullmatch(pattern(["...", "  stored    3 pages, 9.9 kB received"], loose=False), said)
     assert not re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=False), said)
@@ -365,19 +365,19 @@ def examples(reader: Reader) -> None:
 
 
 @pytest.mark.full
-def test_the_guide_to_spiders_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_spiders_prints_the_output_that_it_shows(reader: Reader) -> None:
     examples(reader)
     reader.follow("docs/guides/spiders.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_developing_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_developing_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/developing.md")
 
 
 @pytest.mark.full
 def test_all_guides_work_one_after_the_other_on_one_machine(reader: Reader) -> None:
-    """As somebody reads them: the same ports, the same folder to start from, and whatever the last guide left."""
+    """As a user reads them: the same ports, the same folder to start from, and the files of earlier guides."""
     program("curl", "apt-get install curl")
     reader.instead[r"\b8080\b"] = str(free_port())
     examples(reader)

@@ -1,4 +1,4 @@
-"""An output that is away, in a fleet that serves other crawls too."""
+"""An unavailable output, in a fleet that serves other crawls too."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stored(output: Server) -> list[str]:
     return [json.loads(line)["url"] for line in output.ask("LRANGE", NAME, 0, -1)]
 
 
-def test_a_crawl_waits_for_its_output_and_others_go_on(
+def test_a_crawl_waits_for_its_output_and_others_continue(
     site: Site, store: Server, output: Server, shell: Shell, fleet: Running
 ) -> None:
     hosts = site.take(4)
@@ -61,7 +61,7 @@ def test_a_crawl_waits_for_its_output_and_others_go_on(
     submit(shell, store, "near", near, "near.db")
     wait_until(lambda: shell.counts("near", "--store", store.url)["state"] == "finished", "the other one ends")
     assert set(shell.rows("near.db")) == set(near.walk())
-    # Somebody resumes it too early: it waits again, and asks nobody for a page that it cannot store.
+    # An operator resumes it too early: it waits again, and requests no page that it cannot store.
     asked = len(site.requests(*hosts[:3]))
     assert shell.run("resume", "far", "--store", store.url).code == 0
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
@@ -69,14 +69,14 @@ def test_a_crawl_waits_for_its_output_and_others_go_on(
     output.start()
     fleet.until_said("Crawl far is resumed: its output is back.")
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
-    # A list gets a record at least once. Nothing was asked for twice: the pages were kept.
+    # A list gets a record at least once. Nothing was requested twice: the pages were kept.
     assert set(stored(output)) == set(far.walk())
     assert not site.judge(*hosts).repeated()
     assert not site.judge(*hosts).impolite(0.2)
     assert fleet.end(signal.SIGTERM).code == 0
 
 
-def test_a_crawl_goes_on_when_the_worker_that_paused_it_is_gone(
+def test_a_crawl_resumes_after_the_worker_that_paused_it_has_died(
     site: Site, store: Server, output: Server, shell: Shell, fleet: Running
 ) -> None:
     hosts = site.take(2)
@@ -93,7 +93,7 @@ def test_a_crawl_goes_on_when_the_worker_that_paused_it_is_gone(
     assert again.end(signal.SIGTERM).code == 0
 
 
-def test_a_crawl_that_a_person_pauses_meanwhile_stays_paused(
+def test_a_crawl_that_an_operator_pauses_meanwhile_stays_paused(
     site: Site, store: Server, output: Server, shell: Shell, fleet: Running
 ) -> None:
     tree = site.plant(30, site.take(2))

@@ -1,4 +1,4 @@
-"""`shoal crawl --every`: a crawl that stays, revisits its pages, and reports each change once."""
+"""`shoal crawl --every`: a perpetual crawl revisits its pages, and reports each change once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def visits(site: Site, host: str, path: str) -> int:
 
 
 @pytest.mark.smoke
-def test_a_crawl_with_every_stays_and_reports_what_is_new_changed_gone_and_back(site: Site, shell: Shell) -> None:
+def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", version(1, "/same", "/moving", "/leaving"))
     site.at(host, "/same", version(1))
@@ -62,7 +62,7 @@ def test_a_crawl_with_every_stays_and_reports_what_is_new_changed_gone_and_back(
     assert told["limits"]["every"] == "1s"
     assert "revisits" in shell.run("show", "live").out
     assert {one.status for one in site.requests(host) if one.path == "/same"} == {200, 304}
-    # A page without validators is sent again, and is no change.
+    # A page without validators is sent again, and does not count as changed.
     site.at(host, "/moving", version(2, tag=False))
     site.at(host, "/leaving", Answer(status=404))
     site.at(host, "/", version(2, "/same", "/moving", "/leaving", "/fresh"))
@@ -83,7 +83,7 @@ def test_a_crawl_with_every_stays_and_reports_what_is_new_changed_gone_and_back(
     assert rows["leaving"]["error"] is None
     (moved,) = [row for row in changes(shell) if row["change"] == "changed" and row["_url"].endswith("/moving")]
     assert moved["new_hash"] == rows["moving"]["text_hash"] != moved["old_hash"]
-    # It goes on where it was.
+    # It resumes where it was.
     before = visits(site, host, "/same")
     again = shell.start("crawl", "--name", "live", *LOCAL)
     wait_until(lambda: visits(site, host, "/same") > before + 1, "it is resumed")
@@ -91,9 +91,7 @@ def test_a_crawl_with_every_stays_and_reports_what_is_new_changed_gone_and_back(
     assert again.end().code == 1
 
 
-def test_a_page_that_stays_gone_is_dropped_with_a_record_and_a_host_that_fails_loses_none(
-    site: Site, shell: Shell
-) -> None:
+def test_a_page_that_stays_missing_is_dropped_with_a_record_unless_its_host_fails(site: Site, shell: Shell) -> None:
     here, failing = site.take(2)
     site.at(here, "/", version(1, "/left"))
     site.at(here, "/left", version(1))
@@ -121,7 +119,7 @@ def test_a_page_that_stays_gone_is_dropped_with_a_record_and_a_host_that_fails_l
     wait_until(lambda: visits(site, failing, "/more") > refused + 1, "the host that failed is visited again")
     wait_until(lambda: shell.counts("live")["counts"]["excluded"] == 1, "the page is dropped")
     before = visits(site, here, "/")
-    wait_until(lambda: visits(site, here, "/") > before + 2, "the crawl goes on")
+    wait_until(lambda: visits(site, here, "/") > before + 2, "the crawl resumes")
     assert running.end(signal.SIGINT).code in (0, 130)
     assert len(missed()) == 4
     assert kinds(shell, f"{here}/left") == ["new", "gone"]
@@ -152,7 +150,7 @@ def test_pages_that_change_at_random_are_all_visited_within_the_budget_and_each_
         wait_until(lambda: len(times()) == pages and min(times().values()) >= 4, "no page is left out")
         assert running.end(signal.SIGINT).code in (0, 130)
         log = site.log()
-    # The first visit of a page is no revisit. Slots are given a second ahead.
+    # The first visit of a page is not a revisit. Slots are given a second ahead.
     met: set[int] = set()
     revisits = [one.moment for one in log if one.page in met or met.add(one.page)]  # type: ignore[func-returns-value]
     for number, moment in enumerate(revisits):
@@ -192,7 +190,7 @@ def test_an_adaptive_crawl_visits_pages_that_change_more_often_within_its_budget
     assert all(visits(site, host, path) < often for path in still)
 
 
-def test_differences_and_the_last_versions_of_a_page_are_kept_in_a_database(site: Site, shell: Shell) -> None:
+def test_differences_and_the_last_versions_of_a_page_are_stored_in_a_database(site: Site, shell: Shell) -> None:
     (host,) = site.take()
 
     def show(number: int, second: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Spiders in a crawl that stays: the items of a page are those of its last visit."""
+"""Spiders in a perpetual crawl: the items of a page are those of its last visit."""
 
 from __future__ import annotations
 

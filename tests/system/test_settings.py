@@ -1,4 +1,4 @@
-"""Settings reach what they are for: each of these has an effect that can be seen."""
+"""Settings take effect: each of these has a visible one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.frontier import mono
 from shoal.settings import load
 
 
-async def test_a_frontier_is_as_its_settings_say(tmp_path: Path) -> None:
+async def test_every_setting_reaches_the_frontier(tmp_path: Path) -> None:
     file = tmp_path / "shoal.toml"
     file.write_text(
         f"""
@@ -44,7 +44,7 @@ async def test_a_frontier_is_as_its_settings_say(tmp_path: Path) -> None:
         host = leases[0].host
         assert not await frontier.hosts.postpone(host, 1, failed=True)
         assert await frontier.hosts.postpone(host, 1, failed=True)
-    # Whoever joins later with another number of shards gets those that are there.
+    # A process that joins later with another number of shards uses the existing ones.
     other = load(file=file, environ={"SHOAL_STORE_SHARDS": "8"}).settings
     async with await Frontier.from_settings(other) as joined:
         assert joined.shards.count == 3

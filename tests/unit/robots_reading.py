@@ -1,4 +1,4 @@
-"""How the tests of robots.txt read it: rules of a text, verdicts on paths, and public files beside the checkout."""
+"""How the tests of robots.txt read it: rules of a text, verdicts on paths, and public files next to the checkout."""
 
 from __future__ import annotations
 

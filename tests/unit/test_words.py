@@ -1,4 +1,4 @@
-"""docs/words.py finds phrases in strings, comments and pages, and leaves code alone."""
+"""docs/words.py finds phrases in strings, comments, names of tests and pages, and ignores code."""
 
 from __future__ import annotations
 
@@ -48,6 +48,25 @@ def test_code_is_not_prose(words: ModuleType) -> None:
     assert found(words, "a.md", "`test_a_store_is_away`, `is away`, and there is no other.\n") == []
 
 
-def test_what_is_allowed_is_not_reported(words: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phrase_in_the_name_of_a_test_is_found(words: ModuleType) -> None:
+    text = "def test_a_store_is_away() -> None: ...\n\n\nasync def test_it_goes_on() -> None: ...\n"
+    assert found(words, "a.py", text) == [
+        'a.py:1: "is away": unavailable, down',
+        'a.py:4: "goes on": resume, continue',
+    ]
+    assert found(words, "a.py", "def is_away() -> None: ...\n\n\ntest_is_away = 1\n") == []
+
+
+def test_files_of_tests_benchmarks_tools_examples_and_deployment_are_read(words: ModuleType) -> None:
+    names = ["bench/a.py", "deploy/a/b.yaml", "examples/a.md", "src/shoal/a.py", "tests/unit/a.py", "tools/a.py"]
+    for name in names:
+        path = words.ROOT / name
+        path.parent.mkdir(parents=True)
+        path.write_text("# It goes on.\n")
+    assert [path.relative_to(words.ROOT).as_posix() for path in words.sources()] == names
+    assert len([hit for path in words.sources() for hit in words.hits(path)]) == len(names)
+
+
+def test_an_allowed_phrase_is_not_reported(words: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "ALLOWED", {("a.md", "a title"): "quoted"})
     assert found(words, "a.md", "It goes on, a title.\n\nIt goes on.\n") == ['a.md:3: "goes on": resume, continue']

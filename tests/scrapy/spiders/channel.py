@@ -1,4 +1,4 @@
-"""Makes of every page what its argument says."""
+"""Yields for every page what its argument says."""
 
 import scrapy
 

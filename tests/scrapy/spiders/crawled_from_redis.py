@@ -1,4 +1,4 @@
-"""A CrawlSpider as projects on scrapy-redis have it: rules, and start URLs from Redis."""
+"""A CrawlSpider of a project on scrapy-redis: rules, and start URLs from Redis."""
 
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import Rule

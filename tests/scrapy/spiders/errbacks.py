@@ -1,4 +1,4 @@
-"""Requests the URLs it is given, and keeps what each came to: a page, or the cause that the errback received."""
+"""Requests the URLs it is given, and stores the result of each: a page, or the cause that the errback received."""
 
 import scrapy
 

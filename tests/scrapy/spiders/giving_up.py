@@ -1,4 +1,4 @@
-"""Asks for pages of every status, some of which it wants to see itself."""
+"""Requests pages of every status, some of which it handles itself."""
 
 import scrapy
 

@@ -1,4 +1,4 @@
-"""Projects with an idea of their own of which requests are the same."""
+"""Projects with their own rules for duplicate requests."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Yields requests that carry much: a form, data in meta, and a long URL. Keeps what each of them brought."""
+"""Yields large requests: a form, data in meta, and a long URL. Stores the result of each of them."""
 
 import scrapy
 

@@ -1,4 +1,4 @@
-"""Logs in by a start_requests of its own before it takes what comes through Redis, as projects on scrapy-redis do."""
+"""Logs in through its own start_requests before it reads start URLs from Redis, as projects on scrapy-redis do."""
 
 from scrapy import Request
 from scrapy_redis.spiders import RedisSpider

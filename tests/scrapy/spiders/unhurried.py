@@ -1,4 +1,4 @@
-"""Says how fast it may be by itself, as spiders did before there were settings for it."""
+"""Sets its own download delay, as spiders did before there were settings for it."""
 
 from tests.scrapy.spiders.tree import Tree
 

@@ -1,4 +1,4 @@
-"""Notes what it has seen in Redis, by the client that scrapy-redis' spiders have."""
+"""Stores what it has seen in Redis, with the client of scrapy-redis' spiders."""
 
 from shoal.scrapy import RedisSpider
 

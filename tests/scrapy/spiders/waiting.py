@@ -1,4 +1,4 @@
-"""Asks for its start page until it is ready: by retries, by redirects, or by yielding the request again."""
+"""Requests its start page until it is ready: by retries, by redirects, or by yielding the request again."""
 
 import scrapy
 

@@ -1,4 +1,4 @@
-"""Follows links, in a process whose timers for the end of a crawl and for leases last for an hour: events must do."""
+"""Follows links, in a process whose timers for the end of a crawl and for leases last an hour: events must suffice."""
 
 import scrapy
 

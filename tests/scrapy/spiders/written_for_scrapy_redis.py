@@ -1,4 +1,4 @@
-"""A spider as projects on scrapy-redis have it, not a line changed."""
+"""A spider of a project on scrapy-redis, unchanged."""
 
 from scrapy import Request
 from scrapy_redis.spiders import RedisSpider
