@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from shoal.api.dashboard.components import moment
 from shoal.api.dashboard.html import E, Element
@@ -11,6 +11,25 @@ from shoal.frontier.history import Growth
 _WIDTH, _HEIGHT = 600, 100
 # More than a screen has: neighbours are then drawn as their mean.
 _MOST_POINTS = 300
+_KEPT_SECONDS = 5.0
+_MOST_DRAWN = 100
+
+
+class DrawnCharts:
+    """The last drawings: a history has a point a minute, and a page is rendered every second. Times are passed in."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[Hashable, tuple[float, Element]] = {}
+
+    def get(self, key: Hashable, now: float) -> Element | None:
+        drawn_at, drawing = self._drawn.get(key, (0.0, None))
+        return drawing if now - drawn_at < _KEPT_SECONDS else None
+
+    def keep(self, key: Hashable, now: float, drawing: Element) -> None:
+        self._drawn.pop(key, None)
+        while len(self._drawn) >= _MOST_DRAWN:
+            del self._drawn[next(iter(self._drawn))]
+        self._drawn[key] = (now, drawing)
 
 
 def chart(
