@@ -56,7 +56,8 @@ _RETRIED = (State.RUNNING, State.PAUSED, State.FINISHED)
 
 async def crawl_page(view: View) -> Page:
     crawl = await view.crawl()
-    described = await describe(view.frontier, crawl)
+    # The samples are not in a live part.
+    described = await describe(view.frontier, crawl, with_samples=not view.for_updates)
     row = CrawlRow(crawl, described.counts, view.rates.of(crawl.id, described.counts.stored))
     content: list[Node] = [
         E.h1(crawl.id),
@@ -73,14 +74,18 @@ async def crawl_page(view: View) -> Page:
         ),
         E.h2("Hosts it waits for"),
         live("pending", _pending(described.pending)),
-        E.p(E.a("All hosts with waiting URLs", href=path("crawls", crawl.id, "hosts"))),
-        E.h2("Records"),
-        await some_records(view, crawl),
-        _seeds_form(view, crawl),
-        E.h2("Settings"),
-        change_form(view, crawl, {**msgspec.structs.asdict(described.limits), **described.policy}),
-        _settings(described),
     ]
+    # Nothing of the rest is live.
+    if not view.for_updates:
+        content += [
+            E.p(E.a("All hosts with waiting URLs", href=path("crawls", crawl.id, "hosts"))),
+            E.h2("Records"),
+            await some_records(view, crawl),
+            _seeds_form(view, crawl),
+            E.h2("Settings"),
+            change_form(view, crawl, {**msgspec.structs.asdict(described.limits), **described.policy}),
+            _settings(described),
+        ]
     return Page(crawl.id, content, _SECTION)
 
 
