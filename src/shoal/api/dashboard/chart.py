@@ -63,7 +63,9 @@ def chart(
 
 def per_second(grown: Sequence[Growth], name: str) -> list[tuple[float, float]]:
     """A rate over time. A minute without a point had the rate of the time around it."""
-    return [(point.at, getattr(point, name) / max(1, point.seconds)) for point in grown]
+    rates = [(float(point.at), getattr(point, name) / max(1, point.seconds)) for point in grown]
+    # The first rate is that of the time before it: a line from there, also if it is the only one.
+    return [(grown[0].at - grown[0].seconds, rates[0][1]), *rates] if rates else []
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

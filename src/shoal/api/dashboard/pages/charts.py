@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 
 from shoal.api.dashboard.chart import chart, per_second
 from shoal.api.dashboard.components import number, path, rate, size
@@ -52,11 +53,11 @@ async def _draw(view: View, crawl: Crawl | None, span: str) -> Element:
     grown = growth(points)
     if not grown:
         return E.p("No history yet: a point is written every minute while a server or a worker runs.", class_="empty")
-    lines = (
+    lines: tuple[tuple[str, Sequence[tuple[float, float]], Callable[[float], str]], ...] = (
         ("Pages per second", per_second(grown, "stored"), rate),
         ("Failures per second", per_second(grown, "failed"), rate),
         ("Received per second", per_second(grown, "bytes"), size),
-        ("URLs left", [(point.at, point.open) for point in grown], number),
+        ("URLs left", [(point.at, point.totals.open) for point in points], number),
     )
     drawn = []
     for name, values, shown in lines:
