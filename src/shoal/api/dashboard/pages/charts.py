@@ -44,7 +44,8 @@ async def _draw(view: View, crawl: Crawl | None, span: str) -> Element:
     end = (crawl.ended_at if crawl is not None else 0.0) or now - now % 60
     start = end - _SPANS[span]
     step = Step.MINUTE if span in ("hour", "day") and now - start < 90000 else Step.HOUR
-    points = await view.frontier.history.read(crawl, step)
+    # One more than the span has, and the point before it: a rate needs two.
+    points = await view.frontier.history.read(crawl, step, _SPANS[span] // step.seconds + 2)
     # By hour, the last minutes are those of an hour that is not over.
     end = max(end, points[-1].at) if points else end
     # A young history fills the width.
