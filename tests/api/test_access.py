@@ -37,14 +37,14 @@ def ask(api: Served, route: Route, token: str) -> Got:
     return api.ask(route.method, path, body, Authorization=f"Bearer {token}" if token else "")
 
 
-def test_only_what_tells_nothing_is_open_to_everybody() -> None:
+def test_only_routes_without_private_data_are_public() -> None:
     assert {route.path for route in ROUTES if route.role is None} == {
         "/", "/healthz", "/readyz", "/openapi.json", "/indexnow",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_a_route_refuses_without_with_a_wrong_and_with_a_too_small_token(api: Served, route: Route) -> None:
+def test_a_route_refuses_a_missing_wrong_or_insufficient_token(api: Served, route: Route) -> None:
     for token in ("", "wrong", TOKENS["admin"][0][:-1], TOKENS["admin"][1].rpartition(":")[2]):
         got = ask(api, route, token)
         assert got.status == 401, token
@@ -58,7 +58,7 @@ def test_a_route_refuses_without_with_a_wrong_and_with_a_too_small_token(api: Se
     assert (got.status == 403) == route.fleet_wide
 
 
-def test_every_answer_has_strict_headers(api: Served) -> None:
+def test_every_response_has_strict_headers(api: Served) -> None:
     for path in ("/healthz", "/v1/crawls", "/nowhere", "/v1/crawls/x", "/openapi.json"):
         got = api.ask("GET", path, Authorization=f"Bearer {TOKENS['read'][0]}")
         for name, value in HEADERS.items():
@@ -83,14 +83,14 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
         assert got.status == 415
 
 
-def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ran = Shell(tmp_path).run("serve", "--port", taken.getsockname()[1])
     assert ran.code == 2
     assert "Address already in use; pass another --port." in ran.err
 
 
-def test_a_token_is_made_and_never_kept(tmp_path: Path) -> None:
+def test_a_token_is_created_and_never_stored(tmp_path: Path) -> None:
     ran = Shell(tmp_path).run("serve", "--make-token", "submit:shop")
     assert ran.code == 0
     token = ran.out.strip()
@@ -104,7 +104,7 @@ def test_a_token_is_made_and_never_kept(tmp_path: Path) -> None:
         Tokens({"x": f"admin {token}"})
 
 
-def test_a_token_of_an_application_sees_and_makes_its_crawls_alone(api: Served) -> None:
+def test_a_token_of_an_application_can_only_see_and_create_its_own_crawls(api: Served) -> None:
     admin, shop = (Client(api.url, token=TOKENS[role][0]) for role in ("admin", "submit:shop"))
     with admin, shop:
         admin.submit(seeds=["http://example.org/"], name="other", app="press", outputs=["main"], spider="nobody")
@@ -151,7 +151,7 @@ def test_ids_are_per_application(api: Served) -> None:
                 admin.submit(**{**request, "name": dots})
 
 
-def test_what_only_administrators_may_ask_for(api: Served, tmp_path: Path) -> None:
+def test_options_that_only_administrators_may_set(api: Served, tmp_path: Path) -> None:
     with Client(api.url, token=TOKENS["submit"][0]) as client:
         with pytest.raises(ShoalError, match="ignore_robots requires a token with the role admin"):
             client.submit(seeds=["http://example.org/"], ignore_robots=True)
@@ -170,7 +170,7 @@ def test_what_only_administrators_may_ask_for(api: Served, tmp_path: Path) -> No
         client.stop(crawl)
 
 
-def test_bodies_are_bounded(api: Served) -> None:
+def test_request_bodies_are_bounded(api: Served) -> None:
     token = TOKENS["submit"][0]
     for body in (b'{"seeds":["' + b"a" * 5_000_000 + b'"]}', b"[" * 200_000):
         got = api.ask(
@@ -193,7 +193,7 @@ def test_bodies_are_bounded(api: Served) -> None:
     assert api.ask("GET", "/healthz").status == 200
 
 
-def test_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
+def test_a_client_that_exceeds_the_rate_limit_gets_429(tmp_path: Path) -> None:
     token, line = create_token("read")
     with served(tmp_path, settings=f'[api]\nrate = 5\n[tokens]\na = "{line}"\n', token=token) as api:
         found = [api.ask("GET", "/v1/workers") for _ in range(15)]
@@ -208,7 +208,7 @@ def test_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
         assert api.ask("GET", "/healthz").status == 200
 
 
-def test_a_bucket_fills_again_with_time() -> None:
+def test_a_rate_limit_bucket_refills_over_time() -> None:
     rates = RateLimiter(10.0)
     assert sum(rates.wait_seconds("a", 0.0) == 0 for _ in range(30)) == 20
     assert rates.wait_seconds("b", 0.0) == 0

@@ -33,7 +33,7 @@ def api(crawls: Crawls) -> Iterator[Served]:
         yield api
 
 
-def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> None:
+def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone"))
 
@@ -72,7 +72,7 @@ def test_everything_there_is_works_with_asyncio(crawls: Crawls, api: Served) -> 
     crawls.do(use())
 
 
-def test_a_client_says_what_is_wrong(api: Served) -> None:
+def test_a_client_reports_what_is_wrong(api: Served) -> None:
     with pytest.raises(StoreUnavailable, match="is unavailable"):
         Client(f"http://127.0.0.1:{free_port()}").stats()
     with pytest.raises(InvalidInput, match="must start with http"):
@@ -129,7 +129,7 @@ def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> N
 
 
 @pytest.mark.full
-def test_submitting_to_a_store_is_the_same(crawls: Crawls, shell: Shell) -> None:
+def test_submitting_to_a_store_works_like_submitting_to_an_api(crawls: Crawls, shell: Shell) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
     crawls.site.at(host, "/two", page())
@@ -153,7 +153,7 @@ def test_submitting_to_a_store_is_the_same(crawls: Crawls, shell: Shell) -> None
     assert shell.run("submit", "--seeds", "none.txt", *store).code == 2
 
 
-def test_an_output_of_files_is_gathered_where_it_belongs(crawls: Crawls, api: Served, shell: Shell) -> None:
+def test_a_file_output_is_merged_where_the_file_is(crawls: Crawls, api: Served, shell: Shell) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(12, [host])
     lines = crawls.folder / "lines.jsonl"

@@ -45,7 +45,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
             thread.join()
 
 
-def test_waiting_goes_on_when_the_server_restarts(tmp_path: Path) -> None:
+def test_waiting_continues_when_the_server_restarts(tmp_path: Path) -> None:
     port = free_port()
     where = ("--folder", tmp_path / "store", "--port", port)
 
@@ -69,7 +69,7 @@ def test_waiting_goes_on_when_the_server_restarts(tmp_path: Path) -> None:
     assert found == ["stopped", "stopped"]
 
 
-def test_waiting_with_asyncio_ends_after_the_time_that_was_given(tmp_path: Path) -> None:
+def test_waiting_with_asyncio_ends_at_its_timeout(tmp_path: Path) -> None:
     async def wait(url: str) -> None:
         async with AsyncClient(url) as client:
             with pytest.raises(TimeoutError, match="did not end"):
@@ -83,7 +83,7 @@ def test_waiting_with_asyncio_ends_after_the_time_that_was_given(tmp_path: Path)
 @pytest.mark.parametrize(
     ("status", "body"), [(200, b"<html>It works!"), (200, b"[]"), (200, b'{"hello": 1}'), (302, b""), (404, b"no")]
 )
-def test_a_server_that_is_no_api_is_called_so(status: int, body: bytes, shell: Shell) -> None:
+def test_a_server_that_is_not_a_shoal_api_is_reported_as_such(status: int, body: bytes, shell: Shell) -> None:
     with answering(status, body) as url:
         with pytest.raises(ShoalError, match=r"not a Shoal API|without a problem") as refused:
             list(Client(url).crawls())
@@ -95,7 +95,7 @@ def test_a_server_that_is_no_api_is_called_so(status: int, body: bytes, shell: S
         assert "bug" not in ran.err
 
 
-def test_a_token_or_a_url_that_is_none_is_refused_without_showing_it() -> None:
+def test_an_invalid_token_or_url_is_refused_without_showing_it() -> None:
     for token in ("shoal_a\nX-Evil: 1", "shoal_a b", "shoal_ä"):
         with pytest.raises(InvalidInput, match="token") as refused:
             Client("http://127.0.0.1:1", token=token)
@@ -105,12 +105,12 @@ def test_a_token_or_a_url_that_is_none_is_refused_without_showing_it() -> None:
     assert "hush" not in str(refused.value)
 
 
-def test_a_line_break_behind_a_token_is_none_of_it() -> None:
+def test_a_line_break_after_a_token_is_ignored() -> None:
     with answering(200, b'{"workers": 1}') as url:
         assert Client(url, token="shoal_a\n").stats() == {"workers": 1}
 
 
-def test_what_a_server_answers_does_not_control_the_terminal(shell: Shell) -> None:
+def test_responses_cannot_send_control_characters_to_the_terminal(shell: Shell) -> None:
     with answering(200, json.dumps({"id": "a\x1b[2J\x9b31m", "created": True}).encode()) as url:
         ran = shell.run("submit", "http://example.org/", "--store", url)
     assert ran.code == 0, ran.err

@@ -27,7 +27,7 @@ def connect(api: Served, source: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection((api.host, api.port), timeout=30, source_address=(source, 0))
 
 
-def test_a_flood_of_silent_connections_locks_nobody_out(api: Served) -> None:
+def test_a_flood_of_idle_connections_does_not_lock_out_other_clients(api: Served) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(1300):
             # Half of them have begun a request.
@@ -39,7 +39,7 @@ def test_a_flood_of_silent_connections_locks_nobody_out(api: Served) -> None:
             assert api.ask("GET", path).status == 200, path
 
 
-def test_an_address_with_too_many_connections_loses_its_own(api: Served) -> None:
+def test_an_address_with_too_many_connections_loses_its_own_connections(api: Served) -> None:
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(connect(api, "127.7.0.1")) for _ in range(3)]
         own = [stack.enter_context(connect(api, "127.8.0.1")) for _ in range(250)]
@@ -84,7 +84,9 @@ async def serving(app: _App, limits: ConnectionLimits) -> AsyncIterator[int]:
         await task
 
 
-async def test_a_head_that_does_not_end_in_time_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_head_that_is_not_complete_in_time_closes_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     async with serving(_App(), ConnectionLimits(10)) as port:
         for sent in (b"", HEAD, HEAD + b"\r\n" + HEAD, HEAD + b"Content-Length: 9\r\n\r\n1"):

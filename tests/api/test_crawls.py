@@ -51,7 +51,7 @@ def ended(client: Client, crawl: str) -> dict[str, Any]:
     return client.wait(crawl, timeout_seconds=60)
 
 
-def test_a_submitted_crawl_is_made_by_the_workers_and_its_end_is_noticed(crawls: Crawls, client: Client) -> None:
+def test_the_workers_run_a_submitted_crawl_and_its_end_is_reported(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(60, [host])
     done = client.submit(seeds=[tree.url(0)], name="first", outputs=["main"], delay_seconds=0, attributes={"order": 7})
@@ -66,7 +66,7 @@ def test_a_submitted_crawl_is_made_by_the_workers_and_its_end_is_noticed(crawls:
     assert crawls.site.judge(host).crowded() == []
 
 
-def test_records_come_in_pages_without_a_gap_or_a_repetition(crawls: Crawls, api: Served, client: Client) -> None:
+def test_records_are_paged_without_gaps_or_duplicates(crawls: Crawls, api: Served, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(25, [host])
     crawl = begin(client, tree.url(0), delay_seconds=0)
@@ -84,7 +84,7 @@ def test_records_come_in_pages_without_a_gap_or_a_repetition(crawls: Crawls, api
     assert found[0].keys() == {"url", "status"}
 
 
-def test_crawls_are_listed_by_state_and_in_pages(crawls: Crawls, api: Served, client: Client) -> None:
+def test_crawls_are_filtered_by_state_and_listed_in_pages(crawls: Crawls, api: Served, client: Client) -> None:
     (host,) = crawls.site.take()
     names = [begin(client, f"http://{host}/{n}", app="lister", delay_seconds=60) for n in range(5)]
     client.pause(names[0])
@@ -103,7 +103,7 @@ def test_crawls_are_listed_by_state_and_in_pages(crawls: Crawls, api: Served, cl
 
 
 @pytest.mark.parametrize("verb", ["pause", "stop"])
-def test_pausing_and_stopping_reach_all_workers_soon(crawls: Crawls, client: Client, verb: str) -> None:
+def test_pausing_and_stopping_reach_all_workers_quickly(crawls: Crawls, client: Client, verb: str) -> None:
     hosts = crawls.site.take(3)
     tree = crawls.site.plant(3000, hosts)
     crawl = begin(client, *(tree.url(n) for n in range(3)), scope="any", delay_seconds=0.02)
@@ -124,7 +124,7 @@ def test_pausing_and_stopping_reach_all_workers_soon(crawls: Crawls, client: Cli
     assert told["excluded"]["stopped"] > 0
 
 
-def test_an_ended_id_is_remembered_and_takes_nothing_more(crawls: Crawls, client: Client) -> None:
+def test_the_id_of_an_ended_crawl_is_remembered_and_accepts_nothing_more(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
     request = {"seeds": [f"http://{host}/"], "name": "once", "outputs": ["main"]}
@@ -144,7 +144,7 @@ def test_an_ended_id_is_remembered_and_takes_nothing_more(crawls: Crawls, client
     assert crawls.site.judge(host).times(f"http://{host}/") == 1
 
 
-def test_a_deleted_crawl_leaves_nothing_but_its_id(crawls: Crawls, client: Client) -> None:
+def test_only_the_id_of_a_deleted_crawl_remains(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(40, [host])
     crawl = begin(client, tree.url(0), tree.url(39) + "/gone", delay_seconds=0)
@@ -172,7 +172,7 @@ def test_a_deleted_crawl_leaves_nothing_but_its_id(crawls: Crawls, client: Clien
     client.stop(crawl)
 
 
-def test_failed_urls_are_listed_and_tried_again(crawls: Crawls, client: Client) -> None:
+def test_failed_urls_can_be_listed_and_retried(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone", "/lost"))
     crawl = begin(client, f"http://{host}/", delay_seconds=0)
@@ -220,7 +220,7 @@ def test_a_crawl_expires_at_its_time(crawls: Crawls, client: Client) -> None:
     wait_until(lambda: client.crawl(crawl)["ended_at"] > 0, "its end is written down")
 
 
-def test_secrets_go_in_and_never_come_out(crawls: Crawls, api: Served, client: Client) -> None:
+def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: Served, client: Client) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
     crawl = begin(
@@ -233,7 +233,7 @@ def test_secrets_go_in_and_never_come_out(crawls: Crawls, api: Served, client: C
     client.stop(crawl)
 
 
-def test_the_end_is_told_to_who_wanted_to_know(crawls: Crawls, client: Client) -> None:
+def test_the_end_of_a_crawl_is_sent_to_its_notification_url(crawls: Crawls, client: Client) -> None:
     told: list[dict[str, Any]] = []
 
     class Ear(http.server.BaseHTTPRequestHandler):
@@ -265,7 +265,7 @@ def test_the_end_is_told_to_who_wanted_to_know(crawls: Crawls, client: Client) -
         server.server_close()
 
 
-def test_events_tell_counts_until_the_end(crawls: Crawls, client: Client) -> None:
+def test_the_event_stream_has_counts_until_the_end(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(30, [host])
     crawl = begin(client, tree.url(0), delay_seconds=0.05)
@@ -280,7 +280,7 @@ def test_events_tell_counts_until_the_end(crawls: Crawls, client: Client) -> Non
     assert len(set(stored)) > 1
 
 
-def test_a_host_is_slowed_down_and_blocked_for_all(crawls: Crawls, client: Client) -> None:
+def test_a_host_can_be_slowed_down_and_blocked_for_all_crawls(crawls: Crawls, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(1000, [host])
     assert client.change_host(host, delay_seconds=0.4)["delay_seconds"] == 0.4
@@ -295,7 +295,7 @@ def test_a_host_is_slowed_down_and_blocked_for_all(crawls: Crawls, client: Clien
     assert crawls.site.judge(host).hasty(0.4) == []
 
 
-def test_workers_and_metrics_say_what_there_is(crawls: Crawls, api: Served, client: Client) -> None:
+def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: Served, client: Client) -> None:
     assert {worker["name"] for worker in client.workers()} == {"w1", "w2"}
     assert all(worker["machine"] and worker["seen_seconds_ago"] < 30 for worker in client.workers())
     (host,) = crawls.site.take()
@@ -321,7 +321,7 @@ def test_workers_and_metrics_say_what_there_is(crawls: Crawls, api: Served, clie
     client.stop(crawl)
 
 
-def test_what_cannot_be_meant_is_refused_in_a_sentence(client: Client, api: Served) -> None:
+def test_an_invalid_request_is_refused_in_one_sentence(client: Client, api: Served) -> None:
     meaningless: tuple[dict[str, Any], ...] = (
         {"seeds": []},
         {"seeds": ["mailto:a@b"]},
@@ -346,7 +346,7 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(client: Client, api: Serv
         client.change_host("a b", delay_seconds=1)
 
 
-def test_a_record_of_a_crawl_that_is_not_shoals_hides_no_other(crawls: Crawls, client: Client) -> None:
+def test_an_invalid_record_of_a_crawl_does_not_hide_other_crawls(crawls: Crawls, client: Client) -> None:
     async def spoil(name: str) -> None:
         prefix = crawls.frontier.shards.prefixes[crawls.frontier.shards.home(name)]
         key = f"{prefix}crawl:{name}"

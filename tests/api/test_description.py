@@ -49,7 +49,7 @@ def description(api: Served) -> Any:
 
 
 @pytest.mark.full
-def test_every_route_answers_as_described_and_has_no_defect(description: Any) -> None:
+def test_every_route_responds_as_described_without_internal_errors(description: Any) -> None:
     asked = []
     for found in description.get_all_operations():
 
@@ -100,7 +100,7 @@ def test_the_description_allows_what_the_server_accepts(api: Served, tmp_path: P
     assert told["paths"]["/v1/crawls"]["get"]["security"] == [{"token": []}]
 
 
-def test_a_head_that_is_no_http_gets_the_described_400(api: Served) -> None:
+def test_an_invalid_request_head_gets_the_described_400(api: Served) -> None:
     with socket.create_connection((api.host, api.port), timeout=60) as connection:
         connection.sendall(b"GET /v1/crawls HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n")
         response = http.client.HTTPResponse(connection)

@@ -31,7 +31,7 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
 
 
 @pytest.mark.full
-def test_a_crawl_goes_on_while_the_api_is_killed_and_comes_back(crawls: Crawls, tmp_path: Path) -> None:
+def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls, tmp_path: Path) -> None:
     hosts = crawls.site.take(3)
     tree = crawls.site.plant(240, hosts)
     flags = ("--folder", crawls.folder / "store")
@@ -59,7 +59,7 @@ def test_a_crawl_goes_on_while_the_api_is_killed_and_comes_back(crawls: Crawls, 
     assert judge.repeated() == {}
 
 
-def test_a_signal_ends_the_server_in_good_order_also_while_somebody_watches(crawls: Crawls, tmp_path: Path) -> None:
+def test_a_signal_stops_the_server_cleanly_even_with_open_event_streams(crawls: Crawls, tmp_path: Path) -> None:
     (host,) = crawls.site.take()
     with served(tmp_path, "--folder", crawls.folder / "store") as api:
         crawl = api.client.submit(seeds=[f"http://{host}/"], outputs=["main"], spider="nobody")["id"]
@@ -79,7 +79,7 @@ def test_a_signal_ends_the_server_in_good_order_also_while_somebody_watches(craw
 
 
 @pytest.mark.full
-def test_a_store_that_is_away_is_said_so_and_comes_back(tmp_path: Path) -> None:
+def test_an_unavailable_store_is_reported_and_reconnected(tmp_path: Path) -> None:
     with server(tmp_path / "valkey") as store, served(tmp_path / "served", "--store", store.url) as api:
         assert api.ask("GET", "/readyz").status == 200
         store.freeze()
@@ -104,7 +104,7 @@ def test_the_password_of_a_store_is_never_shown(tmp_path: Path) -> None:
         assert "guess" not in ran.err
 
 
-def test_of_many_tenders_one_tends_and_another_takes_over(crawls: Crawls) -> None:
+def test_one_of_many_maintainers_is_active_and_another_takes_over(crawls: Crawls) -> None:
     settings = Settings()
 
     first = Maintainer(crawls.frontier, settings)
@@ -121,7 +121,7 @@ def test_of_many_tenders_one_tends_and_another_takes_over(crawls: Crawls) -> Non
         crawls.do(other.close())
 
 
-def test_an_ended_crawl_leaves_the_store_after_its_time_and_results_stay(crawls: Crawls) -> None:
+def test_an_ended_crawl_is_deleted_from_the_store_in_time_and_its_results_remain(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
     done = crawls.run(f"http://{host}/")
@@ -141,7 +141,7 @@ def test_an_ended_crawl_leaves_the_store_after_its_time_and_results_stay(crawls:
     assert len(crawls.rows(crawl)) == 1
 
 
-def test_crawls_of_others_are_not_ended_by_a_tender(crawls: Crawls) -> None:
+def test_a_maintainer_does_not_end_scrapy_crawls_branches_or_crawls_without_seeds(crawls: Crawls) -> None:
     async def states() -> list[str]:
         make = crawls.frontier.crawls.create
         await make("of-scrapy", Limits(), {"scrapy": "x"})

@@ -42,7 +42,7 @@ def state(api: Served, crawl: str) -> str:
     return str(api.client.crawl(crawl)["state"])
 
 
-def test_an_action_does_not_reach_a_crawl_that_another_application_named_so(api: Served) -> None:
+def test_an_action_does_not_reach_a_crawl_of_another_application_with_that_name(api: Served) -> None:
     request = {"seeds": ["http://example.org/"], "name": "appa:x", "spider": "nobody"}
     got = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit:appb'][0]}")
     assert got.status == 201
@@ -56,7 +56,7 @@ def test_an_action_does_not_reach_a_crawl_that_another_application_named_so(api:
     assert state(api, "appb:appa:x") == "stopped"
 
 
-def test_actions_on_an_application_are_about_one_spider(api: Served) -> None:
+def test_actions_on_an_application_apply_to_one_spider(api: Served) -> None:
     for crawlid, spider in (("one", "other"), ("two", "other"), ("three", "third")):
         asked = {"url": "http://example.org/", "appid": "appa", "crawlid": crawlid, "spiderid": spider}
         assert ask(api, **asked).status == 200
@@ -80,7 +80,7 @@ def test_actions_on_an_application_are_about_one_spider(api: Served) -> None:
     assert ask(api, **act, action="expire").status == 400
 
 
-def test_an_application_is_known_by_the_name_that_it_uses_itself(api: Served) -> None:
+def test_an_application_is_identified_by_the_name_that_it_uses(api: Served) -> None:
     given = {"appid": "my app", "spiderid": "nobody"}
     for crawlid in ("plain", "with space"):
         assert ask(api, "submit:my-app", url="http://example.org/", crawlid=crawlid, **given).status == 200
@@ -92,7 +92,7 @@ def test_an_application_is_known_by_the_name_that_it_uses_itself(api: Served) ->
         assert (told["crawlid"], told["total_purged"]) == (crawlid, 1)
 
 
-def test_what_cannot_be_done_is_said_in_its_shape(api: Served) -> None:
+def test_an_impossible_action_is_reported_in_the_format_of_scrapy_cluster(api: Served) -> None:
     assert ask(api, "submit:appb", action="info", appid="appa", uuid="u").status == 403
     assert ask(api, url="http://example.org/", appid="appa", crawlid="shape", spiderid="nobody").status == 200
     assert ask(api, "submit:appa", action="stop", appid="appa", crawlid="shape", uuid="u").status == 200
@@ -101,7 +101,7 @@ def test_what_cannot_be_done_is_said_in_its_shape(api: Served) -> None:
     assert "exists and is stopped" in got.json["error"]["message"]
 
 
-def test_an_end_that_is_past_does_not_use_an_id_up(api: Served) -> None:
+def test_a_request_that_has_expired_does_not_use_up_its_id(api: Served) -> None:
     given = {"url": "http://example.org/", "appid": "appa", "crawlid": "late", "spiderid": "nobody"}
     got = ask(api, **given, expires=1000)
     assert got.status == 400
@@ -110,7 +110,7 @@ def test_an_end_that_is_past_does_not_use_an_id_up(api: Served) -> None:
     api.client.stop("appa:late")
 
 
-def test_a_crawl_that_is_done_takes_more_urls(crawls: Crawls, api: Served) -> None:
+def test_a_finished_crawl_accepts_more_urls(crawls: Crawls, api: Served) -> None:
     (host,) = crawls.site.take()
     for number in range(4):
         crawls.site.at(host, f"/{number}", page())
@@ -124,7 +124,7 @@ def test_a_crawl_that_is_done_takes_more_urls(crawls: Crawls, api: Served) -> No
     assert got.status == 409
 
 
-def test_a_crawl_that_was_ended_by_a_limit_stays_so(crawls: Crawls, api: Served) -> None:
+def test_a_crawl_that_ended_at_a_limit_stays_ended(crawls: Crawls, api: Served) -> None:
     (host,) = crawls.site.take()
     for path in "01":
         crawls.site.at(host, f"/{path}", page())

@@ -13,7 +13,7 @@ __all__ = ["reader"]
 
 
 @pytest.mark.full
-def test_the_guide_to_the_service_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_the_service_prints_the_output_that_it_shows(reader: Reader) -> None:
     program("curl", "apt-get install curl")
     reader.instead |= {r"\b8080\b": str(free_port())}
     reader.follow("docs/guides/service.md")

@@ -56,13 +56,13 @@ def test_a_broken_host_or_origin_is_a_bad_request(api: Served, header: str) -> N
         ({"allow": [rf"{number}\pL{{100}}" for number in range(1000)]}, r"the limit is reached at '1\\pL{100}'"),
     ],
 )
-def test_a_field_that_cannot_be_used_is_named(api: Served, fields: dict[str, Any], detail: str) -> None:
+def test_an_invalid_field_is_named(api: Served, fields: dict[str, Any], detail: str) -> None:
     got = api.ask("POST", "/v1/crawls", request(**fields))
     assert got.status == 422
     assert detail in got.json["detail"]
 
 
-def test_a_slash_at_the_end_is_another_path_and_no_redirect(api: Served) -> None:
+def test_a_trailing_slash_is_another_path_and_not_a_redirect(api: Served) -> None:
     for path in ("/v1/crawls/", "/healthz/", "/v1/hosts/a/"):
         got = api.ask("GET", path, Authorization="", Host="evil.example")
         assert got.status == 404
@@ -117,7 +117,7 @@ def test_only_a_paused_crawl_is_resumed(api: Served) -> None:
             client.resume(crawl)
 
 
-def test_the_command_resumes_no_finished_crawl(tmp_path: Path) -> None:
+def test_the_command_does_not_resume_a_finished_crawl(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     ran = shell.run("crawl", "http://127.0.0.1:1/", "--out", "pages.db", "--name", "done")
     assert ran.code in (0, 1, 2)

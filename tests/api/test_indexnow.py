@@ -90,7 +90,7 @@ def test_a_key_that_the_site_does_not_have_is_refused_and_not_requested_again(
     assert visits(crawls, news, "/") == before
 
 
-def test_what_is_not_of_the_protocol_is_refused_without_a_request(
+def test_an_invalid_notification_is_refused_without_a_request(
     crawls: Crawls, reporting: Served, news: str
 ) -> None:  # fmt: skip
     (other,) = crawls.site.take()
@@ -127,7 +127,7 @@ def test_a_private_address_is_not_requested_unless_it_is_allowed(crawls: Crawls,
     assert len(crawls.site.requests(news)) == before
 
 
-def test_it_is_off_unless_crawls_are_named(api: Served) -> None:
+def test_indexnow_is_off_unless_crawls_are_named(api: Served) -> None:
     assert api.ask("GET", f"/indexnow?url=http://a.example/&key={KEY}").status == 404
     assert api.ask("POST", "/indexnow", {}).status == 404
 

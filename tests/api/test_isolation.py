@@ -36,7 +36,7 @@ def request(**fields: Any) -> dict[str, Any]:
     return {"seeds": ["http://example.org/"], "outputs": ["main"], "spider": "nobody", **fields}
 
 
-def test_a_name_whose_records_another_store_has_written_is_refused(api: Served, tmp_path: Path) -> None:
+def test_a_name_whose_records_were_written_by_another_store_is_refused(api: Served, tmp_path: Path) -> None:
     output = str(tmp_path / "pages.db")
     asyncio.run(written(output, Record(crawl="foreign", url="http://secret.example/", status=200)))
     got = api.ask("POST", "/v1/crawls", request(name="foreign"))
@@ -66,7 +66,7 @@ def test_attributes_are_bounded_and_records_are_streamed(api: Served, tmp_path: 
     assert urls == [row.url for row in rows]
 
 
-async def test_the_same_request_changes_nothing_also_while_its_crawl_ends(
+async def test_a_repeated_request_changes_nothing_even_while_its_crawl_ends(
     store: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await Frontier.open(store.url) as frontier:

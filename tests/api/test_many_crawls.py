@@ -28,7 +28,7 @@ PRIORITIES = (5, 0, -5)
 PAUSED, STOPPED, EXPIRED = range(5), range(5, 10), range(10, 13)
 
 
-def test_crawls_that_share_hosts_get_their_share_and_their_counts_are_exact(tmp_path: Path) -> None:
+def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Path) -> None:
     output = tmp_path / "all.db"
     toml = f'[outputs]\nmain = "{output}"\n'
     with (

@@ -84,7 +84,7 @@ def pages(api: Served, path: str, field: str, between: Callable[[int], None] = l
     raise AssertionError("it has no end")
 
 
-def test_failed_urls_are_each_on_one_page_though_more_fail_meanwhile(api: Served, store: Server) -> None:
+def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: Served, store: Server) -> None:
     failing(store, "grows")
     later = iter(range(HOSTS, HOSTS + 5))
 
@@ -101,7 +101,7 @@ def test_failed_urls_are_each_on_one_page_though_more_fail_meanwhile(api: Served
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_a_retry_in_the_middle_is_no_error_and_no_loop(api: Served, store: Server, after: int) -> None:
+def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: Served, store: Server, after: int) -> None:
     crawl = f"retried{after}"
     failing(store, crawl)
 
@@ -122,7 +122,7 @@ def test_a_retry_in_the_middle_is_no_error_and_no_loop(api: Served, store: Serve
     assert max(seen.values()) <= 2
 
 
-def test_what_failed_in_branches_of_a_crawl_comes_after_its_own(api: Served, store: Server) -> None:
+def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: Served, store: Server) -> None:
     async def make(frontier: Frontier) -> list[str]:
         await frontier.crawls.create("family", Limits(delay_seconds=0, spider="one"))
         names = ["family", *[await frontier.crawls.branch("family", spider) for spider in ("three", "two")]]
@@ -140,7 +140,7 @@ def test_what_failed_in_branches_of_a_crawl_comes_after_its_own(api: Served, sto
     assert [url[-1] for url in told] == ["0"] * 15 + ["1"] * 15 + ["2"] * 15
 
 
-def test_the_command_lists_all_that_failed_on_an_api_as_on_a_store(api: Served, store: Server, shell: Shell) -> None:
+def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(api: Served, store: Server, shell: Shell) -> None:
     failing(store, "listed")
     on_api = shell.run("failed", "listed", "--store", api.url)
     on_store = shell.run("failed", "listed", "--store", store.url)
@@ -150,7 +150,7 @@ def test_the_command_lists_all_that_failed_on_an_api_as_on_a_store(api: Served, 
         assert len(shell.run("failed", "listed", "--limit", "1203", "--store", where).out.splitlines()) == 1203
 
 
-def test_crawls_hosts_and_workers_come_by_the_page(api: Served, store: Server) -> None:
+def test_crawls_hosts_and_workers_are_listed_in_pages(api: Served, store: Server) -> None:
     names = [f"many-{n}" for n in range(25)]
 
     async def make(frontier: Frontier) -> None:
@@ -171,7 +171,7 @@ def test_crawls_hosts_and_workers_come_by_the_page(api: Served, store: Server) -
     assert [one["name"] for one in api.client.workers()] == ["w1", "w2", "w3", "w4"]
 
 
-def test_a_make_cursor_another_list_or_of_nobody_is_refused_in_one_sentence(
+def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
     api: Served, store: Server, tmp_path: Path
 ) -> None:
     for crawl in ("mine", "other"):
@@ -192,7 +192,7 @@ def test_a_make_cursor_another_list_or_of_nobody_is_refused_in_one_sentence(
     assert api.ask("GET", f"/v1/crawls?app=shop&cursor={filtered}").status == 422
 
 
-def test_a_forged_cursor_makes_no_defect(api: Served, store: Server) -> None:
+def test_a_forged_cursor_causes_no_internal_error(api: Served, store: Server) -> None:
     """Its mark is no secret: whoever makes one gets an answer or a refusal."""
     failing(store, "forged", range(3))
     strange: list[Any] = [
@@ -210,7 +210,7 @@ def test_a_forged_cursor_makes_no_defect(api: Served, store: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["pages.db", "pages.jsonl", "pages.csv.gz"])
-def test_records_are_each_on_one_page_though_more_come_in(
+def test_each_record_is_on_exactly_one_page_while_more_are_written(
     api: Served, store: Server, tmp_path: Path, name: str
 ) -> None:
     crawl = f"kept-{name}"

@@ -40,7 +40,7 @@ def feed(api: Served, **request: Any) -> Any:
     return got.json
 
 
-def test_a_request_of_its_own_is_crawled_with_its_own_limits(crawls: Crawls, api: Served) -> None:
+def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api: Served) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/a", "/b.pdf", "/no"))
     crawls.site.at(host, "/a", page("/a/b"))
@@ -60,7 +60,9 @@ def test_a_request_of_its_own_is_crawled_with_its_own_limits(crawls: Crawls, api
     assert [record["attributes"] for record in api.client.records("testapp:abc123")] == [{"mine": [1]}] * 3
 
 
-def test_more_urls_of_a_crawl_join_it_and_actions_are_answered_in_its_shape(crawls: Crawls, api: Served) -> None:
+def test_more_urls_join_a_crawl_and_actions_are_answered_in_the_format_of_scrapy_cluster(
+    crawls: Crawls, api: Served
+) -> None:
     first, second = crawls.site.take(2)
     api.client.change_host(first, delay_seconds=600)
     for host, paths in ((first, "abc"), (second, "a")):
@@ -90,7 +92,7 @@ def test_more_urls_of_a_crawl_join_it_and_actions_are_answered_in_its_shape(craw
     assert api.ask("POST", "/feed", {"url": f"http://{first}/z", "appid": "testapp", "crawlid": "two"}).status == 409
 
 
-def test_expiring_ends_a_crawl_at_once(crawls: Crawls, api: Served) -> None:
+def test_the_expire_action_ends_a_crawl_at_once(crawls: Crawls, api: Served) -> None:
     (host,) = crawls.site.take()
     feed(api, url=f"http://{host}/", appid="testapp", crawlid="old", spiderid="other")
     told = feed(api, action="expire", appid="testapp", crawlid="old", uuid="u", spiderid="other")["data"]
@@ -98,14 +100,14 @@ def test_expiring_ends_a_crawl_at_once(crawls: Crawls, api: Served) -> None:
     assert api.client.crawl("testapp:old")["state"] == "expired"
 
 
-def test_what_is_wrong_is_said_in_its_shape(api: Served) -> None:
+def test_errors_are_reported_in_the_format_of_scrapy_cluster(api: Served) -> None:
     got = api.ask("POST", "/feed", {"url": "http://a/", "appid": "testapp", "crawlid": "x", "crazykey": 1})
     assert got.status == 400
     assert got.json["status"] == "FAILURE"
     assert "crazykey" in got.json["error"]["message"]
 
 
-def test_without_a_default_output_its_requests_are_refused_in_its_shape(tmp_path: Path) -> None:
+def test_without_a_default_output_requests_are_refused_in_the_format_of_scrapy_cluster(tmp_path: Path) -> None:
     with served(tmp_path) as api:
         got = api.ask("POST", "/feed", {"url": "http://a.example/", "appid": "testapp", "crawlid": "x"})
         assert (got.status, got.json["status"]) == (400, "FAILURE")
@@ -116,7 +118,7 @@ def test_without_a_default_output_its_requests_are_refused_in_its_shape(tmp_path
         assert list(api.client.crawls()) == []
 
 
-def test_its_words_mean_what_they_mean_there() -> None:
+def test_fields_mean_the_same_as_in_scrapy_cluster() -> None:
     asked = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
     request = parse(asked)
     assert isinstance(request, CrawlRequest)
@@ -146,7 +148,7 @@ def test_its_words_mean_what_they_mean_there() -> None:
         ([], [], ["http://x.org/a"], []),
     ],
 )
-def test_allowed_domains_and_patterns_must_both_hold(
+def test_allowed_domains_and_patterns_must_both_match(
     domains: list[str], patterns: list[str], inside: list[str], outside: list[str]
 ) -> None:
     asked = {"url": "http://www.cnn.com/", "appid": "app", "crawlid": "c"}
@@ -168,7 +170,7 @@ def test_allowed_domains_and_patterns_must_both_hold(
         b'{"seeds": ["http://a/"], "attributes": []}', b"x" * 5_000_000,
     ],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_in_one_sentence(raw: bytes) -> None:
+def test_a_message_that_is_not_a_request_is_refused_in_one_sentence(raw: bytes) -> None:
     with pytest.raises(InvalidInput) as refused:
         parse(raw)
     assert str(refused.value).endswith(".")

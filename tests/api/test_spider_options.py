@@ -55,7 +55,7 @@ def options(api: Served, crawl: str) -> dict[str, Any]:
     return {**description["limits"], **description["policy"]}
 
 
-def test_options_of_the_request_come_before_those_of_the_spider(api: Served) -> None:
+def test_options_of_the_request_override_those_of_the_spider(api: Served) -> None:
     assert api.ask("POST", "/v1/crawls", {"seeds": [SEED], "name": "a", "spider": "slow"}).status == 201
     request = {"seeds": [SEED], "name": "b", "spider": "slow", "max_pages": 3}
     assert api.ask("POST", "/v1/crawls", request).status == 201
@@ -64,7 +64,7 @@ def test_options_of_the_request_come_before_those_of_the_spider(api: Served) -> 
         assert (settings["delay_seconds"], settings["max_pages"]) == (2.0, pages)
 
 
-def test_what_a_caller_may_not_set_a_spider_does_not_set_for_it(api: Served) -> None:
+def test_a_spider_cannot_set_options_that_its_caller_may_not_set(api: Served) -> None:
     request = {"seeds": [SEED], "name": "r", "spider": "rude"}
     got = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit'][0]}")
     assert got.status == 403
@@ -74,13 +74,15 @@ def test_what_a_caller_may_not_set_a_spider_does_not_set_for_it(api: Served) -> 
 
 
 @pytest.mark.parametrize(("name", "reason"), [("gone", "Spider file not found"), ("wrong", "has no argument delay")])
-def test_a_spider_that_cannot_be_used_here_is_reported_and_stops_nothing(api: Served, name: str, reason: str) -> None:
+def test_a_spider_that_the_api_cannot_load_is_reported_and_its_crawls_are_accepted(
+    api: Served, name: str, reason: str
+) -> None:
     assert f"Crawls of the spider {name} are submitted without its own settings" in api.said()
     assert reason in api.said()
     assert api.ask("POST", "/v1/crawls", {"seeds": [SEED], "name": name, "spider": name}).status == 201
 
 
-def test_the_command_applies_them_too(api: Served, store: Server) -> None:
+def test_the_command_applies_options_of_the_spider_too(api: Served, store: Server) -> None:
     shell = Shell(Path(api.errors).parent)
     ran = shell.run("submit", SEED, "--spider", "slow", "--name", "c", "--max-pages", 5, "--store", store.url)
     assert ran.code == 0, ran.err

@@ -61,7 +61,7 @@ def test_counters_do_not_fall_when_crawls_are_deleted(tmp_path: Path) -> None:
             assert (counters(api)[PAGES], counters(api)[FAILED]) == (7, 3)
 
 
-def test_what_a_crawl_had_is_noted_once_before_it_goes(tmp_path: Path) -> None:
+def test_the_counts_of_a_crawl_are_added_to_the_totals_once_before_it_is_deleted(tmp_path: Path) -> None:
     async def use(url: str) -> None:
         async with await Frontier.from_settings(Settings(store=StoreSettings(url=url))) as frontier:
             assert await noted(frontier.shards, "one") is None

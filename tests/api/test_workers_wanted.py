@@ -31,13 +31,15 @@ from tests.servers import server
         (10**9, 9_000, 1_000, 50),
     ],
 )
-def test_workers_are_wanted_for_hosts_and_not_for_urls(open_visits: int, ready: int, leased: int, wanted: int) -> None:
+def test_the_number_of_wanted_workers_depends_on_hosts_and_not_on_urls(
+    open_visits: int, ready: int, leased: int, wanted: int
+) -> None:
     assert wanted == workers_wanted(
         open_visits=open_visits, hosts_ready=ready, hosts_leased=leased, hosts_per_worker=200
     )
 
 
-def test_wanted_workers_follow_the_hosts_that_can_be_served(tmp_path: Path) -> None:
+def test_the_number_of_wanted_workers_follows_the_hosts_that_can_be_leased(tmp_path: Path) -> None:
     async def check(api: Served, url: str) -> None:
         def stats() -> tuple[int, int, int, int]:
             stats = api.client.stats()

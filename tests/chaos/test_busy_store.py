@@ -49,7 +49,7 @@ async def test_leases_are_given_while_the_store_rewrites_its_file(tmp_path: Path
 
 
 @pytest.mark.smoke
-async def test_a_store_that_forgets_its_scripts_all_the_time_is_not_noticed(tmp_path: Path) -> None:
+async def test_workers_survive_a_store_that_keeps_flushing_its_scripts(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(tmp_path / "crawl", store.url, pages=10_000 if LONG else 500, lease_seconds=30.0) as crawl:
             for _ in range(2):

@@ -26,7 +26,7 @@ def holder(nodes: Cluster, shards: Shards, shard: int) -> Server:
 
 
 @pytest.mark.smoke
-async def test_healthy_shards_are_leased_from_and_renewed_without_the_others(tmp_path: Path) -> None:
+async def test_healthy_shards_give_and_renew_leases_without_the_others(tmp_path: Path) -> None:
     with cluster(tmp_path, options=OPTIONS) as nodes:
         async with await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as store:
             shards = await Shards.found(store, "outage", 6)
@@ -54,7 +54,7 @@ async def test_healthy_shards_are_leased_from_and_renewed_without_the_others(tmp
             await ann.close()
 
 
-async def test_a_worker_that_cannot_read_the_record_of_a_crawl_gives_its_hosts_back(tmp_path: Path) -> None:
+async def test_a_worker_that_cannot_read_the_record_of_a_crawl_releases_its_hosts(tmp_path: Path) -> None:
     with cluster(tmp_path, options=OPTIONS) as nodes:
         async with (
             await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as store,
@@ -88,7 +88,7 @@ async def test_a_worker_that_cannot_read_the_record_of_a_crawl_gives_its_hosts_b
             await bob.close()
 
 
-async def test_a_crawl_is_described_without_the_shards_that_do_not_respond(tmp_path: Path) -> None:
+async def test_a_crawl_is_shown_without_the_shards_that_do_not_respond(tmp_path: Path) -> None:
     with cluster(tmp_path, options=OPTIONS) as nodes:
         async with await Store.open(nodes.url, timeout_seconds=WAIT_SECONDS) as store:
             shards = await Shards.found(store, "outage")
@@ -113,7 +113,7 @@ async def test_a_crawl_is_described_without_the_shards_that_do_not_respond(tmp_p
                 await bob.close()
 
 
-async def test_a_crawl_goes_on_without_one_primary_and_is_complete_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_crawl_continues_without_one_primary_and_completes_when_it_is_back(tmp_path: Path) -> None:
     pages, hosts = 600, 20
     with cluster(tmp_path / "cluster", options=OPTIONS) as nodes:
         async with crawling(

@@ -19,7 +19,7 @@ KEY = next(key for number in range(100) if slot_of(key := f"{{{number}}}:set") <
 
 
 @pytest.mark.smoke
-async def test_a_primary_that_is_cut_off_is_left_for_its_successor(tmp_path: Path) -> None:
+async def test_clients_leave_a_partitioned_primary_for_its_successor(tmp_path: Path) -> None:
     with divided_cluster(tmp_path) as divided:
         old = divided.nodes[0]
         # The partition lasts until the end of the test, so a call that waits for its end fails.
@@ -40,7 +40,7 @@ async def test_a_primary_that_is_cut_off_is_left_for_its_successor(tmp_path: Pat
 
 
 @pytest.mark.smoke
-async def test_the_slot_map_of_a_node_that_is_cut_off_is_not_used(tmp_path: Path) -> None:
+async def test_the_slot_map_of_a_partitioned_node_is_not_used(tmp_path: Path) -> None:
     with divided_cluster(tmp_path) as divided:
         divided.cut_off()
         assert divided.url.startswith(f"redis+cluster://127.0.0.1:{divided.doors[0]},")
@@ -50,7 +50,7 @@ async def test_the_slot_map_of_a_node_that_is_cut_off_is_not_used(tmp_path: Path
 
 
 @pytest.mark.parametrize("binary", ["", pytest.param("redis-server", marks=pytest.mark.variant)])
-async def test_a_script_waits_for_a_cluster_that_only_reads_while_it_is_down(tmp_path: Path, binary: str) -> None:
+async def test_a_script_waits_for_a_cluster_that_is_read_only_while_it_is_down(tmp_path: Path, binary: str) -> None:
     """There a script is not refused: it starts, and fails at its first write."""
     options = {"cluster-allow-reads-when-down": "yes"}
     with cluster(tmp_path, options=options, binary=redis_server() if binary else "") as nodes:

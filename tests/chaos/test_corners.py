@@ -81,7 +81,7 @@ async def lease_one(frontier: Frontier, seconds: float = 5.0) -> Lease:
     return lease
 
 
-async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> None:
+async def test_links_lost_by_a_restart_are_found_again(forgetful: Server) -> None:
     """The lease is kept, the links that were added after it are lost: the page must not count as done."""
     async with opened(forgetful.url, lease_seconds=1.0) as ann:
         await ann.add("c", ["http://h.example/parent"])
@@ -107,7 +107,7 @@ async def test_links_that_a_restart_lost_are_found_again(forgetful: Server) -> N
         assert "http://h.example/child" in done
 
 
-async def test_a_lease_that_is_given_again_is_not_trusted_longer_than_it_lasts(store: Server) -> None:
+async def test_a_repeated_lease_is_not_trusted_longer_than_it_is_valid(store: Server) -> None:
     """Its reply was lost, and is asked for again some time later."""
     async with behind_a_door(store, lease_seconds=30.0) as (ann, bob, door):
         await ann.add("c", ["http://h.example/"])
@@ -132,7 +132,7 @@ async def leased(frontier: Frontier, visits: int) -> bool:
     return (await frontier.crawls.count("c")).leased == visits
 
 
-async def test_a_renewed_lease_renewed_again_brings_no_visit_twice(store: Server) -> None:
+async def test_renewing_a_lease_again_gives_no_visit_twice(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", [f"http://h.example/{number}" for number in range(3)])
         lease = await lease_one(ann)
@@ -145,7 +145,7 @@ async def test_a_renewed_lease_renewed_again_brings_no_visit_twice(store: Server
         assert not again.visits, "the holder has these visits already, and would make them a second time"
 
 
-async def test_visits_that_are_fetched_can_be_kept_when_a_place_is_given_back(store: Server) -> None:
+async def test_fetched_visits_can_be_kept_when_a_slot_is_released(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", [f"http://h.example/{number}" for number in range(3)])
         lease = await lease_one(ann)
@@ -155,7 +155,7 @@ async def test_visits_that_are_fetched_can_be_kept_when_a_place_is_given_back(st
         assert (await ann.crawls.count("c")).waiting == 2
 
 
-async def test_the_same_url_forced_in_twice_and_retried_twice_ends_twice(store: Server) -> None:
+async def test_a_url_force_added_twice_and_retried_twice_ends_twice(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", ["http://h.example/", "http://h.example/"], force=True)
         lease = await lease_one(ann)
@@ -167,7 +167,7 @@ async def test_the_same_url_forced_in_twice_and_retried_twice_ends_twice(store: 
         assert await ann.crawls.finished("c"), await ann.crawls.count("c")
 
 
-async def test_a_forced_url_is_queued_once_though_the_reply_was_lost(store: Server) -> None:
+async def test_a_force_added_url_is_queued_once_though_the_reply_was_lost(store: Server) -> None:
     async with behind_a_door(store) as (ann, bob, door):
         await bob.add("c", ["http://h.example/known"])
 
@@ -201,7 +201,7 @@ async def test_a_page_is_acknowledged_once_though_the_reply_was_lost(store: Serv
         assert (counts.admitted, counts.stored, counts.open) == (1, 1, 0)
 
 
-async def test_a_lost_lease_reply_is_made_up_for(store: Server) -> None:
+async def test_a_lost_reply_to_a_lease_call_is_recovered(store: Server) -> None:
     async with behind_a_door(store) as (ann, bob, door):
         await ann.add("c", [f"http://h{number}.example/" for number in range(5)])
         door.swallow_replies = True
@@ -213,7 +213,7 @@ async def test_a_lost_lease_reply_is_made_up_for(store: Server) -> None:
         assert (await ann.crawls.count("c")).waiting == 0
 
 
-async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store: Server) -> None:
+async def test_retrying_the_failed_urls_of_a_blocked_host_terminates(store: Server) -> None:
     async with opened(store.url) as ann:
         await ann.add("c", ["http://h.example/"])
         await ann.hosts.block("h.example")
@@ -222,7 +222,7 @@ async def test_retrying_the_failed_urls_of_a_blocked_host_comes_to_an_end(store:
             await ann.crawls.retry("c")
 
 
-async def test_a_crawl_that_reached_its_pages_is_not_reopened_by_a_retry(store: Server) -> None:
+async def test_a_crawl_that_reached_max_pages_is_not_reopened_by_a_retry(store: Server) -> None:
     async with opened(store.url, max_pages=1) as ann:
         await ann.add("c", [f"http://h{number}.example/" for number in range(3)])
         failed = False
@@ -241,7 +241,7 @@ async def test_a_crawl_that_reached_its_pages_is_not_reopened_by_a_retry(store: 
         assert before.stored == 1
 
 
-async def test_every_place_of_a_host_keeps_the_delay_after_a_restart_that_lost_writes(forgetful: Server) -> None:
+async def test_every_slot_of_a_host_keeps_the_delay_after_a_restart_that_lost_writes(forgetful: Server) -> None:
     """Virtual time: two places with a delay of a minute, both asked until the end of the hold, then forgotten."""
     now = 1_000_000
     async with await Store.open(forgetful.url) as store:
@@ -263,7 +263,7 @@ async def test_every_place_of_a_host_keeps_the_delay_after_a_restart_that_lost_w
             assert not early, f"{early[0].token} is leased {now - 1_010_000} ms after the last request"
 
 
-async def test_no_millisecond_of_the_delay_is_rounded_away(store: Server) -> None:
+async def test_the_delay_is_not_rounded_down(store: Server) -> None:
     async with opened(store.url, delay_seconds=0.005) as ann:
         await ann.add("c", [Visit(url=f"http://h.example/{number}") for number in range(200)])
         short = 0
@@ -277,7 +277,7 @@ async def test_no_millisecond_of_the_delay_is_rounded_away(store: Server) -> Non
         assert short == 0, f"{short} of 200 requests start less than the delay after the one before"
 
 
-async def test_hosts_that_back_off_do_not_keep_another_crawl_of_a_paused_ones_spider_waiting(store: Server) -> None:
+async def test_hosts_that_back_off_do_not_block_another_crawl_of_the_same_spider(store: Server) -> None:
     async with await Frontier.open(store.url, shards=1) as ann:
         hosts = [f"h{number}.example" for number in range(60)]
         for crawl, spider in (("one", "A"), ("two", "B"), ("three", "B")):
@@ -294,7 +294,7 @@ async def test_hosts_that_back_off_do_not_keep_another_crawl_of_a_paused_ones_sp
         assert [lease.host for lease in leases] == ["z.example"]
 
 
-async def test_leases_of_a_healthy_shard_are_not_dropped_when_another_takes_no_writes(
+async def test_leases_of_a_healthy_shard_are_kept_when_another_shard_refuses_writes(
     store: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.frontier.shards._HELD_TIMEOUT_SECONDS", 0.2)

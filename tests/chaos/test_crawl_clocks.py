@@ -34,7 +34,7 @@ async def all_work(crawl: Crawling, *names: str) -> None:
 
 
 @pytest.mark.smoke
-async def test_workers_with_wrong_wall_clocks_crawl_as_if_they_were_right(tmp_path: Path) -> None:
+async def test_workers_with_wrong_wall_clocks_crawl_correctly(tmp_path: Path) -> None:
     fast, slow = wrong_by("+300s"), wrong_by("-300s")
     # More hosts than two workers may hold, so that each of the three gets some.
     async with crawling(
@@ -48,7 +48,7 @@ async def test_workers_with_wrong_wall_clocks_crawl_as_if_they_were_right(tmp_pa
         assert off == {-1, 0, 1}
 
 
-async def test_a_worker_with_the_monotonic_clock_of_another_machine_is_like_the_others(tmp_path: Path) -> None:
+async def test_a_worker_with_the_monotonic_clock_of_another_machine_crawls_correctly(tmp_path: Path) -> None:
     unshare = program("unshare", "apt-get install util-linux")
     apart = (unshare, "--time", "--monotonic", str(FOREIGN_SECONDS), "--boottime", str(FOREIGN_SECONDS))
     try:

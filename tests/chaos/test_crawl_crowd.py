@@ -13,7 +13,7 @@ from tests.servers import server
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
-async def test_many_workers_that_start_at_once_are_still_one_visitor(tmp_path: Path) -> None:
+async def test_many_workers_that_start_at_once_are_as_polite_as_one(tmp_path: Path) -> None:
     processes, each = (10, 50) if LONG else (4, 10)
     with server(tmp_path / "server") as store:
         async with crawling(

@@ -21,7 +21,7 @@ def _replica_of(nodes: Cluster, primary: Server) -> Server:
 
 
 @pytest.mark.parametrize("how", ["FORCE", "TAKEOVER"])
-async def test_a_failover_that_asks_no_primary_loses_no_page(tmp_path: Path, how: str) -> None:
+async def test_a_forced_failover_without_the_primary_loses_no_page(tmp_path: Path, how: str) -> None:
     pages, turns = (6_000, 4) if LONG else (900, 2)
     with cluster(tmp_path / "cluster", replicas=1, options={"appendfsync": "everysec"}) as nodes:
         async with crawling(
@@ -58,9 +58,7 @@ async def test_a_failover_by_sentinels_loses_no_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", ["+300s", pytest.param("-300s", marks=pytest.mark.variant)])
-async def test_a_store_that_comes_back_with_another_clock_loses_no_page_and_no_delay(
-    tmp_path: Path, offset: str
-) -> None:
+async def test_a_store_restarted_with_another_clock_loses_no_page_and_keeps_delays(tmp_path: Path, offset: str) -> None:
     with server(tmp_path / "server") as store:
         async with crawling(
             tmp_path, pages=6_000 if LONG else 600, hosts=20, url=store.url, outputs=("pages.db",), lease_seconds=2.0

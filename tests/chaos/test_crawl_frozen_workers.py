@@ -56,7 +56,7 @@ async def test_a_worker_frozen_with_fetched_pages_cannot_acknowledge_them(tmp_pa
 
 
 @pytest.mark.parametrize("turn", range(5 if LONG else 1))
-async def test_a_worker_frozen_inside_a_long_transfer_overlaps_once_at_most(tmp_path: Path, turn: int) -> None:
+async def test_a_worker_frozen_during_a_long_transfer_overlaps_at_most_once(tmp_path: Path, turn: int) -> None:
     async with crawling(
         tmp_path, pages=40, hosts=4, lease_seconds=LEASE_SECONDS, policy={"timeout_seconds": 60.0}
     ) as crawl:
@@ -78,7 +78,7 @@ async def test_a_worker_frozen_inside_a_long_transfer_overlaps_once_at_most(tmp_
         assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
 
 
-async def test_a_transfer_that_lasts_longer_than_a_lease_is_not_cut_while_the_lease_is_kept(tmp_path: Path) -> None:
+async def test_a_transfer_longer_than_a_lease_continues_while_the_lease_is_renewed(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=12, hosts=3, lease_seconds=1.0, policy={"timeout_seconds": 60.0}) as crawl:
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
@@ -108,7 +108,7 @@ async def cut_off(crawl: Crawling, store_port: int, seconds: float) -> None:
         assert crawl.last_report(far).pages > before
 
 
-async def test_the_hosts_of_a_worker_that_is_cut_off_from_the_store_are_taken_over(tmp_path: Path) -> None:
+async def test_other_workers_take_over_the_hosts_of_a_worker_without_the_store(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
         async with crawling(
             tmp_path, pages=15_000 if LONG else 1600, hosts=12, url=store.url, outputs=BOTH, lease_seconds=2.0

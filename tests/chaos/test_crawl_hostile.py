@@ -74,7 +74,7 @@ def evil() -> dict[str, Answer]:
     }
 
 
-async def test_hostile_hosts_end_in_time_and_honest_ones_do_not_notice(tmp_path: Path) -> None:
+async def test_hostile_hosts_end_in_time_and_do_not_affect_other_hosts(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         names: dict[str, str] = {}
         for number, (name, answer) in enumerate(evil().items()):

@@ -36,7 +36,7 @@ def broken(crawl: Crawling) -> Iterator[None]:
         path.write_bytes(kept[path])
 
 
-async def test_every_deliberate_break_is_seen(tmp_path: Path) -> None:
+async def test_every_deliberate_violation_is_detected(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=24, hosts=3, outputs=("pages.db", "pages.jsonl")) as crawl:
         crawl.start()
         await crawl.finish()

@@ -19,7 +19,7 @@ BOTH = ("pages.db", "pages.jsonl")
 
 
 @pytest.mark.parametrize("reap", [False, True], ids=["their_leases_run_out", "their_supervisor_takes_back"])
-async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_path: Path, reap: bool) -> None:
+async def test_repeatedly_killed_workers_lose_no_page_and_stay_polite(tmp_path: Path, reap: bool) -> None:
     pages, hosts = (20_000, 40) if LONG else (1_500 if reap else 1_000, 20)
     async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=2.0) as crawl:
         dice = random.Random(11)
@@ -41,7 +41,7 @@ async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_p
         assert not crawl.unreasoned(judge)
 
 
-async def test_workers_told_to_stop_give_everything_back_and_nothing_is_fetched_twice(tmp_path: Path) -> None:
+async def test_stopped_workers_release_everything_and_no_page_is_fetched_twice(tmp_path: Path) -> None:
     # Long leases, and a long grace: if one had to run out, nothing would end in time.
     pages, hosts = (5_000, 20) if LONG else (700, 20)
     settings = {"worker.grace_seconds": 600.0}
@@ -62,7 +62,7 @@ async def test_workers_told_to_stop_give_everything_back_and_nothing_is_fetched_
 
 
 @pytest.mark.smoke
-async def test_a_worker_told_to_stop_aborts_what_lasts_longer_than_its_grace(tmp_path: Path) -> None:
+async def test_a_stopping_worker_aborts_requests_that_exceed_its_grace_period(tmp_path: Path) -> None:
     settings = {"worker.grace_seconds": 1.0}
     async with crawling(
         tmp_path, pages=12, hosts=3, delay_seconds=1.0, lease_seconds=600.0, settings=settings,

@@ -40,7 +40,7 @@ async def watch(crawl: Crawling, stored: int, seconds: float) -> None:
         await asyncio.sleep(0.2)
 
 
-async def test_a_locked_database_is_waited_for_and_every_page_is_stored_once(tmp_path: Path) -> None:
+async def test_a_crawl_waits_for_a_locked_database_and_stores_every_page_once(tmp_path: Path) -> None:
     # Large pages, and no pause between them: a worker without a bound would take them all in.
     async with crawling(
         tmp_path, pages=4_000 if LONG else 700, hosts=20, seeds=20, size=300_000, delay_seconds=0.01,
@@ -63,7 +63,7 @@ async def test_a_locked_database_is_waited_for_and_every_page_is_stored_once(tmp
 
 
 @pytest.mark.smoke
-async def test_a_worker_told_to_stop_while_its_output_is_locked_stops_in_time(tmp_path: Path) -> None:
+async def test_a_worker_whose_output_is_locked_stops_in_time(tmp_path: Path) -> None:
     async with crawling(
         tmp_path, pages=600, hosts=20, seeds=20, size=300_000, delay_seconds=0.01, lease_seconds=600.0,
         policy={"delay_factor": 0.0}, settings={"worker.grace_seconds": 1.0},
@@ -86,7 +86,7 @@ async def test_a_worker_told_to_stop_while_its_output_is_locked_stops_in_time(tm
         await crawl.judge()
 
 
-async def test_outputs_on_a_full_disk_are_waited_for_and_every_page_is_stored_once(tmp_path: Path) -> None:
+async def test_a_crawl_waits_for_outputs_on_a_full_disk_and_stores_every_page_once(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 120_000_000) as disk:
         async with crawling(
             tmp_path, pages=2_000 if LONG else 500, hosts=10, seeds=10, size=20_000, outputs=BOTH,

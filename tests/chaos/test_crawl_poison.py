@@ -79,7 +79,7 @@ async def poisoned(crawl: Crawling, answer: Answer) -> str:
     return poison
 
 
-async def test_a_page_that_takes_too_long_to_read_is_buried_after_three_workers(tmp_path: Path) -> None:
+async def test_a_page_that_takes_too_long_to_parse_fails_as_poison_after_three_workers(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=300, hosts=6, seeds=6, lease_seconds=60.0) as crawl:
         poison = await poisoned(crawl, Answer(body=with_attributes(50_000)))
         async with supervised(crawl, parse_seconds=1) as (_, events):
@@ -90,7 +90,7 @@ async def test_a_page_that_takes_too_long_to_read_is_buried_after_three_workers(
 
 
 @pytest.mark.smoke
-async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_three_workers(tmp_path: Path) -> None:
+async def test_a_page_whose_workers_are_killed_externally_fails_as_poison_after_three(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
         # Long enough to be seen in the note, as whoever kills for want of memory would come by.
         poison = await poisoned(crawl, Answer(body=with_attributes(30_000)))
@@ -119,7 +119,7 @@ async def test_a_page_whose_readers_are_killed_from_outside_is_buried_after_thre
         await judge(crawl, poison, "poison", 3)
 
 
-async def test_a_page_that_takes_all_memory_to_read_fails_and_nothing_else_does(tmp_path: Path) -> None:
+async def test_a_page_that_exhausts_memory_when_parsed_fails_alone(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
         poison = await poisoned(crawl, Answer(body="<p>\u4e2d</p>" * 900_000))
         async with supervised(crawl, memory=170_000_000) as (_, events):
@@ -133,7 +133,7 @@ async def test_a_page_that_takes_all_memory_to_read_fails_and_nothing_else_does(
         await judge(crawl, poison, reason.removeprefix("failed:"), times)
 
 
-async def test_a_page_that_takes_all_memory_to_fetch_fails_and_nothing_else_does(tmp_path: Path) -> None:
+async def test_a_page_that_exhausts_memory_when_fetched_fails_alone(tmp_path: Path) -> None:
     async with crawling(
         tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0, policy={"body_bytes": 300_000_000}
     ) as crawl:

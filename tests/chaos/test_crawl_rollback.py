@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 @pytest.mark.smoke
-async def test_a_store_that_comes_back_from_an_old_snapshot_loses_no_page(tmp_path: Path) -> None:
+async def test_a_store_restored_from_an_old_snapshot_loses_no_page(tmp_path: Path) -> None:
     pages, turns = (6_000, 5) if LONG else (900, 2)
     with server(tmp_path / "server", options={"appendonly": "no"}) as store:
         async with crawling(

@@ -28,7 +28,7 @@ def server_pid(folder: Path) -> int:
     return 0
 
 
-async def test_the_embedded_store_is_killed_again_and_again_and_no_page_is_lost(tmp_path: Path) -> None:
+async def test_repeated_kills_of_the_embedded_store_lose_no_page(tmp_path: Path) -> None:
     pages, hosts = (20_000, 40) if LONG else (1_200, 12)
     async with crawling(tmp_path, pages=pages, hosts=hosts, outputs=BOTH) as crawl:
         for _ in range(3):
@@ -48,7 +48,7 @@ async def test_the_embedded_store_is_killed_again_and_again_and_no_page_is_lost(
 
 
 @pytest.mark.smoke
-async def test_a_store_that_forgets_its_scripts_every_moment_is_not_noticed(tmp_path: Path) -> None:
+async def test_a_crawl_survives_a_store_that_keeps_flushing_its_scripts(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
         async with crawling(tmp_path, pages=3_000 if LONG else 500, hosts=10, url=store.url, outputs=BOTH) as crawl:
             for _ in range(2):
@@ -65,7 +65,7 @@ async def test_a_store_that_forgets_its_scripts_every_moment_is_not_noticed(tmp_
             assert not judge.repeated()
 
 
-async def test_a_frozen_store_is_waited_for_without_haste(tmp_path: Path) -> None:
+async def test_workers_wait_for_a_frozen_store_without_busy_retries(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
         crawled = crawling(tmp_path, pages=500, hosts=10, url=store.url, outputs=BOTH, lease_seconds=30.0)
         async with crawled as crawl, proxy(store.port) as first, proxy(store.port) as second:
@@ -89,7 +89,7 @@ async def test_a_frozen_store_is_waited_for_without_haste(tmp_path: Path) -> Non
             assert any(door.accepted for door in doors), "nobody tried again: this test proves nothing"
 
 
-async def test_a_store_frozen_for_longer_than_leases_last_costs_requests_but_no_record(tmp_path: Path) -> None:
+async def test_a_store_frozen_beyond_lease_expiry_repeats_requests_but_loses_no_record(tmp_path: Path) -> None:
     # One worker: what it could not acknowledge it is given again, while the first of it still waits for the outputs.
     with server(tmp_path / "server") as store:
         async with crawling(
@@ -106,12 +106,12 @@ async def test_a_store_frozen_for_longer_than_leases_last_costs_requests_but_no_
 
 
 @pytest.mark.smoke
-def test_a_page_that_is_in_a_batch_under_a_lost_and_under_a_good_lease_stands() -> None:
+def test_a_page_in_a_batch_under_a_lost_and_a_valid_lease_is_kept() -> None:
     first, second = ("c", "http://a/1"), ("c", "http://a/2")
     assert rejected_keys(["old"], {"old": [first, second], "new": [first]}) == [second]
 
 
-async def test_a_worker_told_to_stop_while_the_store_is_away_stops_in_time(tmp_path: Path) -> None:
+async def test_a_worker_stops_in_time_while_the_store_is_unavailable(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
         async with crawling(
             tmp_path, pages=240, hosts=6, url=store.url, outputs=BOTH, lease_seconds=4.0,
@@ -130,7 +130,7 @@ async def test_a_worker_told_to_stop_while_the_store_is_away_stops_in_time(tmp_p
             await crawl.judge()
 
 
-async def test_a_store_whose_disk_is_full_stops_the_crawl_until_there_is_room(tmp_path: Path) -> None:
+async def test_a_store_with_a_full_disk_stops_the_crawl_until_there_is_space(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 24_000_000) as disk:
         async with crawling(
             tmp_path, pages=4_000 if LONG else 500, hosts=10, store_folder=disk / "store", outputs=BOTH

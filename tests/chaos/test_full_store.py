@@ -76,7 +76,7 @@ async def drain(frontier: Frontier) -> set[str]:
 
 
 @pytest.mark.full
-async def test_a_full_store_refuses_new_urls_drains_and_takes_them_again(store: Server, frontier: Frontier) -> None:
+async def test_a_full_store_refuses_new_urls_drains_and_accepts_them_again(store: Server, frontier: Frontier) -> None:
     accepted, perhaps, said = await fill(frontier)
     assert "no memory left" in said
     assert "maxmemory" in said
@@ -104,7 +104,7 @@ async def test_a_full_store_refuses_new_urls_drains_and_takes_them_again(store: 
     assert lost.visits
 
 
-async def test_a_full_store_can_be_told_to_stop_a_crawl(store: Server, frontier: Frontier) -> None:
+async def test_a_crawl_can_be_stopped_in_a_full_store(store: Server, frontier: Frontier) -> None:
     await frontier.add("c", urls(range(2 * BATCH)))
     squeeze(store)
     assert (await frontier.crawls.pause("c")).state.value == "paused"

@@ -37,7 +37,7 @@ def metas(store: Server, field: str) -> list[int]:
 
 
 @pytest.mark.smoke
-async def test_a_store_that_syncs_always_is_killed_and_nobody_notices(tmp_path: Path) -> None:
+async def test_killing_a_store_that_syncs_every_write_has_no_effect(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(tmp_path / "crawl", store.url, pages=20_000 if LONG else 900) as crawl:
             for _ in range(3):
@@ -78,7 +78,7 @@ async def kill_and_hold(crawl: Fleet, store: Server, kills: int, dice: random.Ra
     return done
 
 
-async def test_a_store_that_syncs_every_second_is_killed_and_no_page_is_lost(tmp_path: Path) -> None:
+async def test_killing_a_store_that_syncs_every_second_loses_no_page(tmp_path: Path) -> None:
     with server(tmp_path / "store", options=EVERYSEC) as store:
         async with fleet(tmp_path / "crawl", store.url, **SLOW_CRAWL) as crawl:
             store.ask("WAITAOF", 1, 0, 5000)
@@ -107,7 +107,9 @@ async def test_a_store_on_a_slow_disk_loses_its_last_writes_but_no_page_and_no_p
 
 
 @pytest.mark.parametrize("middle", [False, True], ids=["at_any_byte", "in_the_middle_of_a_record"])
-async def test_a_store_restarted_from_a_cut_file_holds_and_loses_no_page(tmp_path: Path, middle: bool) -> None:
+async def test_a_store_restarted_from_a_truncated_file_holds_leases_and_loses_no_page(
+    tmp_path: Path, middle: bool
+) -> None:
     with server(tmp_path / "store", options=EVERYSEC) as store:
         async with fleet(tmp_path / "crawl", store.url, **SLOW_CRAWL) as crawl:
             (part,) = (tmp_path / "store").glob("appendonlydir/*.incr.aof")
@@ -138,7 +140,7 @@ def middle_of_a_record(part: Path, near: int) -> int:
     return at + 6
 
 
-async def test_a_store_frozen_for_seconds_is_waited_for(tmp_path: Path) -> None:
+async def test_workers_wait_for_a_store_that_is_frozen_for_seconds(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         crawled = fleet(tmp_path / "crawl", store.url, pages=800, lease_seconds=20.0)
         async with crawled as crawl, proxy(store.port) as first, proxy(store.port) as second:

@@ -14,7 +14,7 @@ from tests.servers import WAIT_SECONDS, server
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
-async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_path: Path) -> None:
+async def test_repeatedly_killed_workers_lose_no_page_and_stay_polite(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(
             tmp_path / "crawl", store.url, pages=20_000 if LONG else 900, hosts=40 if LONG else 12
@@ -36,7 +36,7 @@ async def test_workers_killed_again_and_again_lose_no_page_and_stay_polite(tmp_p
             assert judge.extra_requests <= kills * 16
 
 
-async def test_workers_told_to_stop_give_everything_back_and_fetch_nothing_twice(tmp_path: Path) -> None:
+async def test_stopped_workers_release_everything_and_fetch_nothing_twice(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         # Long leases: if one had to run out, the crawl would not end in time.
         async with fleet(tmp_path / "crawl", store.url, pages=5000 if LONG else 1000, lease_seconds=60) as crawl:
@@ -58,7 +58,7 @@ async def test_workers_told_to_stop_give_everything_back_and_fetch_nothing_twice
 
 
 @pytest.mark.smoke
-async def test_a_worker_frozen_before_it_fetches_sends_nothing_when_it_wakes(tmp_path: Path) -> None:
+async def test_a_worker_frozen_before_a_fetch_sends_nothing_when_it_wakes(tmp_path: Path) -> None:
     with server(tmp_path / "store") as store:
         async with fleet(tmp_path / "crawl", store.url, pages=60, hosts=3, lease_seconds=1.0) as crawl:
             frozen = crawl.start(pause=0.3)

@@ -37,7 +37,7 @@ def offset(store: Server, frontier: Frontier) -> int:
 
 
 @pytest.mark.parametrize("step_ms", [30_000, -30_000], ids=["ahead", "back"])
-async def test_a_stepped_clock_ends_no_lease_early_and_no_back_off(
+async def test_a_clock_step_ends_no_lease_and_no_back_off_early(
     store: Server, pair: tuple[Frontier, Frontier], step_ms: int
 ) -> None:
     ann, bob = pair
@@ -56,7 +56,7 @@ async def test_a_stepped_clock_ends_no_lease_early_and_no_back_off(
 
 
 @pytest.mark.smoke
-async def test_a_slow_call_is_not_taken_for_a_stepped_clock(store: Server, pair: tuple[Frontier, Frontier]) -> None:
+async def test_a_slow_call_is_not_mistaken_for_a_clock_step(store: Server, pair: tuple[Frontier, Frontier]) -> None:
     ann, _ = pair
     epoch = store.ask("HGET", meta(ann), "epoch")
     store.freeze()
@@ -68,7 +68,7 @@ async def test_a_slow_call_is_not_taken_for_a_stepped_clock(store: Server, pair:
 
 
 @pytest.mark.smoke
-async def test_two_workers_that_see_the_clock_step_take_it_out_once(
+async def test_two_workers_that_see_the_same_clock_step_correct_it_once(
     store: Server, pair: tuple[Frontier, Frontier]
 ) -> None:
     ann, bob = pair

@@ -19,7 +19,7 @@ async def test_a_url_is_admitted_once(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_two_spellings_of_a_url_are_one(fleet: Fleet) -> None:
+async def test_two_spellings_of_a_url_are_one_visit(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     added = await ann.add("c", ["http://a.example/b?q", "HTTP://A.example:80/x/../b?q#part"])
@@ -33,7 +33,7 @@ async def test_two_crawls_do_not_share_what_they_have_seen(fleet: Fleet) -> None
         assert (await ann.add(crawl, ["http://a.example/"])).letters == "n"
 
 
-async def test_letters_come_in_the_order_of_the_visits(fleet: Fleet) -> None:
+async def test_results_are_in_the_order_of_the_visits(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(max_depth=3))
     hosts = fleet.hosts(6, shard=None)
@@ -51,13 +51,13 @@ async def test_letters_come_in_the_order_of_the_visits(fleet: Fleet) -> None:
     assert (added.new, added.seen, added.refused) == (18, 18, {"depth": 18})
 
 
-async def test_nothing_to_add_is_no_error(fleet: Fleet) -> None:
+async def test_adding_nothing_is_not_an_error(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     assert await ann.add("c", []) == Added("")
 
 
-async def test_a_thousand_urls_in_one_call_are_each_answered(fleet: Fleet) -> None:
+async def test_every_one_of_a_thousand_urls_in_a_call_has_a_result(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     urls = [*paths("one.example", 600), *(f"http://h{i % 7}.example/{i}" for i in range(400))]
@@ -82,7 +82,7 @@ async def test_dedup_stays_exact_and_compact_while_it_grows(fleet: Fleet) -> Non
         assert await fleet.store.command("OBJECT", "ENCODING", name, key=name) == b"intset"
 
 
-async def test_force_admits_what_was_seen(fleet: Fleet) -> None:
+async def test_force_admits_a_url_that_was_seen(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     await ann.add("c", ["http://a.example/1"])
@@ -100,14 +100,14 @@ async def test_a_url_beyond_the_depth_limit_is_not_marked_seen(fleet: Fleet) -> 
     assert (await ann.add("c", [Visit(url="http://a.example/1", depth=2)])).letters == "n"
 
 
-async def test_depth_zero_admits_seeds_alone(fleet: Fleet) -> None:
+async def test_depth_zero_admits_seeds_only(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(max_depth=0))
     added = await ann.add("c", [Visit(url="http://a.example/1"), Visit(url="http://a.example/2", depth=1)])
     assert added.letters == "nd"
 
 
-async def test_a_url_over_the_pages_of_its_host_is_not_marked_seen(fleet: Fleet) -> None:
+async def test_a_url_beyond_the_pages_per_host_is_not_marked_seen(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_pages_per_host=2))
     await ann.add("c", paths("a.example", 2))
@@ -134,7 +134,7 @@ async def test_pages_per_host_counts_stored_pages_only(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_blocked_host_takes_no_urls(fleet: Fleet) -> None:
+async def test_a_blocked_host_accepts_no_urls(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     await ann.hosts.block("a.example", "asked us to stop")
@@ -143,12 +143,12 @@ async def test_a_blocked_host_takes_no_urls(fleet: Fleet) -> None:
     assert (await ann.add("c", ["http://a.example/1"])).letters == "n"
 
 
-async def test_only_a_known_crawl_takes_urls(fleet: Fleet) -> None:
+async def test_only_a_known_crawl_accepts_urls(fleet: Fleet) -> None:
     with pytest.raises(UnknownCrawl, match="no crawl 'nobody'"):
         await fleet.worker().add("nobody", ["http://a.example/"])
 
 
-async def test_an_ended_crawl_takes_no_urls(fleet: Fleet) -> None:
+async def test_an_ended_crawl_accepts_no_urls(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c")
     await bob.add("c", ["http://a.example/1"])
@@ -162,7 +162,7 @@ async def test_an_ended_crawl_takes_no_urls(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_visit_comes_out_as_it_went_in(fleet: Fleet) -> None:
+async def test_a_visit_is_leased_as_it_was_added(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     given = [

@@ -6,7 +6,7 @@ from shoal.frontier import keys
 from tests.contract.fleet import Fleet
 
 
-async def test_a_back_off_is_noted_with_its_reason_and_its_end(fleet: Fleet) -> None:
+async def test_a_back_off_is_stored_with_its_reason_and_its_end(fleet: Fleet) -> None:
     hosts, start = fleet.worker().hosts, fleet.clock.seconds
     assert await hosts.back_offs("a.example") == []
     await hosts.postpone("a.example", 5, failed=True, reason="status 503")
@@ -28,7 +28,7 @@ async def test_a_back_off_is_noted_with_its_reason_and_its_end(fleet: Fleet) -> 
     ]
 
 
-async def test_back_offs_are_bounded_for_a_host_and_for_a_shard(fleet: Fleet) -> None:
+async def test_the_number_of_stored_back_offs_is_bounded_per_host_and_per_shard(fleet: Fleet) -> None:
     ann = fleet.worker()
     (host, other) = fleet.hosts(2)
     for number in range(25):

@@ -91,7 +91,7 @@ BAD_URLS: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def test_urls_that_are_none(desk: Desk) -> None:
+async def test_invalid_urls_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     for name, url in BAD_URLS.items():
         plain = InvalidInput if not isinstance(url, str) else InvalidUrl
@@ -103,7 +103,7 @@ async def test_urls_that_are_none(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_hosts_no_name_server_knows(desk: Desk) -> None:
+async def test_hosts_that_no_name_server_resolves_are_refused(desk: Desk) -> None:
     others = [f"http://{host}/new" for host in desk.fleet.hosts(8, shard=None)]
     await _refused(desk, {
         name: (InvalidUrl, _with(url, lambda d, url: d.frontier.add("c", [*others, url])))
@@ -121,7 +121,7 @@ def _visits(**fields: list[Any]) -> Cases:
     }  # fmt: skip
 
 
-async def test_visits_that_cannot_be_stored(desk: Desk) -> None:
+async def test_visits_that_cannot_be_stored_are_refused(desk: Desk) -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -140,11 +140,11 @@ async def test_visits_that_cannot_be_stored(desk: Desk) -> None:
     )  # fmt: skip
 
 
-async def test_visits_that_cannot_be_stored_and_are_not_noticed(desk: Desk) -> None:
+async def test_visits_with_unpackable_values_are_refused(desk: Desk) -> None:
     await _refused(desk, _visits(found=[["link"], {}], meta=[{"a": 2**64}, {"a": -(2**70)}]))
 
 
-async def test_things_that_are_no_visits(desk: Desk) -> None:
+async def test_objects_that_are_not_visits_are_refused(desk: Desk) -> None:
     await _refused(desk, {
         "a dict": (InvalidVisit, lambda d: d.frontier.add("c", [{"url": URL}])),
         "a URL as the list": (InvalidUrl, lambda d: d.frontier.add("c", URL)),
@@ -166,7 +166,7 @@ LIMITS: dict[str, list[Any]] = {
 }
 
 
-async def test_limits_of_crawls(desk: Desk) -> None:
+async def test_invalid_limits_of_crawls_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     for name, values in LIMITS.items():
         for value in values:
@@ -178,7 +178,7 @@ async def test_limits_of_crawls(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_ids_and_specifications_of_crawls(desk: Desk) -> None:
+async def test_invalid_ids_and_specs_of_crawls_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     for name in ("", "a b", "x" * 129, "a/b", "ü", "a\0b", "a\n", None, 5, b"c", ["c"], "\ud800"):
         cases[f"create {str(name)[:20]!r}"] = (InvalidLimit, _with(name, lambda d, n: d.crawls.create(n)))
@@ -187,7 +187,7 @@ async def test_ids_and_specifications_of_crawls(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_specifications_that_are_not_noticed(desk: Desk) -> None:
+async def test_specs_with_unpackable_values_are_refused(desk: Desk) -> None:
     await _refused(desk, {
         "a number over 64 bits": (InvalidInput, lambda d: d.crawls.create("new", None, {"a": 2**64})),
         "limits as a dict": (InvalidInput, lambda d: d.crawls.create("new", {"delay_seconds": 1})),
@@ -208,7 +208,7 @@ def _everything_with_an_id(crawl: Any) -> Cases:
     return {f"{name} of {str(crawl)[:20]!r}": (ShoalError, call) for name, call in calls.items()}
 
 
-async def test_crawls_that_do_not_exist(desk: Desk) -> None:
+async def test_calls_for_unknown_crawls_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     for crawl in ("nobody", "", "a b", "x" * 129, "x" * 2**20, "C", "c\0", "c:*", "*"):
         cases.update(_everything_with_an_id(crawl))
@@ -217,20 +217,20 @@ async def test_crawls_that_do_not_exist(desk: Desk) -> None:
         await desk.crawls.get("nobody")
 
 
-async def test_crawl_ids_of_another_type(desk: Desk) -> None:
+async def test_crawl_ids_of_another_type_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     for crawl in (None, 5, b"c", ["c"], "\ud800"):
         cases.update(_everything_with_an_id(crawl))
     await _refused(desk, cases)
 
 
-async def test_steering_a_crawl(desk: Desk) -> None:
+async def test_a_running_crawl_cannot_be_deleted(desk: Desk) -> None:
     await _refused(desk, {
         "delete while it runs": (InvalidInput, lambda d: d.crawls.delete("c")),
     })  # fmt: skip
 
 
-async def test_names_and_numbers_of_workers(desk: Desk) -> None:
+async def test_invalid_names_and_numbers_of_workers_are_refused(desk: Desk) -> None:
     shards = desk.fleet.shards
     cases: Cases = {}
     for name in ("a b", "x" * 65, "ü", "a\n", "a/b", "a\0"):
@@ -240,7 +240,7 @@ async def test_names_and_numbers_of_workers(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_numbers_of_workers_that_are_not_noticed(desk: Desk) -> None:
+async def test_invalid_options_of_a_frontier_are_refused(desk: Desk) -> None:
     shards = desk.fleet.shards
     cases: Cases = {}
     for name, value in (
@@ -255,7 +255,7 @@ async def test_numbers_of_workers_that_are_not_noticed(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_leasing(desk: Desk) -> None:
+async def test_invalid_arguments_of_lease_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     for name in ("hosts", "visits"):
         for value in (0, -1, 1001, 1.5, "x", ""):
@@ -267,7 +267,7 @@ async def test_leasing(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_leasing_that_is_not_noticed(desk: Desk) -> None:
+async def test_invalid_shards_spiders_and_waits_of_lease_are_refused(desk: Desk) -> None:
     def lease(**options: Any) -> tuple[type[ShoalError], Call]:
         return InvalidInput, lambda d: d.frontier.lease(**options)
 
@@ -287,7 +287,7 @@ def _coded(code: Any) -> Outcome:
     return Outcome(2, code, "", 0.0)
 
 
-async def test_acknowledging(desk: Desk) -> None:
+async def test_invalid_acknowledgements_are_refused(desk: Desk) -> None:
     one = Outcome(1, OutcomeCode.STORED, "", 0.0)
     await _refused(desk, {
         "unknown code": _ended(one, _coded("z")), "no code": _ended(one, _coded("")),
@@ -305,7 +305,7 @@ async def test_acknowledging(desk: Desk) -> None:
     })  # fmt: skip
 
 
-async def test_acknowledging_that_is_not_noticed(desk: Desk) -> None:
+async def test_acknowledgements_with_missing_or_mistyped_values_are_refused(desk: Desk) -> None:
     one = Outcome(1, OutcomeCode.STORED, "", 0.0)
     number: Any = 5
     await _refused(desk, {
@@ -317,13 +317,13 @@ async def test_acknowledging_that_is_not_noticed(desk: Desk) -> None:
     })  # fmt: skip
 
 
-async def test_a_long_reason_in_any_language_is_cut(desk: Desk) -> None:
+async def test_a_long_reason_in_any_language_is_shortened(desk: Desk) -> None:
     visit = desk.lease.visits[0]
     await desk.frontier.acknowledge(desk.lease, [visit.failed("zurückgewiesen: " + "ä" * 80)])
     assert (await desk.crawls.count("c")).failed == 1
 
 
-async def test_holding(desk: Desk) -> None:
+async def test_invalid_arguments_of_renew_release_and_reap_are_refused(desk: Desk) -> None:
     await _refused(desk, {
         "renew with -1 visits": (InvalidInput, lambda d: d.frontier.renew([d.lease], visits=-1)),
         "renew with 1001 visits": (InvalidInput, lambda d: d.frontier.renew([d.lease], visits=1001)),
@@ -337,7 +337,7 @@ async def test_holding(desk: Desk) -> None:
     })  # fmt: skip
 
 
-async def test_hosts_and_what_is_said_of_them(desk: Desk) -> None:
+async def test_invalid_hosts_and_settings_of_hosts_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     seconds: Any
     for host in ("", "a b", "a\0b", "x" * 9000, "[::1", "a:99999", "\ud800"):
@@ -363,7 +363,7 @@ async def test_hosts_and_what_is_said_of_them(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_hosts_that_are_none(desk: Desk) -> None:
+async def test_invalid_hosts_are_refused(desk: Desk) -> None:
     cases: Cases = {}
     for host in (None, 5, b"a.example", "a.example/b", "a.example?q", "a.example#f", "u@a.example", "http://a.example"):
         cases[f"host {host!r}"] = (InvalidInput, _with(host, lambda d, h: d.hosts.block(h)))
@@ -371,7 +371,7 @@ async def test_hosts_that_are_none(desk: Desk) -> None:
     await _refused(desk, cases)
 
 
-async def test_numbers_of_shards(desk: Desk) -> None:
+async def test_invalid_numbers_of_shards_are_refused(desk: Desk) -> None:
     store = desk.fleet.store
     cases: Cases = {}
     for shards in (0, -1, 1025, 1.5, "4", NAN):
@@ -380,7 +380,7 @@ async def test_numbers_of_shards(desk: Desk) -> None:
     assert await store.command("EXISTS", "never{store}meta", key="never{store}meta") == 0
 
 
-async def test_namespaces(desk: Desk) -> None:
+async def test_invalid_namespaces_are_refused(desk: Desk) -> None:
     store = desk.fleet.store
     cases: Cases = {}
     for namespace in ("", "a{b", "a{b}", "a b", "a*", "\0", None, 5):

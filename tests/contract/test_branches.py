@@ -20,7 +20,7 @@ async def _crawl(fleet: Fleet) -> tuple[str, str]:
     return "news", await ann.crawls.branch("news", "reader")
 
 
-async def test_a_branch_is_made_once_with_the_rules_of_its_crawl(fleet: Fleet) -> None:
+async def test_a_branch_is_created_once_with_the_limits_of_its_crawl(fleet: Fleet) -> None:
     crawl, branch = await _crawl(fleet)
     bob = fleet.worker("bob")
     assert await bob.crawls.branch(crawl, "reader") == branch == "news:reader"
@@ -35,7 +35,7 @@ async def test_a_branch_is_made_once_with_the_rules_of_its_crawl(fleet: Fleet) -
     assert await bob.crawls.branches(branch) == []
 
 
-async def test_its_visits_go_to_workers_that_have_its_spider(fleet: Fleet) -> None:
+async def test_the_visits_of_a_branch_go_to_workers_that_have_its_spider(fleet: Fleet) -> None:
     crawl, branch = await _crawl(fleet)
     ann = fleet.worker()
     await ann.add(crawl, paths("a.example", 2))
@@ -46,7 +46,7 @@ async def test_its_visits_go_to_workers_that_have_its_spider(fleet: Fleet) -> No
     assert [(visit.crawl, lease.host) for lease in leases for visit in lease.visits] == [(branch, "b.example")] * 3
 
 
-async def test_a_crawl_is_finished_when_its_branches_are(fleet: Fleet) -> None:
+async def test_a_crawl_is_finished_when_its_branches_are_finished(fleet: Fleet) -> None:
     crawl, branch = await _crawl(fleet)
     ann = fleet.worker()
     await ann.add(crawl, ["http://a.example/list"])
@@ -71,7 +71,7 @@ async def test_a_crawl_is_finished_when_its_branches_are(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_pausing_resuming_and_stopping_a_crawl_does_so_to_its_branches(fleet: Fleet) -> None:
+async def test_pausing_resuming_and_stopping_a_crawl_applies_to_its_branches(fleet: Fleet) -> None:
     crawl, branch = await _crawl(fleet)
     ann = fleet.worker()
     await ann.add(branch, paths("b.example", 3))
@@ -90,7 +90,7 @@ async def test_pausing_resuming_and_stopping_a_crawl_does_so_to_its_branches(fle
     await fleet.check()
 
 
-async def test_what_failed_in_a_branch_is_listed_and_retried_with_its_crawl(fleet: Fleet) -> None:
+async def test_failed_visits_of_a_branch_are_listed_and_retried_with_its_crawl(fleet: Fleet) -> None:
     crawl, branch = await _crawl(fleet)
     ann = fleet.worker()
     await ann.add(branch, ["http://b.example/page"])
@@ -104,7 +104,7 @@ async def test_what_failed_in_a_branch_is_listed_and_retried_with_its_crawl(flee
     await fleet.check()
 
 
-async def test_a_branch_that_cannot_be_named_harms_its_crawl_in_no_way(fleet: Fleet) -> None:
+async def test_a_branch_with_an_invalid_name_does_not_harm_its_crawl(fleet: Fleet) -> None:
     ann = fleet.worker()
     long = "n" * 125
     for name in (long, "news"):
@@ -123,7 +123,7 @@ async def test_a_branch_that_cannot_be_named_harms_its_crawl_in_no_way(fleet: Fl
         await fleet.worker("cyd").crawls.branch("news", "painter")
 
 
-async def test_a_branch_that_ended_by_a_limit_does_not_keep_its_crawl_from_being_retried_or_deleted(
+async def test_a_crawl_with_a_branch_that_ended_at_a_limit_can_be_retried_and_deleted(
     fleet: Fleet,
 ) -> None:
     crawl, branch = await _crawl(fleet)
@@ -143,7 +143,9 @@ async def test_a_branch_that_ended_by_a_limit_does_not_keep_its_crawl_from_being
     await fleet.check()
 
 
-async def test_crawls_that_were_met_long_ago_are_asked_for_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_crawls_cached_long_ago_are_read_from_the_store_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.frontier.crawl_records._MOST_KNOWN", 3)
     ann = fleet.worker()
     for number in range(6):
@@ -152,7 +154,7 @@ async def test_crawls_that_were_met_long_ago_are_asked_for_again(fleet: Fleet, m
     assert (await ann.add("c0", ["http://a.example/"])).new == 1
 
 
-async def test_a_dump_holds_a_crawl_with_its_branches(fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_dump_contains_a_crawl_with_its_branches(fleet: Fleet, tmp_path: Path) -> None:
     crawl, branch = await _crawl(fleet)
     ann = fleet.worker()
     await ann.add(crawl, ["http://a.example/list"])

@@ -36,7 +36,7 @@ async def start(fleet: Fleet, pages: int = 3, *, delay: float = 0, budget: str =
     return ann
 
 
-async def test_a_page_comes_back_with_its_history_when_it_is_due_and_not_before(fleet: Fleet) -> None:
+async def test_a_page_is_leased_with_its_history_when_it_is_due_and_not_before(fleet: Fleet) -> None:
     ann = await start(fleet)
     first = await drain(fleet, ann, how=after(3600))
     assert len(first) == 3
@@ -75,7 +75,7 @@ async def test_a_perpetual_crawl_is_not_finished_until_it_is_stopped(fleet: Flee
     assert not {key for key in await fleet.keys() if key.startswith(("due", "calendar", "rates"))}
 
 
-async def test_new_pages_go_before_revisits_whatever_their_priority(fleet: Fleet) -> None:
+async def test_new_pages_take_precedence_over_revisits_regardless_of_priority(fleet: Fleet) -> None:
     ann = await start(fleet, 0)
     await ann.add("c", [Visit(url=f"http://{HOST}/{n}", priority=7) for n in range(3)])
     await drain(fleet, ann, how=after(60))
@@ -87,7 +87,7 @@ async def test_new_pages_go_before_revisits_whatever_their_priority(fleet: Fleet
     await fleet.check()
 
 
-async def test_a_share_of_a_hosts_requests_is_what_revisits_get(fleet: Fleet) -> None:
+async def test_revisits_get_a_share_of_the_requests_of_a_host(fleet: Fleet) -> None:
     # A request each second, a quarter of them for revisits.
     ann = await start(fleet, 200, delay=1, budget="25%", every="1s")
     made: Counter[int] = Counter()
@@ -103,7 +103,7 @@ async def test_a_share_of_a_hosts_requests_is_what_revisits_get(fleet: Fleet) ->
     assert all(24 <= count <= 26 for count in last), made
 
 
-async def test_a_rate_is_held_after_a_long_pause(fleet: Fleet) -> None:
+async def test_the_budget_of_revisits_is_kept_after_a_long_pause(fleet: Fleet) -> None:
     ann = await start(fleet, 100, budget="60/h", every="1h")
     await drain(fleet, ann, how=after(3600))
     # For two days nobody works; all pages are due at once.
@@ -116,7 +116,7 @@ async def test_a_rate_is_held_after_a_long_pause(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_the_pages_of_a_host_are_known_by_class(fleet: Fleet) -> None:
+async def test_the_pages_of_a_host_are_counted_by_rate_class(fleet: Fleet) -> None:
     ann = await start(fleet, 4, delay=2)
     await drain(fleet, ann, how=after(60, rate=100))
     pages = await ann.calendar.host("c", HOST)
@@ -134,7 +134,7 @@ async def test_the_pages_of_a_host_are_known_by_class(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_revisit_that_fails_for_now_or_whose_worker_dies_keeps_its_history(fleet: Fleet) -> None:
+async def test_a_revisit_that_is_retried_or_whose_worker_dies_keeps_its_history(fleet: Fleet) -> None:
     ann, bob = await start(fleet, 2), fleet.worker("bob")
     await drain(fleet, ann, how=after(60))
     fleet.clock.tick(61)
@@ -220,7 +220,7 @@ async def test_a_calendar_is_dumped_and_loaded(fleet: Fleet, tmp_path: Path, sha
         assert Counter(visit.priority for visit in made) == {-1: 10, 0: 5, 1: 5}
 
 
-async def test_a_schedule_that_cannot_be_is_refused_with_what_to_write(fleet: Fleet) -> None:
+async def test_an_invalid_schedule_is_refused_with_a_suggestion(fleet: Fleet) -> None:
     for limits, what in (
         (Limits(every="daily"), "every is 'daily'"),
         (Limits(every="30d..1h"), "shorter first"),

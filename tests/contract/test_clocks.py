@@ -64,7 +64,9 @@ async def test_a_restart_with_another_clock_is_corrected_in_one_epoch(fleet: Fle
 
 
 @pytest.mark.parametrize("step_ms", STEPS)
-async def test_a_worker_with_a_reading_corrects_what_one_without_could_not_know(fleet: Fleet, step_ms: int) -> None:
+async def test_a_worker_that_read_the_clock_before_corrects_a_step_a_new_worker_cannot_see(
+    fleet: Fleet, step_ms: int
+) -> None:
     ann, bob = await _pair(fleet)
     before = await _now(ann)
     await _restart(fleet, step_ms)
@@ -83,7 +85,7 @@ async def test_a_worker_with_a_reading_corrects_what_one_without_could_not_know(
     assert abs(host.backoff_until * 1000 - 60_000 - before) < 60_000
 
 
-async def test_a_restart_with_the_same_clock_keeps_every_reading(fleet: Fleet) -> None:
+async def test_a_restart_with_the_same_clock_keeps_every_clock_reading(fleet: Fleet) -> None:
     ann, bob = await _pair(fleet)
     await _restart(fleet, 0)
     new = await fleet.join("new", lease_seconds=0.3)
@@ -94,7 +96,7 @@ async def test_a_restart_with_the_same_clock_keeps_every_reading(fleet: Fleet) -
     assert b"doubt" not in meta
 
 
-async def test_time_does_not_go_back_even_if_nobody_has_read_the_clock(fleet: Fleet) -> None:
+async def test_time_does_not_go_back_even_if_no_worker_has_read_the_clock(fleet: Fleet) -> None:
     ann, _ = await _pair(fleet)
     await ann.add("c", paths(fleet.hosts(2)[1], 3))
     while not await ann.lease(shards=SHARD, wait_seconds=1):

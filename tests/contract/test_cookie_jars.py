@@ -13,7 +13,7 @@ from shoal.store import Store
 from tests.contract.fleet import Fleet
 
 
-async def test_a_jar_is_replaced_only_by_who_has_read_its_last_version(fleet: Fleet) -> None:
+async def test_a_jar_is_replaced_only_by_a_writer_that_read_its_last_version(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c")
     await ann.crawls.create("d")
@@ -31,7 +31,7 @@ async def test_a_jar_is_replaced_only_by_who_has_read_its_last_version(fleet: Fl
         assert await ann.cookie_jars.read("c", jar, first) == (second, b"two")
 
 
-async def test_of_many_writers_each_adds_its_own(fleet: Fleet) -> None:
+async def test_each_of_many_writers_adds_its_own_cookie(fleet: Fleet) -> None:
     workers = [fleet.worker(f"w{number}") for number in range(5)]
     await workers[0].crawls.create("c")
 
@@ -45,7 +45,7 @@ async def test_of_many_writers_each_adds_its_own(fleet: Fleet) -> None:
     assert sorted((await workers[0].cookie_jars.read("c", "a.example"))[1]) == sorted(b"01234" * 4)
 
 
-async def test_jars_are_bounded_and_end_with_their_crawl(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jars_are_bounded_and_deleted_with_their_crawl(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = fleet.worker()
     monkeypatch.setattr(cookie_jars, "MOST_JARS", 3)
     await ann.crawls.create("c")
@@ -66,7 +66,7 @@ async def test_jars_are_bounded_and_end_with_their_crawl(fleet: Fleet, monkeypat
 
 
 @pytest.mark.parametrize("shards", [1, 7])
-async def test_a_dump_has_the_jars(store: Store, namespace: str, shards: int) -> None:
+async def test_a_dump_contains_the_jars(store: Store, namespace: str, shards: int) -> None:
     old = Frontier(await Shards.found(store, namespace, 4), worker="ann")
     hosts = [f"h{number}.example" for number in range(9)]
     for crawl in ("c", "over"):

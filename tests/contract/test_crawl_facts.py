@@ -67,7 +67,7 @@ async def test_a_fact_that_is_recorded_again_stays_the_same(fleet: Fleet) -> Non
     assert await fleet.state() == before
 
 
-async def test_two_that_start_a_feed_at_once_start_the_same_one(fleet: Fleet) -> None:
+async def test_two_workers_that_start_a_feed_at_once_start_the_same_feed(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c")
     await asyncio.gather(*(worker.crawls.facts.start_feed("c", Feed.SEEDS) for worker in (ann, bob, ann, bob)))
@@ -111,7 +111,7 @@ async def test_bytes_whose_count_failed_are_sent_with_the_next(fleet: Fleet, mon
     assert await ann.crawls.facts.add_bytes("c", 0) == 3210
 
 
-async def test_sources_that_were_silent_for_an_hour_are_dropped(fleet: Fleet) -> None:
+async def test_sources_without_a_report_for_an_hour_are_dropped(fleet: Fleet) -> None:
     await fleet.worker().crawls.create("c")
     home = fleet.shards.home("c")
     for number in range(255):
@@ -165,7 +165,7 @@ async def test_facts_are_deleted_with_the_crawl(fleet: Fleet) -> None:
     assert not [name for name in await fleet.keys() if name.startswith(("facts:", "counted:"))]
 
 
-async def test_a_dump_has_them(store: Store, namespace: str) -> None:
+async def test_a_dump_contains_them(store: Store, namespace: str) -> None:
     old = Frontier(await Shards.found(store, namespace, 4))
     await old.crawls.create("c")
     await record_all(old, "c")
@@ -179,7 +179,7 @@ async def test_a_dump_has_them(store: Store, namespace: str) -> None:
     assert await new.crawls.facts.read("c") == facts
 
 
-async def test_what_is_no_fact_is_refused_whole(fleet: Fleet) -> None:
+async def test_an_invalid_fact_is_refused_completely(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     with pytest.raises(UnknownCrawl):

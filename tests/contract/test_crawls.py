@@ -19,7 +19,7 @@ from tests.contract.fleet import Fleet, drain, end, names, paths
 _LASTING = ("meta", "workers", "acks", "idle", "keys", "crawls", "crawl:", "h:", "j:", "journal", "rest")
 
 
-async def test_a_crawl_is_kept_as_it_was_given(fleet: Fleet) -> None:
+async def test_a_crawl_is_stored_as_it_was_created(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     limits = Limits(
         delay_seconds=2.5, places=3, priority=-4, max_pages=10, max_pages_per_host=5, max_depth=7, order="lifo",
@@ -32,7 +32,7 @@ async def test_a_crawl_is_kept_as_it_was_given(fleet: Fleet) -> None:
     assert seen.spec == {"seeds": ["http://a.example/"], "deep": {"a": [1]}}
 
 
-async def test_an_id_is_used_once(fleet: Fleet) -> None:
+async def test_an_id_can_be_used_once(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     with pytest.raises(CrawlExists, match="is running"):
@@ -48,7 +48,7 @@ async def test_an_id_is_used_once(fleet: Fleet) -> None:
             await frontier.add("c", ["http://a.example/"])
 
 
-async def test_an_unknown_crawl_is_named(fleet: Fleet) -> None:
+async def test_an_unknown_crawl_is_reported_by_name(fleet: Fleet) -> None:
     crawls = fleet.worker().crawls
     for call in (
         crawls.get("x"), crawls.pause("x"), crawls.resume("x"), crawls.stop("x"), crawls.expire("x", 1),
@@ -85,7 +85,7 @@ async def test_counts_are_summed_over_all_shards(fleet: Fleet) -> None:
 # Pausing
 
 
-async def test_a_paused_crawl_gives_nothing_and_loses_nothing(fleet: Fleet) -> None:
+async def test_a_paused_crawl_gives_no_leases_and_loses_nothing(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     hosts = fleet.hosts(130)
@@ -114,7 +114,7 @@ async def test_pausing_and_resuming_twice_changes_nothing_more(fleet: Fleet) -> 
     assert (await ann.crawls.resume("c")).state is State.RUNNING
 
 
-async def test_a_pause_for_a_reason_ends_with_that_reason_or_by_a_person(fleet: Fleet) -> None:
+async def test_a_pause_with_a_reason_is_ended_by_that_reason_or_by_an_operator(fleet: Fleet) -> None:
     ann = fleet.worker("ann")
     await ann.crawls.create("c")
     assert (await ann.crawls.resume("c", "output away")).state is State.RUNNING
@@ -133,7 +133,7 @@ async def test_a_pause_for_a_reason_ends_with_that_reason_or_by_a_person(fleet: 
     assert (await ann.crawls.resume("c")).state is State.RUNNING
 
 
-async def test_a_worker_that_knew_a_crawl_before_learns_of_its_pause(fleet: Fleet) -> None:
+async def test_a_worker_that_has_cached_a_crawl_notices_its_pause(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await bob.add("c", paths("a.example", 5))
@@ -145,7 +145,7 @@ async def test_a_worker_that_knew_a_crawl_before_learns_of_its_pause(fleet: Flee
 # Ending
 
 
-async def test_stopping_excludes_what_waits_and_lets_what_is_leased_end(fleet: Fleet) -> None:
+async def test_stopping_excludes_waiting_visits_and_lets_leased_ones_finish(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 10))
@@ -165,7 +165,7 @@ async def test_stopping_excludes_what_waits_and_lets_what_is_leased_end(fleet: F
         await ann.crawls.resume("c")
 
 
-async def test_a_spider_of_workers_that_are_starting_is_not_missing(fleet: Fleet) -> None:
+async def test_a_spider_of_starting_workers_is_not_reported_as_missing(fleet: Fleet) -> None:
     ann = fleet.worker()
     crawl = await ann.crawls.create("c", Limits(delay_seconds=0, spider="Books"))
     await ann.add("c", paths("a.example", 1))
@@ -190,7 +190,7 @@ async def test_a_crawl_expires_at_its_time(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_the_time_a_crawl_expires_can_be_set_and_taken_back(fleet: Fleet) -> None:
+async def test_the_expiry_of_a_crawl_can_be_set_and_removed(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 5))
@@ -204,7 +204,7 @@ async def test_the_time_a_crawl_expires_can_be_set_and_taken_back(fleet: Fleet) 
     assert (await ann.crawls.get("c")).state is State.EXPIRED
 
 
-async def test_finished_is_exact(fleet: Fleet) -> None:
+async def test_a_crawl_is_reported_as_finished_exactly_when_it_is(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     assert await ann.crawls.finished("c")
@@ -226,7 +226,7 @@ async def test_finished_is_exact(fleet: Fleet) -> None:
         await ann.add("c", ["http://late.example/"])
 
 
-async def test_a_crawl_that_is_not_finished_goes_on_after_the_question(fleet: Fleet) -> None:
+async def test_a_refused_attempt_to_finish_a_running_crawl_changes_nothing(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [f"http://{host}/" for host in fleet.hosts(6, shard=None)])
@@ -235,7 +235,7 @@ async def test_a_crawl_that_is_not_finished_goes_on_after_the_question(fleet: Fl
     assert len(await drain(fleet, ann)) == 6
 
 
-async def test_an_end_that_a_late_visit_overtakes_is_taken_back(fleet: Fleet) -> None:
+async def test_a_crawl_is_not_finished_if_a_late_visit_arrives_meanwhile(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [f"http://{host}/" for host in fleet.hosts(6, shard=None)])
@@ -311,7 +311,7 @@ async def test_some_failed_visits_are_retried_and_the_others_stay(fleet: Fleet) 
 
 
 @pytest.mark.parametrize("urls", [None, ["http://a.example/0"]], ids=["all", "some"])
-async def test_a_crawl_that_is_finished_while_it_is_retried_is_opened_again(
+async def test_a_crawl_that_is_finished_during_a_retry_is_reopened(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, urls: list[str] | None
 ) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
@@ -374,7 +374,7 @@ async def test_the_maintainer_repairs_shards_after_a_kill(fleet: Fleet, state: s
     await fleet.check()
 
 
-async def test_a_shard_that_missed_that_a_crawl_is_open_again_loses_no_link(fleet: Fleet) -> None:
+async def test_a_shard_that_missed_the_reopening_of_a_crawl_loses_no_link(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     hosts = fleet.hosts(8, shard=None)
@@ -443,7 +443,7 @@ async def test_deleting_frees_every_key(fleet: Fleet, limits: Limits) -> None:
     assert [name for name in await fleet.keys() if key in name] == []
 
 
-async def test_deleting_leaves_other_crawls_alone(fleet: Fleet) -> None:
+async def test_deleting_a_crawl_does_not_change_other_crawls(fleet: Fleet) -> None:
     ann = fleet.worker(lease_seconds=10)
     await _lived(fleet, ann, Limits(delay_seconds=0))
     await ann.crawls.create("other", Limits(delay_seconds=0))
@@ -458,7 +458,7 @@ async def test_deleting_leaves_other_crawls_alone(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_what_a_deleted_crawl_had_leased_is_dropped(fleet: Fleet) -> None:
+async def test_leased_visits_of_a_deleted_crawl_are_dropped(fleet: Fleet) -> None:
     ann = fleet.worker(lease_seconds=10)
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [*paths("a.example", 5), *paths("b.example", 5)])
@@ -472,7 +472,7 @@ async def test_what_a_deleted_crawl_had_leased_is_dropped(fleet: Fleet) -> None:
     assert not left, expired
 
 
-async def test_a_host_out_of_pages_is_freed_with_its_crawl(fleet: Fleet) -> None:
+async def test_a_host_without_page_budget_is_freed_with_its_crawl(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_pages_per_host=1))
     await ann.add("c", paths("a.example", 5))
@@ -489,7 +489,7 @@ async def test_a_host_out_of_pages_is_freed_with_its_crawl(fleet: Fleet) -> None
 # Remembering
 
 
-async def test_a_forgotten_url_may_be_visited_again(fleet: Fleet) -> None:
+async def test_a_forgotten_url_can_be_visited_again(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     urls = [url for host in fleet.hosts(6, shard=None) for url in paths(host, 100)]

@@ -69,7 +69,7 @@ def tally(made: Counter[str]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("shards", [1, 4, 7])
-async def test_a_dump_loads_into_any_number_of_shards(
+async def test_a_dump_can_be_loaded_into_any_number_of_shards(
     store: Store, namespace: str, tmp_path: Path, shards: int
 ) -> None:
     now = [1_000_000]
@@ -106,7 +106,7 @@ async def test_a_dump_loads_into_any_number_of_shards(
         assert tally(await drain(old, now)) == tally(made)
 
 
-async def test_a_host_that_was_leased_stays_closed_until_that_lease_is_over(store: Store, namespace: str) -> None:
+async def test_a_host_that_was_leased_stays_closed_until_its_lease_has_expired(store: Store, namespace: str) -> None:
     now = [1_000_000]
     old = Frontier(await Shards.found(store, namespace, 4, lambda: now[0]), worker="ann", lease_seconds=10)
     await old.crawls.create("one", Limits(delay_seconds=2))
@@ -121,7 +121,7 @@ async def test_a_host_that_was_leased_stays_closed_until_that_lease_is_over(stor
     assert len(await new.lease()) == 1
 
 
-async def test_a_dump_that_is_cut_off_or_foreign_is_refused(store: Store, namespace: str) -> None:
+async def test_a_truncated_or_foreign_dump_is_refused(store: Store, namespace: str) -> None:
     now = [1_000_000]
     old = await busy(store, namespace, now)
     lines = [line async for line in dump(old.shards)]
@@ -138,7 +138,7 @@ async def test_a_dump_that_is_cut_off_or_foreign_is_refused(store: Store, namesp
         await load(old.shards, lines)
 
 
-async def test_after_a_dump_the_frontier_takes_writes_again(store: Store, namespace: str) -> None:
+async def test_after_a_dump_the_frontier_accepts_writes_again(store: Store, namespace: str) -> None:
     old = await busy(store, namespace, [1_000_000])
     async for _ in dump(old.shards):
         reply = await old.shards.call("lease", 0, ("ann", "r1", 1, 1, 1000, 0, 10, "0", ""), waits=False)

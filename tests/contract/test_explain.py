@@ -85,7 +85,7 @@ async def test_a_retry_and_a_failure_are_found_with_their_time_and_reason(fleet:
     assert "shoal failed c --retry" in found.text
 
 
-async def test_urls_of_a_host_that_was_given_up_are_failed(fleet: Fleet) -> None:
+async def test_urls_of_a_host_that_was_given_up_are_shown_as_failed(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, f"{START}x")
     await ann.hosts.block(HOST, "complaint")
@@ -97,7 +97,7 @@ async def test_urls_of_a_host_that_was_given_up_are_failed(fleet: Fleet) -> None
     assert unseen.text.startswith("The host is blocked (complaint). Unblock it with `shoal hosts a.example --unblock`.")
 
 
-async def test_a_back_off_holds_a_waiting_url(fleet: Fleet) -> None:
+async def test_a_back_off_is_the_reason_why_a_url_waits(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)
     await ann.hosts.postpone(HOST, 120, failed=True, reason="status 503")
@@ -120,7 +120,7 @@ async def test_a_back_off_holds_a_waiting_url(fleet: Fleet) -> None:
         ({}, "ftp://a.example/", "scope", ""),
     ],
 )
-async def test_each_rule_names_the_flag_that_says_no(
+async def test_each_rule_names_the_flag_that_excludes_the_url(
     fleet: Fleet, spec: dict[str, Any], url: str, name: str, rule: str
 ) -> None:
     ann = fleet.worker()
@@ -133,7 +133,7 @@ async def test_each_rule_names_the_flag_that_says_no(
     assert found.state is UrlPlace.UNKNOWN
 
 
-async def test_a_start_url_needs_no_scope_and_no_allow_pattern(fleet: Fleet) -> None:
+async def test_a_start_url_needs_neither_scope_nor_allow_pattern(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, allow=("/docs",))
     found = await ask(ann, START)
@@ -141,7 +141,7 @@ async def test_a_start_url_needs_no_scope_and_no_allow_pattern(fleet: Fleet) -> 
     assert check(found, "patterns").passed
 
 
-async def test_a_url_that_no_rule_is_against_is_allowed(fleet: Fleet) -> None:
+async def test_a_url_that_no_rule_excludes_is_allowed(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, limits={"max_depth": 2})
     found = await ask(ann, f"{START}x?utm_source=mail")
@@ -210,7 +210,7 @@ async def test_a_url_of_a_branch_is_found_in_its_crawl(fleet: Fleet) -> None:
     assert (await ask(ann, f"{START}x")).state is UrlPlace.WAITING
 
 
-async def test_what_is_not_a_url_and_what_is_not_a_crawl_are_said(fleet: Fleet) -> None:
+async def test_an_invalid_url_and_an_unknown_crawl_are_reported(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)
     found = await ask(ann, "mailto:a@b.example")
@@ -243,7 +243,7 @@ async def test_samples_of_a_reason_are_its_first_20_urls_each_once(fleet: Fleet)
     assert (await ask(ann, START)).text == "It was excluded: redirect."
 
 
-async def test_reasons_with_samples_are_bounded_and_go_with_their_crawl(fleet: Fleet) -> None:
+async def test_reasons_with_samples_are_bounded_and_deleted_with_their_crawl(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)
     await add_samples(ann, "c", [(f"scope: deny pattern {number}", START) for number in range(150)])
@@ -256,7 +256,7 @@ async def test_reasons_with_samples_are_bounded_and_go_with_their_crawl(fleet: F
     assert not any("samples" in key for key in await fleet.keys())
 
 
-async def test_urls_that_limits_set_aside_are_their_own_samples(fleet: Fleet) -> None:
+async def test_urls_set_aside_by_limits_are_the_samples_of_their_reason(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann, f"{START}x", limits={"max_depth": 2, "max_pages_per_host": 1})
     await ann.add("c", [Visit(url=f"{START}deep", depth=3)])
@@ -273,7 +273,7 @@ async def test_urls_that_waited_when_a_limit_ended_the_crawl_are_samples(fleet: 
     assert await read_samples(ann, await ann.crawls.get("c")) == {"max pages": (START,)}
 
 
-async def test_a_stored_page_with_a_validator_is_known_as_stored(fleet: Fleet) -> None:
+async def test_a_stored_page_with_a_validator_is_shown_as_stored(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)
     await ann.validators.remember("c", [(START, '"1"')])

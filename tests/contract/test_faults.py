@@ -30,7 +30,7 @@ async def _leased(fleet: Fleet, request: str = "r1") -> tuple[int, list[Any]]:
     return 0, reply
 
 
-async def test_a_lease_whose_reply_was_lost_is_given_again(fleet: Fleet) -> None:
+async def test_a_lease_whose_reply_was_lost_is_returned_again(fleet: Fleet) -> None:
     shard, first = await _leased(fleet)
     before = await fleet.state()
     again = await fleet.run("lease", shard, "ann", "r1", 2, 3, 60000, 2000, 10, "0", "")
@@ -105,7 +105,7 @@ async def test_a_crawl_is_created_once_by_one_caller(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("repeated", ["release", "reap", "postpone", "renew"])
-async def test_other_calls_can_be_repeated_without_losing_count(fleet: Fleet, repeated: str) -> None:
+async def test_other_calls_can_be_repeated_without_changing_counts(fleet: Fleet, repeated: str) -> None:
     shard, reply = await _leased(fleet)
     token, host = reply[5], reply[6]
     args = {
@@ -124,7 +124,7 @@ async def test_other_calls_can_be_repeated_without_losing_count(fleet: Fleet, re
 # A shard that takes no writes
 
 
-async def test_a_frozen_shard_takes_no_writes_until_it_thaws(fleet: Fleet) -> None:
+async def test_a_frozen_shard_refuses_writes_until_it_is_unfrozen(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     here, there = fleet.hosts(1, shard=1)[0], fleet.hosts(1, shard=2)[0]
@@ -143,7 +143,7 @@ async def test_a_frozen_shard_takes_no_writes_until_it_thaws(fleet: Fleet) -> No
     await fleet.check()
 
 
-async def test_a_freeze_ends_by_itself(fleet: Fleet) -> None:
+async def test_a_freeze_expires(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     here = fleet.hosts(1, shard=1)[0]
@@ -156,7 +156,7 @@ async def test_a_freeze_ends_by_itself(fleet: Fleet) -> None:
 # Clocks
 
 
-async def test_a_lease_refuses_a_clock_that_was_stepped(fleet: Fleet) -> None:
+async def test_leasing_is_refused_after_a_clock_step(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(fleet.hosts(1)[0], 1))
@@ -169,7 +169,7 @@ async def test_a_lease_refuses_a_clock_that_was_stepped(fleet: Fleet) -> None:
     assert (reply[0], len(reply)) == (Status.OK, 12)
 
 
-async def test_a_step_of_the_servers_clock_is_taken_out_and_held(fleet: Fleet) -> None:
+async def test_a_step_of_the_servers_clock_is_corrected_and_leasing_is_held(fleet: Fleet) -> None:
     bob = await fleet.join("bob", lease_seconds=0.3)
     await bob.crawls.create("c", Limits(delay_seconds=0))
     host = fleet.hosts(1)[0]
@@ -187,7 +187,7 @@ async def test_a_step_of_the_servers_clock_is_taken_out_and_held(fleet: Fleet) -
     await bob.close()
 
 
-async def test_a_slow_call_is_not_taken_for_a_step(fleet: Fleet) -> None:
+async def test_a_slow_call_is_not_mistaken_for_a_step_of_the_clock(fleet: Fleet) -> None:
     bob = await fleet.join("bob")
     await bob.crawls.create("c", Limits(delay_seconds=0))
     await bob.add("c", paths(fleet.hosts(1)[0], 3))
@@ -210,7 +210,7 @@ async def test_another_number_of_shards_is_refused(fleet: Fleet, store: Store) -
     assert (await Shards.found(store, namespace, 4)).seed == fleet.shards.seed
 
 
-async def test_many_that_found_one_namespace_at_once_agree(store: Store, namespace: str) -> None:
+async def test_workers_that_create_one_namespace_at_once_agree(store: Store, namespace: str) -> None:
     founded = await asyncio.gather(*(Shards.found(store, namespace) for _ in range(8)))
     assert {(shards.count, shards.seed) for shards in founded} == {(16, founded[0].seed)}
 
@@ -239,7 +239,7 @@ async def _woken(sleeper: Frontier, cause: asyncio.Task[None]) -> int:
     return sum(len(lease.visits) for lease in leases)
 
 
-async def test_an_idle_worker_wakes_when_another_adds(fleet: Fleet) -> None:
+async def test_an_idle_worker_wakes_when_another_adds_urls(fleet: Fleet) -> None:
     ann, bob = await fleet.join("ann"), await fleet.join("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     for round_ in range(3):
@@ -254,7 +254,7 @@ async def test_an_idle_worker_wakes_when_another_adds(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("cause", ["resume", "unblock and retry", "reap", "release"])
-async def test_an_idle_worker_wakes_when_visits_come_back(fleet: Fleet, cause: str) -> None:
+async def test_an_idle_worker_wakes_when_visits_become_available_again(fleet: Fleet, cause: str) -> None:
     ann, bob = await fleet.join("ann"), await fleet.join("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 2))
@@ -311,7 +311,7 @@ async def test_an_idle_worker_sleeps_until_a_host_is_ready(fleet: Fleet) -> None
     await ann.close()
 
 
-async def test_waiting_ends_after_its_time(fleet: Fleet) -> None:
+async def test_waiting_ends_at_its_timeout(fleet: Fleet) -> None:
     ann = await fleet.join("ann")
     assert await ann.lease(wait_seconds=0.1) == []
     assert await ann.crawls.count((await ann.crawls.create("c")).id) == Counts()

@@ -27,7 +27,7 @@ async def cost(shards: Shards, crawl: Crawl) -> int:
     return total
 
 
-async def test_points_are_bounded_by_a_day_of_minutes_and_ninety_days_of_hours(fleet: Fleet) -> None:
+async def test_the_history_has_at_most_a_day_of_minutes_and_ninety_days_of_hours(fleet: Fleet) -> None:
     ann = fleet.worker()
     crawl = await ann.crawls.create("long")
     for minute in range(1500):
@@ -45,7 +45,7 @@ async def test_points_are_bounded_by_a_day_of_minutes_and_ninety_days_of_hours(f
     assert await cost(fleet.shards, crawl) < 160_000
 
 
-async def test_an_hour_costs_what_the_reference_says(fleet: Fleet) -> None:
+async def test_an_hour_of_history_takes_the_bytes_that_the_reference_states(fleet: Fleet) -> None:
     ann = fleet.worker()
     crawl = await ann.crawls.create("hour")
     for minute in range(60):
@@ -54,7 +54,7 @@ async def test_an_hour_costs_what_the_reference_says(fleet: Fleet) -> None:
     assert await cost(fleet.shards, crawl) < 3000
 
 
-async def test_a_repeated_minute_replaces_its_point_and_an_older_one_changes_nothing(fleet: Fleet) -> None:
+async def test_a_repeated_minute_replaces_its_point_and_an_older_minute_is_ignored(fleet: Fleet) -> None:
     ann = fleet.worker()
     crawl = await ann.crawls.create("twice")
     assert await ann.history.write(crawl, START, Totals(1)) is None
@@ -65,7 +65,7 @@ async def test_a_repeated_minute_replaces_its_point_and_an_older_one_changes_not
     assert await ann.history.last(None) is None
 
 
-async def test_the_history_of_a_deleted_crawl_is_gone(fleet: Fleet) -> None:
+async def test_the_history_of_a_crawl_is_deleted_with_it(fleet: Fleet) -> None:
     ann = fleet.worker()
     crawl = await ann.crawls.create("short")
     await ann.history.write(crawl, START, Totals(1))
@@ -75,7 +75,7 @@ async def test_the_history_of_a_deleted_crawl_is_gone(fleet: Fleet) -> None:
         assert await ann.history.read(crawl, step) == []
 
 
-async def test_the_fleet_grows_by_what_its_crawls_do(fleet: Fleet) -> None:
+async def test_the_fleet_history_is_the_sum_of_its_crawls(fleet: Fleet) -> None:
     ann = fleet.worker()
     writer = HistoryWriter(ann)
     await ann.crawls.create("old", Limits(delay_seconds=0))
@@ -104,7 +104,7 @@ async def test_the_fleet_grows_by_what_its_crawls_do(fleet: Fleet) -> None:
     assert before[-1].totals.stored == 1
 
 
-def test_totals_that_fell_have_not_grown() -> None:
+def test_totals_that_decreased_do_not_count_as_growth() -> None:
     points = [Point(0, Totals(10, 1)), Point(60, Totals(4, 1)), Point(180, Totals(64, 3))]
     assert [(grown.at, grown.seconds, grown.stored, grown.failed) for grown in growth(points)] == [
         (60, 60, 0, 0),

@@ -13,7 +13,7 @@ from tests.contract.fleet import Fleet, drain, end, names, paths
 # Renewing
 
 
-async def test_a_renewed_lease_lasts_another_length(fleet: Fleet) -> None:
+async def test_a_renewed_lease_is_valid_for_its_full_duration_again(fleet: Fleet) -> None:
     ann, bob = fleet.worker(lease_seconds=10), fleet.worker("bob")
     await ann.crawls.create("c")
     await ann.add("c", paths("a.example", 3))
@@ -30,7 +30,7 @@ async def test_a_renewed_lease_lasts_another_length(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_lease_is_trusted_for_less_than_it_lasts(fleet: Fleet) -> None:
+async def test_a_lease_is_trusted_for_less_time_than_it_is_valid(fleet: Fleet) -> None:
     ann = fleet.worker(lease_seconds=10)
     await ann.crawls.create("c")
     await ann.add("c", paths("a.example", 1))
@@ -39,7 +39,7 @@ async def test_a_lease_is_trusted_for_less_than_it_lasts(fleet: Fleet) -> None:
     assert called + 9 <= lease.trusted_until_mono <= mono() + 9
 
 
-async def test_a_lease_whose_time_is_over_cannot_be_renewed(fleet: Fleet) -> None:
+async def test_an_expired_lease_cannot_be_renewed(fleet: Fleet) -> None:
     ann = fleet.worker(lease_seconds=10)
     await ann.crawls.create("c")
     await ann.add("c", [*paths("a.example", 1), *paths("b.example", 1)])
@@ -52,7 +52,7 @@ async def test_a_lease_whose_time_is_over_cannot_be_renewed(fleet: Fleet) -> Non
     assert [lease is None for lease in renewed] == [False, True]
 
 
-async def test_renewing_tops_a_lease_up(fleet: Fleet) -> None:
+async def test_renewing_adds_visits_to_a_lease(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 10))
@@ -66,7 +66,7 @@ async def test_renewing_tops_a_lease_up(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_lost_renewal_is_made_up_for_by_the_next(fleet: Fleet) -> None:
+async def test_visits_of_a_lost_renewal_are_returned_by_the_next(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 10))
@@ -78,7 +78,7 @@ async def test_a_lost_renewal_is_made_up_for_by_the_next(fleet: Fleet) -> None:
     assert names(again.visits) == names(lost.visits) == ["2", "3"]
 
 
-async def test_a_top_up_fits_in_the_time_of_a_batch(fleet: Fleet) -> None:
+async def test_visits_added_by_renewing_fit_in_the_time_of_a_batch(fleet: Fleet) -> None:
     ann = fleet.worker(batch_seconds=4)
     await ann.crawls.create("c", Limits(delay_seconds=1))
     await ann.add("c", paths("a.example", 20))
@@ -88,7 +88,7 @@ async def test_a_top_up_fits_in_the_time_of_a_batch(fleet: Fleet) -> None:
     assert len(more.visits) == 3
 
 
-async def test_a_top_up_brings_nothing_of_paused_crawls_or_blocked_hosts(fleet: Fleet) -> None:
+async def test_renewing_adds_no_visits_of_paused_crawls_or_blocked_hosts(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [*paths("a.example", 5), *paths("b.example", 5)])
@@ -122,7 +122,7 @@ async def test_every_outcome_is_counted_with_its_reason(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_place_is_free_with_the_last_visit_of_its_lease(fleet: Fleet) -> None:
+async def test_a_slot_is_free_after_the_last_visit_of_its_lease(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 4))
@@ -144,7 +144,7 @@ async def test_a_visit_is_acknowledged_once(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_retry_comes_when_it_is_due_and_says_so(fleet: Fleet) -> None:
+async def test_a_retry_is_leased_when_it_is_due_and_marked_as_a_retry(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [Visit(url="http://a.example/1", depth=2, priority=4, meta={"a": 1})])
@@ -174,7 +174,7 @@ async def test_a_revisit_is_a_new_admission(fleet: Fleet) -> None:
     assert await ann.crawls.finished("c")
 
 
-async def test_a_stale_acknowledgement_counts_nothing_and_moves_the_gate_later_only(fleet: Fleet) -> None:
+async def test_a_stale_acknowledgement_counts_nothing_and_only_delays_the_gate(fleet: Fleet) -> None:
     ann, bob = fleet.worker(lease_seconds=10), fleet.worker("bob", lease_seconds=10)
     await ann.crawls.create("c", Limits(delay_seconds=1))
     await ann.add("c", paths("a.example", 3))
@@ -199,7 +199,7 @@ async def test_a_stale_acknowledgement_counts_nothing_and_moves_the_gate_later_o
     await fleet.check()
 
 
-async def test_a_stale_acknowledgement_leaves_a_gap_for_urls_that_come_later(fleet: Fleet) -> None:
+async def test_a_stale_acknowledgement_delays_urls_that_are_added_later(fleet: Fleet) -> None:
     ann, bob = fleet.worker(lease_seconds=10), fleet.worker("bob", lease_seconds=10)
     await ann.crawls.create("c", Limits(delay_seconds=1))
     await ann.add("c", paths("a.example", 1))
@@ -231,7 +231,7 @@ async def test_a_lost_lease_among_many_keeps_the_others(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_token_of_another_host_is_lost(fleet: Fleet) -> None:
+async def test_a_lease_with_the_token_of_another_host_is_lost(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 1))
@@ -271,7 +271,7 @@ async def test_released_visits_keep_their_order(fleet: Fleet, order: str) -> Non
     assert {visit.expiries + visit.retries + visit.blames for visit in again.visits} == {0}
 
 
-async def test_kept_visits_stay_leased_while_their_place_is_free(fleet: Fleet) -> None:
+async def test_kept_visits_stay_leased_while_their_slot_is_free(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=1))
     await ann.add("c", paths("a.example", 4))
@@ -288,7 +288,7 @@ async def test_kept_visits_stay_leased_while_their_place_is_free(fleet: Fleet) -
     await fleet.check()
 
 
-async def test_releasing_a_lost_lease_is_no_error(fleet: Fleet) -> None:
+async def test_releasing_a_lost_lease_is_not_an_error(fleet: Fleet) -> None:
     ann = fleet.worker(lease_seconds=5)
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 2))
@@ -319,7 +319,7 @@ async def test_an_expired_lease_goes_to_another_worker_after_the_delay(fleet: Fl
     await fleet.check()
 
 
-async def test_a_visit_whose_leases_keep_running_out_fails(fleet: Fleet) -> None:
+async def test_a_visit_whose_leases_keep_expiring_fails(fleet: Fleet) -> None:
     ann = fleet.worker(lease_seconds=1, expiries=3)
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 1))
@@ -335,7 +335,7 @@ async def test_a_visit_whose_leases_keep_running_out_fails(fleet: Fleet) -> None
     assert await ann.crawls.finished("c")
 
 
-async def test_a_dead_workers_leases_are_taken_back_at_once(fleet: Fleet) -> None:
+async def test_the_leases_of_a_dead_worker_are_reaped_at_once(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=1))
     hosts = fleet.hosts(6, shard=None)
@@ -353,7 +353,7 @@ async def test_a_dead_workers_leases_are_taken_back_at_once(fleet: Fleet) -> Non
     assert await bob.reap("ann") == 0
 
 
-async def test_reaping_one_worker_leaves_another_alone(fleet: Fleet) -> None:
+async def test_reaping_one_worker_does_not_affect_another(fleet: Fleet) -> None:
     ann, joann = fleet.worker(), fleet.worker("jo.ann")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     first, second = fleet.hosts(2)

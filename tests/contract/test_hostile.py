@@ -116,7 +116,7 @@ _SPOILT = [
 
 
 @pytest.mark.parametrize(("name", "kind"), _SPOILT)
-async def test_only_shoals_errors_come_out(scene: Scene, name: str, kind: str) -> None:
+async def test_only_errors_of_shoal_are_raised(scene: Scene, name: str, kind: str) -> None:
     await scene.spoil(name, KINDS[kind])
     assert await _everything(scene) == []
 
@@ -134,7 +134,7 @@ async def _spoil_queue(scene: Scene, entry: bytes) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES[:6], ids=[entry[:8].hex() for entry in ENTRIES[:6]])
-async def test_an_entry_that_is_not_shoals_fails_in_the_end_and_all_others_are_made(scene: Scene, entry: bytes) -> None:
+async def test_a_corrupt_entry_finally_fails_and_all_other_visits_are_made(scene: Scene, entry: bytes) -> None:
     await _spoil_queue(scene, entry)
     made: set[str] = set()
     named: list[bool] = []
@@ -162,13 +162,13 @@ async def _hosts_leased(scene: Scene) -> set[str]:
     return hosts
 
 
-async def test_an_entry_that_is_not_shoals_costs_no_other_host_its_lease(scene: Scene) -> None:
+async def test_a_corrupt_entry_does_not_prevent_leases_of_other_hosts(scene: Scene) -> None:
     await _spoil_queue(scene, ENTRIES[0])
     assert {scene.good, scene.other} <= await _hosts_leased(scene)
 
 
 @pytest.mark.parametrize("name", ["w:{host}", "p:{crawl}:{host}", "h:{host}"])
-async def test_a_spoilt_host_leaves_other_shards_alone(scene: Scene, name: str) -> None:
+async def test_a_corrupt_host_does_not_affect_other_shards(scene: Scene, name: str) -> None:
     await scene.spoil(name, KINDS["text"])
     leases = await scene.bob.lease(shards=[1])
     assert [lease.host for lease in leases] == [scene.other]
@@ -176,7 +176,7 @@ async def test_a_spoilt_host_leaves_other_shards_alone(scene: Scene, name: str) 
 
 
 @pytest.mark.parametrize("name", ["w:{host}", "p:{crawl}:{host}", "h:{host}"])
-async def test_a_spoilt_host_does_not_stop_leasing(scene: Scene, name: str) -> None:
+async def test_a_corrupt_host_does_not_stop_leasing(scene: Scene, name: str) -> None:
     await end(scene.fleet.worker("ann"), [scene.lease])
     await scene.spoil(name, KINDS["text"])
     assert scene.other in await _hosts_leased(scene)
@@ -190,7 +190,7 @@ class _Trap:
         return os.mkdir, (str(self.path),)
 
 
-async def test_nothing_read_from_the_store_runs(scene: Scene, tmp_path: Path) -> None:
+async def test_nothing_read_from_the_store_is_executed(scene: Scene, tmp_path: Path) -> None:
     trap = pickle.dumps(_Trap(tmp_path / "ran"))
     canary = f"{scene.fleet.shards.prefixes[0]}canary"
     lua = f"']] redis.call('SET', '{canary}', 1) --[['".encode()
@@ -209,7 +209,7 @@ async def test_nothing_read_from_the_store_runs(scene: Scene, tmp_path: Path) ->
     assert await scene.fleet.store.command("EXISTS", canary, key=canary) == 0
 
 
-async def test_a_url_that_only_the_store_could_hold_is_shown_as_it_is(scene: Scene) -> None:
+async def test_a_planted_url_of_another_host_is_leased_as_it_is(scene: Scene) -> None:
     """A whole URL in an entry may name any host: its visit has that URL, and no other visit is changed by it."""
     elsewhere = "http://elsewhere.example/"
     await _spoil_queue(scene, b"\x03\x00" + elsewhere.encode())

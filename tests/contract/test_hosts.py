@@ -8,7 +8,7 @@ from shoal.model import Counts, Limits, Visit
 from tests.contract.fleet import Fleet, drain, end, names, paths
 
 
-async def test_a_host_nobody_asked_is_blank(fleet: Fleet) -> None:
+async def test_a_host_without_requests_has_no_data(fleet: Fleet) -> None:
     host = await fleet.worker().hosts.get("a.example")
     assert (host.name, host.crawls_waiting, host.leases, host.delay_seconds, host.places) == (
         "a.example",
@@ -20,7 +20,7 @@ async def test_a_host_nobody_asked_is_blank(fleet: Fleet) -> None:
     assert (host.gate_at, host.failures, host.blocked, host.robots_known) == (0, 0, "", False)
 
 
-async def test_a_host_knows_its_requests(fleet: Fleet) -> None:
+async def test_a_host_has_the_times_and_results_of_its_requests(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=2))
     await ann.add("c", paths("a.example", 5))
@@ -48,7 +48,7 @@ async def test_every_spelling_of_a_host_is_one_host(fleet: Fleet) -> None:
     assert (await ann.hosts.get("a.example:8080")).delay_seconds is None
 
 
-async def test_an_operators_delay_replaces_the_crawls_own(fleet: Fleet) -> None:
+async def test_the_delay_of_an_operator_replaces_the_delay_of_the_crawl(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=5))
     await ann.add("c", paths("a.example", 9))
@@ -64,7 +64,7 @@ async def test_an_operators_delay_replaces_the_crawls_own(fleet: Fleet) -> None:
     assert lease.delay_seconds == 5
 
 
-async def test_robots_may_ask_for_more_than_an_operator(fleet: Fleet) -> None:
+async def test_a_crawl_delay_in_robots_txt_may_exceed_the_delay_of_an_operator(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     await ann.add("c", paths("a.example", 9))
@@ -74,7 +74,7 @@ async def test_robots_may_ask_for_more_than_an_operator(fleet: Fleet) -> None:
     assert (await ann.lease())[0].delay_seconds == 9
 
 
-async def test_an_operator_sets_the_places_of_a_host(fleet: Fleet) -> None:
+async def test_an_operator_can_set_the_number_of_slots_of_a_host(fleet: Fleet) -> None:
     ann, bob, cy = fleet.worker(), fleet.worker("bob"), fleet.worker("cy")
     await ann.crawls.create("c", Limits(delay_seconds=0, places=5))
     await ann.hosts.set_robots("a.example")
@@ -86,7 +86,7 @@ async def test_an_operator_sets_the_places_of_a_host(fleet: Fleet) -> None:
     assert len(await cy.lease(visits=1)) == 1
 
 
-async def test_a_postponed_host_is_asked_by_nobody(fleet: Fleet) -> None:
+async def test_no_worker_leases_a_postponed_host(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 3))
@@ -103,7 +103,7 @@ async def test_a_postponed_host_is_asked_by_nobody(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_host_that_never_answers_is_set_aside_and_can_be_retried(fleet: Fleet) -> None:
+async def test_a_host_that_never_responds_is_given_up_and_can_be_retried(fleet: Fleet) -> None:
     ann = fleet.worker()
     for crawl in ("one", "two"):
         await ann.crawls.create(crawl, Limits(delay_seconds=0))
@@ -130,7 +130,7 @@ async def test_a_host_that_never_answers_is_set_aside_and_can_be_retried(fleet: 
     await fleet.check()
 
 
-async def test_a_success_forgets_failures(fleet: Fleet) -> None:
+async def test_a_success_resets_the_count_of_failures(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 3))
@@ -140,7 +140,7 @@ async def test_a_success_forgets_failures(fleet: Fleet) -> None:
     assert (await ann.hosts.get("a.example")).failures == 0
 
 
-async def test_blocking_fails_what_waits_and_unblocking_lets_it_be_retried(fleet: Fleet) -> None:
+async def test_blocking_a_host_fails_its_waiting_visits_and_unblocking_allows_retries(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", [*paths("a.example", 5), *paths("b.example", 1)])
@@ -189,7 +189,7 @@ async def test_blocking_twice_and_unblocking_once_unblocks(fleet: Fleet) -> None
     assert (await ann.add("c", ["http://b.example/"])).letters == "b"
 
 
-async def test_a_host_that_nobody_waits_for_is_forgotten_a_day_after_its_gate(fleet: Fleet) -> None:
+async def test_a_host_without_waiting_visits_is_forgotten_a_day_after_its_gate(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=10))
     quiet, kept = fleet.hosts(2)
@@ -205,7 +205,7 @@ async def test_a_host_that_nobody_waits_for_is_forgotten_a_day_after_its_gate(fl
     assert await fleet.store.command("PTTL", key[quiet], key=key[quiet]) == -1
 
 
-async def test_a_visit_may_wait_for_another_host_than_its_urls(fleet: Fleet) -> None:
+async def test_a_visit_may_be_queued_under_another_host_than_that_of_its_url(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=1))
     names = [f"http://name-{number}.example/a?b=1" for number in range(3)]

@@ -83,7 +83,7 @@ async def _link(ann: Frontier, lease: Lease, urls: list[str]) -> int:
     return (await ann.add("c", visits, found_on=[(lease, page)] * len(visits))).new
 
 
-async def test_links_to_a_shard_that_lost_them_are_added_again(fleet: Fleet, ann: Frontier) -> None:
+async def test_links_that_a_shard_lost_are_added_again(fleet: Fleet, ann: Frontier) -> None:
     here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
     await ann.add("c", paths(here, 1))
     (lease,) = await ann.lease()
@@ -129,7 +129,9 @@ async def test_links_confirmed_before_a_loss_and_acknowledged_after_it_are_added
     assert (await ann.crawls.count("c")).waiting == 3
 
 
-async def test_the_links_of_an_abandoned_page_are_kept_although_they_are_known(fleet: Fleet, ann: Frontier) -> None:
+async def test_the_links_of_an_abandoned_page_stay_in_the_journal_although_they_are_known(
+    fleet: Fleet, ann: Frontier
+) -> None:
     here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
     await ann.add("c", paths(here, 1))
     (lease,) = await ann.lease()
@@ -146,7 +148,7 @@ async def test_the_links_of_an_abandoned_page_are_kept_although_they_are_known(f
     assert (await bob.crawls.count("c")).waiting == 3
 
 
-async def test_a_page_whose_acknowledgement_is_lost_brings_its_links_again(fleet: Fleet, ann: Frontier) -> None:
+async def test_a_page_whose_acknowledgement_is_lost_adds_its_links_again(fleet: Fleet, ann: Frontier) -> None:
     here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
     await ann.add("c", paths(here, 1))
     (lease,) = await ann.lease()
@@ -161,7 +163,7 @@ async def test_a_page_whose_acknowledgement_is_lost_brings_its_links_again(fleet
 
 
 @pytest.mark.parametrize("name", ["ann", "bob"])
-async def test_one_shard_loses_an_acknowledgement_and_later_another_one_its_links(
+async def test_one_shard_loses_an_acknowledgement_and_another_later_loses_its_links(
     fleet: Fleet, ann: Frontier, name: str
 ) -> None:
     """The page is visited again between the two, when its links are known: by the same worker or by a new one."""
@@ -197,7 +199,7 @@ async def test_seeds_that_a_shard_lost_are_added_again(fleet: Fleet, ann: Fronti
     assert len(await drain(fleet, bob)) == 3
 
 
-async def test_large_and_many_links_are_kept(fleet: Fleet, ann: Frontier) -> None:
+async def test_many_and_long_links_are_kept_in_the_journal(fleet: Fleet, ann: Frontier) -> None:
     here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
     await ann.add("c", paths(here, 1))
     (lease,) = await ann.lease()
@@ -213,7 +215,7 @@ async def test_large_and_many_links_are_kept(fleet: Fleet, ann: Frontier) -> Non
     assert (await ann.crawls.count("c")).waiting == 3001
 
 
-async def test_a_journal_forgets_what_no_shard_can_lose_any_more(fleet: Fleet, ann: Frontier) -> None:
+async def test_a_journal_drops_links_that_no_shard_can_lose_any_more(fleet: Fleet, ann: Frontier) -> None:
     here, there = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=1)[0]
     await ann.add("c", paths(here, 40))
     # Adding does not notice that another process holds the shard, leasing does.
@@ -256,7 +258,7 @@ async def test_a_home_shard_that_lost_a_change_of_a_crawl_is_brought_up_to_date(
         assert await bob.crawls.finish("c") or await bob.crawls.finish("c")
 
 
-async def test_a_crawl_whose_creation_is_lost_stops_no_worker(fleet: Fleet, ann: Frontier) -> None:
+async def test_a_crawl_whose_creation_was_lost_does_not_stop_workers(fleet: Fleet, ann: Frontier) -> None:
     home = ann.shards.home("lost")
     copy = await Copy.of(fleet, home)
     await ann.crawls.create("lost", Limits(delay_seconds=0))
@@ -270,7 +272,7 @@ async def test_a_crawl_whose_creation_is_lost_stops_no_worker(fleet: Fleet, ann:
 
 
 @pytest.mark.parametrize("lost", ["home", "other"])
-async def test_a_shard_that_lost_moves_of_page_budget_keeps_no_crawl_waiting(
+async def test_a_shard_that_lost_moves_of_page_budget_does_not_block_a_crawl(
     fleet: Fleet, ann: Frontier, lost: str
 ) -> None:
     await ann.crawls.create("p", Limits(delay_seconds=0, max_pages=10))

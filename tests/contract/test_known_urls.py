@@ -63,7 +63,7 @@ async def test_failed_and_delayed_urls_are_due_now(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_what_cannot_be_visited_again_is_refused_before_anything_changes(fleet: Fleet) -> None:
+async def test_a_url_that_cannot_be_visited_again_is_refused_before_anything_changes(fleet: Fleet) -> None:
     ann = fleet.worker()
     await start(ann)
     await drain(fleet, ann)
@@ -114,7 +114,7 @@ async def test_a_forgotten_url_is_visited_when_it_is_found_again(fleet: Fleet) -
     await fleet.check()
 
 
-async def test_the_output_says_what_a_url_was(fleet: Fleet, tmp_path: Path) -> None:
+async def test_the_kind_and_depth_of_a_url_are_read_from_the_output(fleet: Fleet, tmp_path: Path) -> None:
     ann = fleet.worker()
     output = tmp_path / "pages.jsonl"
     output.write_text(json.dumps({"crawl": "c", "url": PAGE, "depth": 1, "status": 200}) + "\n")

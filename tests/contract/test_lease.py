@@ -10,7 +10,7 @@ from shoal.model import Limits, Visit
 from tests.contract.fleet import Fleet, drain, end, names, paths
 
 
-async def test_an_empty_frontier_gives_nothing(fleet: Fleet) -> None:
+async def test_an_empty_frontier_gives_no_leases(fleet: Fleet) -> None:
     assert await fleet.worker().lease() == []
 
 
@@ -44,7 +44,7 @@ async def test_hosts_of_every_shard_are_leased_in_one_call(fleet: Fleet) -> None
     assert sorted(lease.host for lease in leases) == sorted(hosts)
 
 
-async def test_a_worker_can_look_at_some_shards_only(fleet: Fleet) -> None:
+async def test_a_worker_can_lease_from_some_shards_only(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     here, there = fleet.hosts(1, shard=1) + fleet.hosts(1, shard=2)
@@ -72,7 +72,7 @@ async def test_the_priority_of_a_crawl_counts_for_its_hosts(fleet: Fleet) -> Non
     assert (await ann.lease(hosts=1, shards=[0]))[0].host == second
 
 
-async def test_a_host_rises_when_a_higher_priority_comes(fleet: Fleet) -> None:
+async def test_a_host_moves_up_when_a_visit_of_higher_priority_is_added(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     first, second = fleet.hosts(2)
@@ -93,7 +93,7 @@ async def test_within_a_host_the_highest_priority_goes_first(fleet: Fleet) -> No
 
 
 @pytest.mark.parametrize(("order", "expected"), [("fifo", "01234"), ("lifo", "43210")])
-async def test_within_a_priority_the_order_is_the_crawls(fleet: Fleet, order: str, expected: str) -> None:
+async def test_within_a_priority_the_order_is_that_of_the_crawl(fleet: Fleet, order: str, expected: str) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, order=order))
     await ann.add("c", paths("a.example", 3))
@@ -160,7 +160,7 @@ async def test_renewing_does_not_bring_visits_of_spiders_the_holder_lacks(fleet:
 # Places
 
 
-async def test_a_host_is_leased_once_until_its_robots_are_known(fleet: Fleet) -> None:
+async def test_a_host_has_one_lease_until_its_robots_txt_is_known(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0, places=2))
     await ann.add("c", paths("a.example", 20))
@@ -170,7 +170,7 @@ async def test_a_host_is_leased_once_until_its_robots_are_known(fleet: Fleet) ->
     assert len(await bob.lease(visits=1)) == 1
 
 
-async def test_a_host_with_a_crawl_delay_is_leased_once(fleet: Fleet) -> None:
+async def test_a_host_with_a_crawl_delay_has_one_lease(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=1, places=4))
     await ann.add("c", paths("a.example", 20))
@@ -180,7 +180,7 @@ async def test_a_host_with_a_crawl_delay_is_leased_once(fleet: Fleet) -> None:
     assert await bob.lease() == []
 
 
-async def test_two_places_go_to_different_workers_first(fleet: Fleet) -> None:
+async def test_two_slots_go_to_different_workers_first(fleet: Fleet) -> None:
     ann, bob, cy = fleet.worker(), fleet.worker("bob"), fleet.worker("cy")
     await ann.crawls.create("c", Limits(delay_seconds=1, places=2))
     await ann.hosts.set_robots("a.example")
@@ -192,7 +192,7 @@ async def test_two_places_go_to_different_workers_first(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_worker_alone_takes_the_second_place_after_a_moment(fleet: Fleet) -> None:
+async def test_a_single_worker_takes_the_second_slot_after_a_moment(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=1, places=2))
     await ann.hosts.set_robots("a.example")
@@ -203,7 +203,7 @@ async def test_a_worker_alone_takes_the_second_place_after_a_moment(fleet: Fleet
     assert await ann.lease() == []
 
 
-async def test_a_worker_alone_takes_the_rest_of_the_places_together(fleet: Fleet) -> None:
+async def test_a_single_worker_takes_the_remaining_slots_together(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=1, places=5))
     for host in ("a.example", "b.example"):
@@ -217,7 +217,7 @@ async def test_a_worker_alone_takes_the_rest_of_the_places_together(fleet: Fleet
     await fleet.check()
 
 
-async def test_each_place_keeps_the_gap_for_itself(fleet: Fleet) -> None:
+async def test_each_slot_keeps_its_own_delay(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=1, places=2))
     await ann.hosts.set_robots("a.example")
@@ -234,7 +234,7 @@ async def test_each_place_keeps_the_gap_for_itself(fleet: Fleet) -> None:
     assert len(await bob.lease()) == 1
 
 
-async def test_the_visits_of_a_host_are_shared_by_its_places(fleet: Fleet) -> None:
+async def test_the_visits_of_a_host_are_shared_by_its_slots(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0, places=2))
     await ann.hosts.set_robots("a.example")
@@ -246,7 +246,7 @@ async def test_the_visits_of_a_host_are_shared_by_its_places(fleet: Fleet) -> No
 # Time
 
 
-async def test_the_gap_counts_from_the_end_of_the_request(fleet: Fleet) -> None:
+async def test_the_delay_counts_from_the_end_of_the_request(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=1))
     await ann.add("c", paths("a.example", 5))
@@ -266,7 +266,7 @@ async def test_the_gap_counts_from_the_end_of_the_request(fleet: Fleet) -> None:
     assert len(await ann.lease()) == 1
 
 
-async def test_a_lease_without_a_request_leaves_no_gap(fleet: Fleet) -> None:
+async def test_a_lease_without_a_request_causes_no_delay(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=10))
     await ann.add("c", paths("a.example", 3))
@@ -275,7 +275,7 @@ async def test_a_lease_without_a_request_leaves_no_gap(fleet: Fleet) -> None:
     assert len(await ann.lease()) == 1
 
 
-async def test_urls_that_come_later_wait_for_the_gap_too(fleet: Fleet) -> None:
+async def test_urls_that_are_added_later_wait_for_the_delay_too(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=1))
     await ann.add("c", ["http://a.example/1"])
@@ -296,7 +296,7 @@ async def test_a_lease_holds_as_many_visits_as_fit_in_its_time(fleet: Fleet, del
     assert len(lease.visits) == visits
 
 
-async def test_slow_answers_make_a_batch_smaller(fleet: Fleet) -> None:
+async def test_slow_responses_make_a_batch_smaller(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0.1))
     await ann.add("c", paths("a.example", 60))
@@ -308,7 +308,7 @@ async def test_slow_answers_make_a_batch_smaller(fleet: Fleet) -> None:
     assert len(lease.visits) == 2
 
 
-async def test_a_delay_by_response_time_holds_for_the_whole_fleet(fleet: Fleet) -> None:
+async def test_a_delay_by_response_time_applies_to_the_whole_fleet(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0.1))
     await ann.add("c", paths("a.example", 60))

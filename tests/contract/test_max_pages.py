@@ -16,7 +16,7 @@ async def _filled(fleet: Fleet, ann: Frontier, pages: int, urls: int = 10) -> No
 
 
 @pytest.mark.parametrize("pages", [1, 7, 40, 119])
-async def test_exactly_as_many_pages_as_wanted_are_stored(fleet: Fleet, pages: int) -> None:
+async def test_exactly_max_pages_pages_are_stored(fleet: Fleet, pages: int) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await _filled(fleet, ann, pages)
     made = 0
@@ -60,7 +60,7 @@ async def test_visits_that_fail_do_not_count_as_pages(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_pages_are_not_lost_with_a_worker_that_dies(fleet: Fleet) -> None:
+async def test_page_budget_is_not_lost_with_a_worker_that_dies(fleet: Fleet) -> None:
     ann, boss = fleet.worker(), fleet.worker("boss")
     await _filled(fleet, ann, 60)
     for death in range(6):
@@ -76,7 +76,7 @@ async def test_pages_are_not_lost_with_a_worker_that_dies(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_pages_drawn_by_a_worker_that_dies_before_the_shard_has_them_are_not_lost(fleet: Fleet) -> None:
+async def test_page_budget_drawn_by_a_worker_that_dies_before_passing_it_on_is_not_lost(fleet: Fleet) -> None:
     ann = fleet.worker()
     await _filled(fleet, ann, 60)
     home = fleet.shards.home("c")
@@ -92,7 +92,7 @@ async def test_pages_drawn_by_a_worker_that_dies_before_the_shard_has_them_are_n
     await fleet.check()
 
 
-async def test_pages_a_shard_cannot_use_go_to_one_that_can(fleet: Fleet) -> None:
+async def test_page_budget_that_a_shard_cannot_use_moves_to_one_that_can(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_pages=40))
     poor, rich = fleet.hosts(1, shard=0)[0], fleet.hosts(1, shard=3)[0]
@@ -107,7 +107,7 @@ async def test_pages_a_shard_cannot_use_go_to_one_that_can(fleet: Fleet) -> None
     await fleet.check()
 
 
-async def test_a_crawl_out_of_pages_blocks_nobodys_host(fleet: Fleet) -> None:
+async def test_a_crawl_without_page_budget_does_not_block_hosts_of_other_crawls(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("few", Limits(delay_seconds=0, max_pages=1))
     await ann.crawls.create("many", Limits(delay_seconds=0))
@@ -127,7 +127,7 @@ async def test_a_crawl_out_of_pages_blocks_nobodys_host(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_two_crawls_with_limits_get_their_own_pages(fleet: Fleet) -> None:
+async def test_two_crawls_with_limits_have_separate_page_budgets(fleet: Fleet) -> None:
     ann = fleet.worker()
     for crawl, pages in (("one", 13), ("two", 31)):
         await ann.crawls.create(crawl, Limits(delay_seconds=0, max_pages=pages))

@@ -8,7 +8,7 @@ from shoal.model import Limits, Visit
 from tests.contract.fleet import Fleet, paths
 
 
-async def test_a_lease_says_how_long_what_waits_for_its_host_takes(fleet: Fleet) -> None:
+async def test_a_lease_reports_how_long_the_waiting_visits_of_its_host_take(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=2))
     long, short = fleet.hosts(2)
@@ -26,7 +26,7 @@ async def test_a_lease_says_how_long_what_waits_for_its_host_takes(fleet: Fleet)
     assert again.ahead_seconds == pytest.approx((30 - len(done)) * (2 + response), rel=0.01)
 
 
-async def test_a_lease_that_is_topped_up_says_it_anew_and_others_do_not(fleet: Fleet) -> None:
+async def test_a_lease_that_gets_more_visits_updates_this_time_and_others_do_not(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0.1))
     (host,) = fleet.hosts(1)
@@ -43,7 +43,7 @@ async def test_a_lease_that_is_topped_up_says_it_anew_and_others_do_not(fleet: F
     assert renewed.ahead_seconds == 0
 
 
-async def test_places_share_the_time_and_without_a_delay_there_is_none(fleet: Fleet) -> None:
+async def test_slots_share_this_time_and_without_a_delay_it_is_zero(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("quick", Limits(delay_seconds=0))
     await ann.crawls.create("wide", Limits(delay_seconds=1, places=4))
@@ -55,7 +55,7 @@ async def test_places_share_the_time_and_without_a_delay_there_is_none(fleet: Fl
     assert found == {one: 0, two: pytest.approx(5)}
 
 
-async def test_hosts_that_wait_are_counted_by_whether_they_may_be_asked(fleet: Fleet) -> None:
+async def test_waiting_hosts_are_counted_as_ready_or_cooling(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=5))
     await ann.crawls.create("other", Limits(spider="books"))

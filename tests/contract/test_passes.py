@@ -56,7 +56,7 @@ async def test_a_url_is_admitted_once_in_each_pass_and_links_to_it_are_known(fle
     assert (await ann.add("c", [Visit(url=url, meta={"pass": 3}) for url in urls])).new == 0
 
 
-async def test_a_pass_can_be_forgotten_without_the_url(fleet: Fleet) -> None:
+async def test_a_url_can_be_forgotten_in_one_pass_only(fleet: Fleet) -> None:
     ann = fleet.worker()
     urls = paths("a.example", 300)
     await ann.crawls.create("c")
@@ -68,7 +68,7 @@ async def test_a_pass_can_be_forgotten_without_the_url(fleet: Fleet) -> None:
     assert (await ann.add("c", urls)).new == 0
 
 
-async def test_where_a_visit_moves_to_its_address_its_pass_goes_with_it(fleet: Fleet) -> None:
+async def test_a_visit_that_is_requeued_under_its_ip_address_keeps_its_pass(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     there = Visit(url="http://a.example/", host="192.0.2.1", meta={"address": True})
@@ -76,7 +76,7 @@ async def test_where_a_visit_moves_to_its_address_its_pass_goes_with_it(fleet: F
     assert [(await ann.add("c", [one])).new for one in (there, there, again, again)] == [1, 0, 1, 0]
 
 
-async def test_a_pass_that_was_killed_anywhere_is_gone_on_with(fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_pass_killed_at_any_point_is_resumed(fleet: Fleet, tmp_path: Path) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     urls = [f"http://h{number % 60}.example/{number}" for number in range(1200)]
     output = check_output(str(tmp_path / "pages.db"))
@@ -105,7 +105,7 @@ async def test_a_pass_that_was_killed_anywhere_is_gone_on_with(fleet: Fleet, tmp
     assert (await ann.crawls.count("c")).stored == 1200 + 2
 
 
-async def test_a_feeding_that_was_counted_twice_is_begun_and_ended_all_the_same(fleet: Fleet) -> None:
+async def test_a_feed_that_is_started_and_finished_twice_counts_once(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     for _ in range(3):
@@ -122,7 +122,7 @@ async def test_a_feeding_that_was_counted_twice_is_begun_and_ended_all_the_same(
         assert not (await ann.crawls.facts.read("c")).seeds.under_way
 
 
-async def test_a_crawl_that_is_still_fed_is_not_over_for_whoever_tends_it(fleet: Fleet) -> None:
+async def test_the_maintainer_does_not_finish_a_crawl_that_still_gets_seeds(fleet: Fleet) -> None:
     ann = await fleet.join("ann")
     await ann.crawls.create("c", Limits(delay_seconds=0), spec=CrawlSpec().stored())
     await ann.add("c", ["http://a.example/"])

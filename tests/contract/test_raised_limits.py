@@ -21,7 +21,7 @@ async def raise_limits(frontier: Frontier, crawl: str, **limits: Any) -> None:
 
 
 @pytest.mark.parametrize("higher", [60, 0])
-async def test_a_crawl_goes_on_with_what_waited_when_it_had_enough_pages(fleet: Fleet, higher: int) -> None:
+async def test_raising_max_pages_resumes_the_visits_that_waited(fleet: Fleet, higher: int) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_pages=20))
     for host in fleet.hosts(12, shard=None):
@@ -43,7 +43,7 @@ async def test_a_crawl_goes_on_with_what_waited_when_it_had_enough_pages(fleet: 
     await fleet.check()
 
 
-async def test_visits_that_were_out_when_the_limit_was_reached_are_kept_too(fleet: Fleet) -> None:
+async def test_visits_leased_when_the_limit_was_reached_are_kept_too(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     first, second, third = fleet.hosts(3)
@@ -66,7 +66,7 @@ async def test_visits_that_were_out_when_the_limit_was_reached_are_kept_too(flee
     await fleet.check()
 
 
-async def test_urls_that_were_too_deep_are_added_when_the_depth_is_raised(fleet: Fleet) -> None:
+async def test_urls_beyond_the_depth_limit_are_added_when_it_is_raised(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_depth=1))
     (host,) = fleet.hosts(1)
@@ -85,7 +85,7 @@ async def test_urls_that_were_too_deep_are_added_when_the_depth_is_raised(fleet:
     await fleet.check()
 
 
-async def test_urls_over_the_pages_per_host_are_added_when_it_is_raised(fleet: Fleet) -> None:
+async def test_urls_beyond_the_pages_per_host_are_added_when_the_limit_is_raised(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_pages_per_host=2))
     (host,) = fleet.hosts(1)
@@ -107,7 +107,7 @@ async def test_urls_over_the_pages_per_host_are_added_when_it_is_raised(fleet: F
     await fleet.check()
 
 
-async def test_urls_over_the_limit_of_a_depth_are_added_when_it_is_raised(fleet: Fleet) -> None:
+async def test_urls_beyond_the_limit_of_a_depth_are_added_when_it_is_raised(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0, max_urls_per_depth=2))
     hosts = fleet.hosts(3, shard=None)
@@ -138,7 +138,7 @@ async def test_another_pass_counts_the_urls_of_a_depth_from_zero(fleet: Fleet) -
     await fleet.check()
 
 
-async def test_a_crawl_that_was_stopped_does_not_go_on(fleet: Fleet) -> None:
+async def test_a_stopped_crawl_is_not_resumed_by_raising_its_limit(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(max_pages=5))
     await ann.crawls.stop("c")
@@ -147,7 +147,7 @@ async def test_a_crawl_that_was_stopped_does_not_go_on(fleet: Fleet) -> None:
     assert (await ann.crawls.get("c")).state is State.STOPPED
 
 
-async def test_what_failed_and_was_retried_is_counted_once(fleet: Fleet) -> None:
+async def test_a_visit_that_failed_and_was_retried_is_counted_once(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     for host in fleet.hosts(3, shard=None):

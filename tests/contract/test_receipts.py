@@ -7,7 +7,7 @@ from shoal.model.limits import Limits
 from tests.contract.fleet import Fleet, paths
 
 
-async def test_a_batch_that_was_handed_in_stands(fleet: Fleet) -> None:
+async def test_a_committed_batch_cannot_be_voided(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(fleet.hosts(1)[0], 2))
@@ -18,7 +18,7 @@ async def test_a_batch_that_was_handed_in_stands(fleet: Fleet) -> None:
     assert (await bob.crawls.count("c")).stored == 2
 
 
-async def test_a_batch_that_was_voided_can_never_be_handed_in(fleet: Fleet) -> None:
+async def test_a_voided_batch_can_never_be_committed(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(fleet.hosts(1)[0], 2))
@@ -32,7 +32,7 @@ async def test_a_batch_that_was_voided_can_never_be_handed_in(fleet: Fleet) -> N
     await fleet.check()
 
 
-async def test_what_was_lost_when_a_batch_was_handed_in_is_lost_when_it_is_asked_for(fleet: Fleet) -> None:
+async def test_voiding_a_committed_batch_reports_the_same_lost_leases(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     first, second = fleet.hosts(2)
@@ -46,7 +46,7 @@ async def test_what_was_lost_when_a_batch_was_handed_in_is_lost_when_it_is_asked
     await fleet.check()
 
 
-async def test_a_batch_stands_after_its_worker_was_reaped(fleet: Fleet) -> None:
+async def test_a_committed_batch_is_kept_after_its_worker_was_reaped(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(fleet.hosts(1)[0], 2))

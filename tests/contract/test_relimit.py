@@ -9,7 +9,7 @@ from shoal.model import Limits, State
 from tests.contract.fleet import Fleet, end, paths
 
 
-async def test_what_is_leased_next_has_the_new_delay_and_places(fleet: Fleet) -> None:
+async def test_the_next_lease_has_the_new_delay_and_number_of_slots(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0), {"mine": 1})
     for host in fleet.hosts(3, shard=None):
@@ -26,7 +26,7 @@ async def test_what_is_leased_next_has_the_new_delay_and_places(fleet: Fleet) ->
     await fleet.check()
 
 
-async def test_branches_get_them_and_keep_their_spiders(fleet: Fleet) -> None:
+async def test_branches_get_the_new_limits_and_keep_their_spiders(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("news", Limits(spider="lister"))
     branch = await ann.crawls.branch("news", "reader")
@@ -38,7 +38,7 @@ async def test_branches_get_them_and_keep_their_spiders(fleet: Fleet) -> None:
         assert seen.state is State.PAUSED
 
 
-async def test_a_limit_that_cannot_be_meant_changes_nothing(fleet: Fleet) -> None:
+async def test_an_invalid_limit_changes_nothing(fleet: Fleet) -> None:
     ann = fleet.worker()
     made = await ann.crawls.create("c")
     with pytest.raises(InvalidLimit, match="places"):

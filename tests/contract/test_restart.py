@@ -62,7 +62,7 @@ async def test_an_embedded_store_that_is_killed_needs_no_hold(tmp_path: Path) ->
         await fleet.check()
 
 
-async def test_a_store_that_may_have_lost_writes_holds_its_leases(own_redis: Server) -> None:
+async def test_a_store_that_may_have_lost_writes_holds_leasing(own_redis: Server) -> None:
     everysec = "everysec" in own_redis.argv
     async with _fleet(url=own_redis.url) as fleet:
         tokens = await _at_work(fleet)
@@ -96,7 +96,7 @@ async def test_a_store_that_may_have_lost_writes_holds_its_leases(own_redis: Ser
         await fleet.check()
 
 
-async def test_a_token_is_not_given_again_after_a_rollback(own_redis: Server) -> None:
+async def test_a_token_is_not_reused_after_a_rollback(own_redis: Server) -> None:
     async with _fleet(url=own_redis.url) as fleet:
         ann, bob = fleet.worker(lease_seconds=10), fleet.worker("bob", lease_seconds=10)
         await ann.crawls.create("c", Limits(delay_seconds=1))

@@ -29,7 +29,7 @@ def host_key(fleet: Fleet, family: str, rest: str = HOST) -> str:
     return f"{fleet.shards.prefixes[fleet.shards.of(HOST)]}{family}:{rest}"
 
 
-async def test_a_copy_is_kept_as_it_is_for_everybody(fleet: Fleet) -> None:
+async def test_a_copy_is_stored_unchanged_for_all_workers(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     assert await ann.robots.read(HOST, HTTPS) == (None, fleet.clock.seconds)
     kept = bytes(range(256)) * 4
@@ -43,7 +43,7 @@ async def test_a_copy_is_kept_as_it_is_for_everybody(fleet: Fleet) -> None:
     assert month - 60_000 < await fleet.store.command("PTTL", key, key=key) <= month
 
 
-async def test_the_largest_copy_is_kept_and_one_byte_more_is_refused(fleet: Fleet) -> None:
+async def test_a_copy_of_maximum_size_is_stored_and_one_byte_more_is_refused(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.robots.write(HOST, HTTPS, b"\n" * MAX_COPY_BYTES, known=True)
     assert (await ann.robots.read(HOST, HTTPS))[0] == b"\n" * MAX_COPY_BYTES
@@ -53,7 +53,7 @@ async def test_the_largest_copy_is_kept_and_one_byte_more_is_refused(fleet: Flee
     assert await fleet.state() == before
 
 
-async def test_what_cannot_be_meant_is_refused(fleet: Fleet) -> None:
+async def test_invalid_input_is_refused(fleet: Fleet) -> None:
     ann: Any = fleet.worker()
     before = await fleet.state()
     for name in ("", HOST, f"https://{HOST}", f"ftp://{HOST} a", f"https://{HOST} a\nb", HTTPS + "x" * 400, None, b"x"):
@@ -73,7 +73,7 @@ async def test_what_cannot_be_meant_is_refused(fleet: Fleet) -> None:
     assert await fleet.state() == before
 
 
-async def test_a_lease_says_which_version_of_the_rules_holds(fleet: Fleet) -> None:
+async def test_a_lease_has_the_current_version_of_the_rules(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(HOST, 9))
@@ -92,7 +92,7 @@ async def test_a_lease_says_which_version_of_the_rules_holds(fleet: Fleet) -> No
     assert (await leased(ann)).robots_version > second.robots_version
 
 
-async def test_a_version_never_comes_again_when_the_host_was_forgotten(fleet: Fleet) -> None:
+async def test_a_version_is_never_reused_after_the_host_was_forgotten(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(HOST, 9))
@@ -110,7 +110,7 @@ async def test_a_version_never_comes_again_when_the_host_was_forgotten(fleet: Fl
     assert sorted(set(seen)) == seen
 
 
-async def test_known_rules_open_places_and_unknown_ones_do_not(fleet: Fleet) -> None:
+async def test_known_rules_allow_several_slots_and_unknown_rules_one(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c", Limits(delay_seconds=0, places=2))
     await ann.add("c", paths(HOST, 9))
@@ -123,7 +123,7 @@ async def test_known_rules_open_places_and_unknown_ones_do_not(fleet: Fleet) -> 
     await fleet.check()
 
 
-async def test_the_larger_crawl_delay_of_http_and_https_holds(fleet: Fleet) -> None:
+async def test_the_larger_crawl_delay_of_http_and_https_applies(fleet: Fleet) -> None:
     ann = fleet.worker()
 
     async def delay() -> float:
@@ -141,7 +141,7 @@ async def test_the_larger_crawl_delay_of_http_and_https_holds(fleet: Fleet) -> N
     assert await delay() == 0
 
 
-async def test_a_crawl_delay_closes_the_host_and_a_smaller_one_does_not_open_it_early(fleet: Fleet) -> None:
+async def test_a_crawl_delay_closes_the_host_and_a_smaller_one_does_not_reopen_it_early(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(HOST, 9))
@@ -160,7 +160,7 @@ async def test_a_crawl_delay_closes_the_host_and_a_smaller_one_does_not_open_it_
     await fleet.check()
 
 
-async def test_a_host_nobody_waits_for_fades_with_its_copies_kept(fleet: Fleet) -> None:
+async def test_a_host_without_waiting_visits_expires_although_its_copies_are_kept(fleet: Fleet) -> None:
     ann = fleet.worker()
     for known in (True, False):
         await ann.robots.write(HOST, HTTPS, b"rules", known=known)
@@ -174,7 +174,7 @@ SPOILT: dict[str, tuple[Argument, ...]] = {
 
 
 @pytest.mark.parametrize("kind", SPOILT)
-async def test_a_copy_that_is_not_shoals_is_none_and_is_replaced(fleet: Fleet, kind: str) -> None:
+async def test_a_corrupt_copy_is_ignored_and_replaced(fleet: Fleet, kind: str) -> None:
     ann = fleet.worker()
     for name in (HTTP, HTTPS):
         key = host_key(fleet, "robots", f"{HOST}:{name}")
@@ -186,7 +186,7 @@ async def test_a_copy_that_is_not_shoals_is_none_and_is_replaced(fleet: Fleet, k
 
 
 @pytest.mark.parametrize("version", [b"nan", b"inf", b"-5", b"1e9", b"9" * 30, b"\xff", b""])
-async def test_a_version_that_is_none_is_given_anew(fleet: Fleet, version: bytes) -> None:
+async def test_an_invalid_version_is_replaced(fleet: Fleet, version: bytes) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(HOST, 2))
@@ -200,7 +200,7 @@ async def test_a_version_that_is_none_is_given_anew(fleet: Fleet, version: bytes
     assert (await leased(ann)).robots_version == fleet.clock.ms
 
 
-async def test_a_full_store_takes_no_copy_but_learns_what_it_says(tmp_path: Path) -> None:
+async def test_a_full_store_refuses_a_copy_but_stores_its_crawl_delay(tmp_path: Path) -> None:
     with server(tmp_path / "full") as full:
         async with await Frontier.open(full.url, shards=1) as frontier:
             await frontier.robots.write(HOST, HTTPS, b"old", known=False)
@@ -211,7 +211,7 @@ async def test_a_full_store_takes_no_copy_but_learns_what_it_says(tmp_path: Path
             assert (host.robots_known, host.crawl_delay_seconds) == (True, 4)
 
 
-async def test_a_dump_leaves_copies_and_versions_out(store: Store, namespace: str) -> None:
+async def test_a_dump_omits_copies_and_versions(store: Store, namespace: str) -> None:
     now = [1_000_000]
     old = Frontier(await Shards.found(store, namespace, 4, lambda: now[0]), worker="ann")
     await old.crawls.create("c", Limits(delay_seconds=0))

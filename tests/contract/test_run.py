@@ -43,7 +43,7 @@ async def state(frontier: Frontier) -> State:
 
 @pytest.mark.parametrize("kind", list(Feed))
 @pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
-async def test_a_crawl_that_is_still_fed_is_not_over(fleet: Fleet, caller: Caller, kind: Feed) -> None:
+async def test_a_crawl_that_still_gets_seeds_is_not_over(fleet: Fleet, caller: Caller, kind: Feed) -> None:
     ann = await visited(fleet)
     await ann.crawls.facts.start_feed("c", kind)
     await caller(ann)
@@ -67,7 +67,7 @@ async def test_a_crawl_with_an_open_branch_is_not_over(fleet: Fleet, caller: Cal
 
 
 @pytest.mark.parametrize("caller", [CALLERS["finish_if_over"], CALLERS["Maintainer"]], ids=["function", "Maintainer"])
-async def test_a_crawl_without_a_url_is_given_time_to_get_one(fleet: Fleet, caller: Caller) -> None:
+async def test_a_crawl_without_urls_is_given_time_to_get_one(fleet: Fleet, caller: Caller) -> None:
     ann = await fleet.join("ann")
     await ann.crawls.create("c", spec=CrawlSpec().stored())
     await caller(ann)

@@ -168,7 +168,7 @@ def _bent(rng: random.Random, right: tuple[Argument, ...], junk: list[Argument])
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name != "found"])
-async def test_bent_arguments_do_all_or_nothing(bench: Bench, name: str) -> None:
+async def test_malformed_arguments_change_all_or_nothing(bench: Bench, name: str) -> None:
     rng = random.Random(f"14 {name}")
     fleet = bench.fleet
     # A forced add may put a visit beside itself, and so may a line of a dump that is loaded twice.
@@ -196,7 +196,7 @@ async def test_bent_arguments_do_all_or_nothing(bench: Bench, name: str) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name != "found"])
-async def test_a_time_that_is_none_is_refused(bench: Bench, name: str) -> None:
+async def test_an_invalid_time_is_refused(bench: Bench, name: str) -> None:
     before = await bench.state()
     for now in ("x", "nan", "-nan", "inf", "-inf", "1e400", "a b", "\0", "0x", "y" * 1000):
         reply = await bench.fleet.raw(name, 0, now, *bench.right[name])
@@ -219,7 +219,7 @@ async def test_missing_arguments_change_nothing(bench: Bench, name: str) -> None
             before = await bench.state()
 
 
-async def test_a_shard_without_meta_is_left_empty(bench: Bench) -> None:
+async def test_a_shard_without_metadata_stays_empty(bench: Bench) -> None:
     fleet = bench.fleet
     nowhere = f"{fleet.shards.namespace}{{nowhere}}"
     for name in names():
@@ -232,7 +232,7 @@ async def test_a_shard_without_meta_is_left_empty(bench: Bench) -> None:
         assert there == [], name
 
 
-async def test_a_complete_store_is_not_made_again(bench: Bench) -> None:
+async def test_a_complete_store_is_not_created_again(bench: Bench) -> None:
     before = await bench.state()
     for args in ((5, 99, 123, "m"), ("x", "y", "z", ""), ("", "", "", "?")):
         reply = await bench.fleet.store.call(script("found"), bench.prefix + "meta", args)
@@ -243,7 +243,7 @@ async def test_a_complete_store_is_not_made_again(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "field", [("d", "x"), ("n", "-1"), ("pr", "nan"), ("ord", "z"), ("a", "5"), ("w", "9"), ("gn", "0")]
 )
-async def test_a_crawls_copy_takes_no_fields_that_are_none(bench: Bench, field: tuple[str, str]) -> None:
+async def test_the_copy_of_a_crawl_refuses_invalid_fields(bench: Bench, field: tuple[str, str]) -> None:
     before = await bench.state()
     key = bench.right["count"][0]
     reply = await bench.fleet.run("sync", 0, key, 9, "r", "why", "u", *field)
@@ -251,7 +251,7 @@ async def test_a_crawls_copy_takes_no_fields_that_are_none(bench: Bench, field: 
     assert await bench.state() == before
 
 
-async def test_minus_zero_is_no_number(bench: Bench) -> None:
+async def test_minus_zero_is_not_a_valid_number(bench: Bench) -> None:
     before = await bench.state()
     assert (await bench.fleet.run("reap", 0, "ann", "-0", "", 0, 3, 10))[0] == Status.INVALID
     assert await bench.state() == before

@@ -32,7 +32,7 @@ async def test_two_equal_crawls_take_turns_on_a_host(fleet: Fleet, batch: int) -
     await fleet.check()
 
 
-async def test_a_crawl_that_comes_later_does_not_make_up_for_lost_time(fleet: Fleet) -> None:
+async def test_a_crawl_that_starts_later_gets_no_extra_turns(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("early", Limits(delay_seconds=0))
     await ann.add("early", paths("a.example", 400))
@@ -43,7 +43,7 @@ async def test_a_crawl_that_comes_later_does_not_make_up_for_lost_time(fleet: Fl
     assert abs(got["early"] - 100) <= 10, got
 
 
-async def test_turns_stay_fair_when_a_crawl_goes_and_comes_back(fleet: Fleet) -> None:
+async def test_turns_stay_fair_when_a_crawl_repeatedly_runs_out_of_urls(fleet: Fleet) -> None:
     ann = fleet.worker()
     for crawl in ("one", "two"):
         await ann.crawls.create(crawl, Limits(delay_seconds=0))
@@ -83,7 +83,7 @@ async def test_a_hundred_crawls_on_one_host_each_get_their_turn(fleet: Fleet) ->
     await fleet.check()
 
 
-async def test_the_largest_delay_and_the_fewest_places_hold(fleet: Fleet) -> None:
+async def test_the_largest_delay_and_the_fewest_slots_apply(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("quick", Limits(delay_seconds=0.1, places=3))
     await ann.crawls.create("slow", Limits(delay_seconds=5, places=1))
@@ -113,7 +113,7 @@ async def test_a_slow_crawl_that_joins_slows_the_next_request(fleet: Fleet) -> N
     assert len(await ann.lease()) == 1
 
 
-async def test_the_largest_delay_holds_among_a_hundred_crawls(fleet: Fleet) -> None:
+async def test_the_largest_delay_of_a_hundred_crawls_applies(fleet: Fleet) -> None:
     ann = fleet.worker()
     for number in range(100):
         await ann.crawls.create(f"c{number}", Limits(delay_seconds=5 if number == 99 else 0.1))
@@ -123,7 +123,7 @@ async def test_the_largest_delay_holds_among_a_hundred_crawls(fleet: Fleet) -> N
 
 
 @pytest.mark.parametrize("how", ["paused", "stopped", "nobody can run it"])
-async def test_a_crawl_that_does_not_run_blocks_nobodys_host(fleet: Fleet, how: str) -> None:
+async def test_a_crawl_that_does_not_run_does_not_block_hosts_of_other_crawls(fleet: Fleet, how: str) -> None:
     ann = fleet.worker()
     hosts = fleet.hosts(12, shard=None)
     spider = "unheard-of" if how == "nobody can run it" else ""
@@ -142,7 +142,7 @@ async def test_a_crawl_that_does_not_run_blocks_nobodys_host(fleet: Fleet, how: 
     await fleet.check()
 
 
-async def test_many_crawls_nobody_can_run_do_not_hide_one_that_can(fleet: Fleet) -> None:
+async def test_many_crawls_without_workers_do_not_hide_one_with_a_worker(fleet: Fleet) -> None:
     ann = fleet.worker()
     for number in range(70):
         await ann.crawls.create(f"idle{number}", Limits(delay_seconds=0, spider="unheard-of"))
@@ -172,7 +172,7 @@ async def test_many_paused_crawls_do_not_hide_one_that_runs(fleet: Fleet) -> Non
     await fleet.check()
 
 
-async def test_a_busy_crawl_does_not_keep_another_from_its_own_hosts(fleet: Fleet) -> None:
+async def test_a_busy_crawl_does_not_delay_another_on_its_own_hosts(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("big", Limits(delay_seconds=0, priority=3))
     await ann.crawls.create("small", Limits(delay_seconds=0, priority=-3))
@@ -187,7 +187,7 @@ async def test_a_busy_crawl_does_not_keep_another_from_its_own_hosts(fleet: Flee
     assert "small" in {visit.crawl for visit in seen}
 
 
-async def test_of_crawls_that_come_together_the_one_with_the_higher_priority_goes_first(fleet: Fleet) -> None:
+async def test_of_crawls_added_together_the_one_with_the_higher_priority_goes_first(fleet: Fleet) -> None:
     ann = fleet.worker()
     for crawl, priority in (("low", -5), ("high", 5), ("usual", 0)):
         await ann.crawls.create(crawl, Limits(delay_seconds=0, priority=priority))

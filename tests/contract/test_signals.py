@@ -63,7 +63,7 @@ async def test_a_page_that_is_touched_twice_is_visited_once(fleet: Fleet) -> Non
     await fleet.check()
 
 
-async def test_a_page_that_waits_already_is_visited_once(fleet: Fleet) -> None:
+async def test_a_page_that_is_already_waiting_is_visited_once(fleet: Fleet) -> None:
     ann = await start(fleet)
     await drain(fleet, ann, how=after(60))
     fleet.clock.tick(61)
@@ -95,7 +95,7 @@ async def test_a_page_that_is_being_visited_is_visited_once_more(fleet: Fleet) -
     await fleet.check()
 
 
-async def test_the_first_visit_of_a_page_can_be_under_way(fleet: Fleet) -> None:
+async def test_a_page_can_be_touched_during_its_first_visit(fleet: Fleet) -> None:
     ann = await start(fleet, 1)
     (lease,) = await ann.lease()
     fleet.clock.tick(1)
@@ -117,7 +117,7 @@ async def test_a_page_whose_worker_dies_is_visited_with_its_history(fleet: Fleet
     assert visit.history is not None
 
 
-async def test_a_page_that_is_gone_is_pulled_forward_and_one_that_was_dropped_is_not(fleet: Fleet) -> None:
+async def test_the_visit_of_a_gone_page_is_pulled_forward_unless_the_page_was_dropped(fleet: Fleet) -> None:
     ann = await start(fleet, 2)
     gone = PageHistory(rate_mean=100, rate_precision=9, misses=2, text_hash=b"abcde")
     await drain(
@@ -136,7 +136,7 @@ async def test_a_page_that_is_gone_is_pulled_forward_and_one_that_was_dropped_is
     assert not {key for key in await fleet.keys() if key.startswith(("touched", "pulled"))}
 
 
-async def test_a_date_that_is_older_than_the_last_visit_pulls_nothing_forward(fleet: Fleet) -> None:
+async def test_a_date_before_the_last_visit_does_not_pull_the_next_visit_forward(fleet: Fleet) -> None:
     ann = await start(fleet, 2)
     await drain(fleet, ann, how=found(1000))
     assert await touch(ann, f"http://{HOST}/0", kind=SignalKind.SITEMAP, at=1000) == [NOTED]
@@ -151,7 +151,7 @@ async def test_a_date_that_is_older_than_the_last_visit_pulls_nothing_forward(fl
     await fleet.check()
 
 
-async def test_signals_take_slots_of_the_budget_and_a_touch_goes_at_once(fleet: Fleet) -> None:
+async def test_signals_use_the_budget_of_revisits_and_a_touch_is_served_at_once(fleet: Fleet) -> None:
     ann = await start(fleet, 10, budget="60/h", every="1h")
     await drain(fleet, ann, how=found(1000))
     await touch(ann, *paths(HOST, 10), kind=SignalKind.SITEMAP, at=2000)
@@ -167,7 +167,7 @@ async def test_signals_take_slots_of_the_budget_and_a_touch_goes_at_once(fleet: 
     await fleet.check()
 
 
-async def test_signals_that_are_rarely_right_are_ignored_for_their_host(fleet: Fleet) -> None:
+async def test_a_host_whose_signals_are_rarely_right_has_its_signals_ignored(fleet: Fleet) -> None:
     ann = await start(fleet, 1)
     other = "b.example"
     await ann.add("c", paths(other, 1))
@@ -217,7 +217,7 @@ async def test_a_large_calendar_is_searched_in_pieces(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_too_many_signals_are_refused_until_some_are_settled(fleet: Fleet) -> None:
+async def test_too_many_signals_are_refused_until_some_are_processed(fleet: Fleet) -> None:
     ann = await start(fleet, 0)
     urls = paths(HOST, 2100)
     await ann.add("c", urls)
@@ -231,7 +231,7 @@ async def test_too_many_signals_are_refused_until_some_are_settled(fleet: Fleet)
     await fleet.check()
 
 
-async def test_signals_of_a_crawl_that_ends_leave_with_it(fleet: Fleet) -> None:
+async def test_the_signals_of_a_crawl_are_deleted_when_it_ends(fleet: Fleet) -> None:
     ann = await start(fleet)
     await drain(fleet, ann, how=after(3600))
     await touch(ann, *paths(HOST, 2))
@@ -247,7 +247,7 @@ async def test_signals_of_a_crawl_that_ends_leave_with_it(fleet: Fleet) -> None:
     await fleet.check()
 
 
-async def test_a_crawl_that_visits_its_pages_once_takes_no_signals(fleet: Fleet) -> None:
+async def test_a_crawl_that_is_not_perpetual_accepts_no_signals(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths(HOST, 1))

@@ -30,14 +30,14 @@ async def test_counts_of_all_workers_are_added(fleet: Fleet) -> None:
     assert await bob.crawls.tally("d") == {}
 
 
-async def test_a_total_stops_where_numbers_are_exact_no_longer(fleet: Fleet) -> None:
+async def test_a_total_stops_at_the_largest_exact_number(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     await ann.crawls.tally("c", pages=2**53)
     assert await ann.crawls.tally("c", pages=2**53) == {"pages": 2**53}
 
 
-async def test_what_cannot_be_meant_is_refused_whole(fleet: Fleet) -> None:
+async def test_an_invalid_tally_is_refused_completely(fleet: Fleet) -> None:
     ann: Any = fleet.worker()
     await ann.crawls.create("c")
     await ann.crawls.tally("c", pages=1)
@@ -53,7 +53,7 @@ async def test_what_cannot_be_meant_is_refused_whole(fleet: Fleet) -> None:
     assert await fleet.state() == before
 
 
-async def test_a_crawl_has_64_of_them(fleet: Fleet) -> None:
+async def test_a_crawl_has_at_most_64_totals(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     names = [a + b for a in string.ascii_lowercase[:8] for b in string.ascii_lowercase[:8]]
@@ -65,7 +65,7 @@ async def test_a_crawl_has_64_of_them(fleet: Fleet) -> None:
     assert (await ann.crawls.tally("c", aa=1))["aa"] == 2
 
 
-async def test_they_are_deleted_with_the_crawl(fleet: Fleet) -> None:
+async def test_totals_are_deleted_with_the_crawl(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     await ann.crawls.tally("c", pages=1)
@@ -77,7 +77,7 @@ async def test_they_are_deleted_with_the_crawl(fleet: Fleet) -> None:
     assert not [name for name in await fleet.keys() if name.startswith("tally:")]
 
 
-async def test_a_dump_has_them(store: Store, namespace: str) -> None:
+async def test_a_dump_contains_them(store: Store, namespace: str) -> None:
     old = Frontier(await Shards.found(store, namespace, 4))
     await old.crawls.create("c")
     await old.crawls.create("none")
@@ -89,7 +89,7 @@ async def test_a_dump_has_them(store: Store, namespace: str) -> None:
     assert await new.crawls.tally("none") == {}
 
 
-async def test_totals_that_are_not_shoals_stop_nothing(fleet: Fleet) -> None:
+async def test_corrupt_totals_do_not_stop_the_crawl(fleet: Fleet) -> None:
     ann = fleet.worker()
     key = (await ann.crawls.create("c", Limits(delay_seconds=0))).key
     await ann.add("c", paths("a.example", 2))
@@ -106,7 +106,7 @@ async def test_totals_that_are_not_shoals_stop_nothing(fleet: Fleet) -> None:
     await ann.crawls.delete("c")
 
 
-async def test_a_full_store_goes_on_counting(tmp_path: Path) -> None:
+async def test_a_full_store_still_counts(tmp_path: Path) -> None:
     with server(tmp_path / "full") as full:
         async with await Frontier.open(full.url, shards=1) as frontier:
             await frontier.crawls.create("c")
@@ -117,7 +117,7 @@ async def test_a_full_store_goes_on_counting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "totals", [(), ("pages",), ("pag/es", 1), ("pages", -1), ("pages", 1, "x y", 1), ("a", 1) * 65]
 )
-async def test_a_line_of_a_dump_that_is_none_is_refused_whole(fleet: Fleet, totals: tuple[str | int, ...]) -> None:
+async def test_an_invalid_line_of_a_dump_is_refused_completely(fleet: Fleet, totals: tuple[str | int, ...]) -> None:
     await fleet.worker().crawls.create("c")
     home = fleet.shards.home("c")
     before = await fleet.state()

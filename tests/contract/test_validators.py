@@ -18,7 +18,7 @@ from tests.contract.fleet import Fleet, drain, paths
 from tests.servers import server
 
 
-async def test_what_is_remembered_is_recalled_by_anybody(fleet: Fleet) -> None:
+async def test_stored_validators_are_recalled_by_any_worker(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await ann.crawls.create("c")
     await ann.crawls.create("d")
@@ -33,7 +33,7 @@ async def test_what_is_remembered_is_recalled_by_anybody(fleet: Fleet) -> None:
     assert await bob.validators.recall("c", []) == []
 
 
-async def test_every_length_is_kept_whole_and_replaced_whole(fleet: Fleet) -> None:
+async def test_validators_of_every_length_are_stored_and_replaced_completely(fleet: Fleet) -> None:
     """Validators longer than a small hash takes are cut: each length after each other one reads as it was written."""
     ann = fleet.worker()
     await ann.crawls.create("c")
@@ -46,7 +46,7 @@ async def test_every_length_is_kept_whole_and_replaced_whole(fleet: Fleet) -> No
     assert not [name for name in await fleet.keys() if name.startswith("v:")]
 
 
-async def test_one_url_twice_in_a_call_keeps_the_last(fleet: Fleet) -> None:
+async def test_the_last_validator_of_a_url_in_a_call_is_kept(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     (url,) = paths("a.example", 1)
@@ -54,7 +54,7 @@ async def test_one_url_twice_in_a_call_keeps_the_last(fleet: Fleet) -> None:
     assert await ann.validators.recall("c", [url]) == ["y" * 64]
 
 
-async def test_many_are_spread_over_hashes_that_stay_small(fleet: Fleet) -> None:
+async def test_many_validators_are_spread_over_small_hashes(fleet: Fleet) -> None:
     rng = random.Random(7)
     ann = fleet.worker()
     await ann.crawls.create("c")
@@ -76,7 +76,7 @@ async def test_many_are_spread_over_hashes_that_stay_small(fleet: Fleet) -> None
         assert await fleet.store.command("OBJECT", "ENCODING", key, key=key) == b"listpack"
 
 
-async def test_one_that_no_request_could_carry_is_left_out(fleet: Fleet) -> None:
+async def test_a_validator_that_is_not_a_valid_header_value_is_dropped(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     urls = paths("a.example", 5)
@@ -86,7 +86,7 @@ async def test_one_that_no_request_could_carry_is_left_out(fleet: Fleet) -> None
     assert await ann.validators.recall("c", urls) == ["old", "old", "old", "old", "fine"]
 
 
-async def test_what_cannot_be_meant_is_refused_before_anything_is_kept(fleet: Fleet) -> None:
+async def test_invalid_input_is_refused_before_anything_is_stored(fleet: Fleet) -> None:
     ann: Any = fleet.worker()
     await ann.crawls.create("c")
     before = await fleet.state()
@@ -101,7 +101,7 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_kept(fleet: Fl
     assert await fleet.state() == before
 
 
-async def test_an_ended_crawl_remembers_nothing_more_and_says_nothing(fleet: Fleet) -> None:
+async def test_an_ended_crawl_stores_and_recalls_no_validators(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     (known,) = paths("a.example", 1)
@@ -113,7 +113,7 @@ async def test_an_ended_crawl_remembers_nothing_more_and_says_nothing(fleet: Fle
     assert await ann.validators.recall("c", [known]) == [""]
 
 
-async def test_they_are_deleted_with_their_crawl_and_no_other(fleet: Fleet) -> None:
+async def test_validators_are_deleted_with_their_crawl_and_no_other(fleet: Fleet) -> None:
     ann = fleet.worker()
     for crawl in ("c", "d"):
         await ann.crawls.create(crawl)
@@ -136,7 +136,7 @@ async def test_they_are_deleted_with_their_crawl_and_no_other(fleet: Fleet) -> N
 
 
 @pytest.mark.parametrize("shards", [1, 7])
-async def test_a_dump_has_them(store: Store, namespace: str, shards: int) -> None:
+async def test_a_dump_contains_them(store: Store, namespace: str, shards: int) -> None:
     now = [1_000_000]
     old = Frontier(await Shards.found(store, namespace, 4, lambda: now[0]), worker="ann")
     for crawl in ("c", "over"):
@@ -162,7 +162,7 @@ SPOILT: dict[str, tuple[Argument, ...]] = {
 
 
 @pytest.mark.parametrize("kind", SPOILT)
-async def test_hashes_that_are_not_shoals_have_none_and_stop_nothing(fleet: Fleet, kind: str) -> None:
+async def test_corrupt_hashes_give_no_validators_and_do_not_stop_the_crawl(fleet: Fleet, kind: str) -> None:
     ann = fleet.worker()
     key = (await ann.crawls.create("c", Limits(delay_seconds=0))).key
     (host,) = fleet.hosts(1)
@@ -183,7 +183,7 @@ async def test_hashes_that_are_not_shoals_have_none_and_stop_nothing(fleet: Flee
 
 
 @pytest.mark.parametrize("value", [b"a\r\nHost: b", b"\xff\xfe", b"\0", b"x" * 64])
-async def test_garbage_never_becomes_a_header(fleet: Fleet, value: bytes) -> None:
+async def test_corrupt_data_never_becomes_a_header(fleet: Fleet, value: bytes) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     (url,) = paths("a.example", 1)
@@ -194,7 +194,7 @@ async def test_garbage_never_becomes_a_header(fleet: Fleet, value: bytes) -> Non
 
 
 @pytest.mark.parametrize("hashes", [b"inf", b"nan", b"-3", b"1e300", b"x"])
-async def test_a_number_of_hashes_that_is_none_hangs_nothing(fleet: Fleet, hashes: bytes) -> None:
+async def test_an_invalid_number_of_hashes_does_not_hang_the_crawl(fleet: Fleet, hashes: bytes) -> None:
     ann = fleet.worker()
     key = (await ann.crawls.create("c")).key
     urls = paths(fleet.hosts(1)[0], 3)
@@ -206,7 +206,7 @@ async def test_a_number_of_hashes_that_is_none_hangs_nothing(fleet: Fleet, hashe
     assert len(await drain(fleet, ann)) == 3
 
 
-async def test_a_full_store_refuses_them_whole_forgets_on_request_and_drains(tmp_path: Path) -> None:
+async def test_a_full_store_refuses_a_call_completely_deletes_on_request_and_drains(tmp_path: Path) -> None:
     with server(tmp_path / "full") as full:
         async with await Frontier.open(full.url, shards=1) as frontier:
             await frontier.crawls.create("c", Limits(delay_seconds=0))
@@ -232,7 +232,7 @@ async def test_a_full_store_refuses_them_whole_forgets_on_request_and_drains(tmp
 @pytest.mark.parametrize(
     "fields", [("x", "v"), ("5",), ("5", "v" * 65), ("5.1.1", "v"), ("5 ", "v"), ("5", "v") * 251, ("5", "v", "", "v")]
 )
-async def test_a_line_of_a_dump_that_is_none_is_refused_whole(fleet: Fleet, fields: tuple[str, ...]) -> None:
+async def test_an_invalid_line_of_a_dump_is_refused_completely(fleet: Fleet, fields: tuple[str, ...]) -> None:
     ann = fleet.worker()
     key = (await ann.crawls.create("c")).key
     await ann.add("c", paths(fleet.hosts(1)[0], 1))

@@ -16,7 +16,7 @@ from tests.contract.fleet import Fleet, drain, paths
 from tests.servers import server
 
 
-async def test_a_worker_that_beats_is_known_to_all(fleet: Fleet) -> None:
+async def test_a_worker_with_a_heartbeat_is_known_to_all(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     assert await bob.workers.alive() == []
     assert await bob.workers.beat({"machine": "m1", "pid": 7, "spiders": ["", "books"], "pages": {"stored": 3}}) == [
@@ -45,7 +45,7 @@ async def test_a_silent_worker_is_dropped_after_30_seconds(fleet: Fleet) -> None
     assert await bob.workers.beat({}) == ["ann", "bob"]
 
 
-async def test_a_worker_that_leaves_is_gone_at_once(fleet: Fleet) -> None:
+async def test_a_worker_that_leaves_is_removed_at_once(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await bob.workers.beat({})
     await ann.workers.beat({})
@@ -56,7 +56,7 @@ async def test_a_worker_that_leaves_is_gone_at_once(fleet: Fleet) -> None:
     assert not [name for name in await fleet.state() if name.endswith(("}beats", "}infos"))]
 
 
-async def test_a_worker_that_owns_nothing_is_heard_of_and_takes_no_shards(fleet: Fleet) -> None:
+async def test_a_worker_that_owns_nothing_is_listed_and_gets_no_shards(fleet: Fleet) -> None:
     """A Scrapy process leases its own spider's visits only: shards it owned would be looked after by nobody."""
     ann, bob = fleet.worker(), fleet.worker("bob")
     assert await bob.workers.beat({"owns": False, "kind": "scrapy"}) == []
@@ -67,7 +67,7 @@ async def test_a_worker_that_owns_nothing_is_heard_of_and_takes_no_shards(fleet:
     assert await ann.workers.beat({}) == ["ann", "bob"]
 
 
-async def test_a_clock_that_is_set_back_leaves_no_ghosts(fleet: Fleet) -> None:
+async def test_setting_the_clock_back_leaves_no_dead_workers(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
     await bob.workers.beat({})
     fleet.clock.tick(-3600)
@@ -76,7 +76,7 @@ async def test_a_clock_that_is_set_back_leaves_no_ghosts(fleet: Fleet) -> None:
     assert await bob.workers.beat({}) == ["ann", "bob"]
 
 
-async def test_many_dead_workers_are_dropped_a_hundred_a_call(fleet: Fleet) -> None:
+async def test_many_dead_workers_are_dropped_one_hundred_per_call(fleet: Fleet) -> None:
     ann = fleet.worker()
     key = f"{fleet.shards.namespace}{{store}}beats"
     dead = [part for number in range(250) for part in (number, f"w{number}")]
@@ -86,7 +86,7 @@ async def test_many_dead_workers_are_dropped_a_hundred_a_call(fleet: Fleet) -> N
         assert await fleet.store.command("ZCARD", key, key=key) == left + 1
 
 
-async def test_what_cannot_be_said_is_refused(fleet: Fleet) -> None:
+async def test_invalid_information_of_a_worker_is_refused(fleet: Fleet) -> None:
     ann: Any = fleet.worker()
     for info in ({"x": "y" * 4096}, {"x": object()}, {1: 2}, [1], None, "text", {"x": 2**70}, {"x": "\ud800"}):
         with pytest.raises(InvalidInput, match="information of a worker"):
@@ -94,7 +94,7 @@ async def test_what_cannot_be_said_is_refused(fleet: Fleet) -> None:
     assert await ann.workers.alive() == []
 
 
-async def test_what_is_not_shoals_says_nothing(fleet: Fleet) -> None:
+async def test_corrupt_heartbeats_are_ignored(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c", Limits(delay_seconds=0))
     await ann.add("c", paths("a.example", 2))
@@ -113,7 +113,7 @@ async def test_what_is_not_shoals_says_nothing(fleet: Fleet) -> None:
     assert len(await drain(fleet, ann)) == 2
 
 
-async def test_the_servers_clock_counts_when_no_test_sets_one(fleet: Fleet) -> None:
+async def test_the_clock_of_the_server_is_used_unless_a_test_sets_one(fleet: Fleet) -> None:
     ann = await fleet.join("ann")
     assert await ann.workers.beat({}) == ["ann"]
     (worker,) = await ann.workers.alive()
@@ -121,7 +121,7 @@ async def test_the_servers_clock_counts_when_no_test_sets_one(fleet: Fleet) -> N
     await ann.close()
 
 
-async def test_a_full_store_goes_on_hearing_them(tmp_path: Path) -> None:
+async def test_a_full_store_still_accepts_heartbeats(tmp_path: Path) -> None:
     with server(tmp_path / "full") as full:
         async with await Frontier.open(full.url, shards=1, worker="ann") as frontier:
             full.ask("CONFIG", "SET", "maxmemory", "1mb")
@@ -134,7 +134,7 @@ NAMES = st.lists(st.text("abcdef-0123456789", min_size=1, max_size=8), min_size=
 
 
 @given(NAMES, st.integers(1, 64))
-def test_every_shard_has_one_owner_whatever_the_order(names: list[str], shards: int) -> None:
+def test_every_shard_has_one_owner_in_any_order_of_workers(names: list[str], shards: int) -> None:
     shares = [owned(name, names, shards) for name in names]
     assert sorted(shard for share in shares for shard in share) == list(range(shards))
     assert [owned(name, [*reversed(names), *names], shards) for name in names] == shares
@@ -151,7 +151,7 @@ def test_a_worker_that_joins_or_leaves_moves_only_its_share(names: list[str], co
     assert set(owned(comer, names, shards)) == theirs
 
 
-def test_shares_are_even_enough() -> None:
+def test_shards_are_shared_evenly_enough() -> None:
     names = [f"machine-{number}-{number:06x}" for number in range(10)]
     sizes = [len(owned(name, names, 1024)) for name in names]
     assert min(sizes) > 70

@@ -60,7 +60,7 @@ def test_axe_finds_no_violation_on_any_screen(
     assert not found
 
 
-def test_axe_finds_no_violation_where_people_sign_in(browser: Browser, tmp_path: Path) -> None:
+def test_axe_finds_no_violation_on_the_sign_in_page(browser: Browser, tmp_path: Path) -> None:
     with (
         served(tmp_path, settings=f'[tokens]\nann = "{create_token("read")[1]}"\n') as api,
         browser.page(api) as opened,

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.smoke
-def test_changes_of_the_dashboard_and_the_api_are_in_the_trail(browser: Browser, running: Fleet) -> None:
+def test_changes_through_the_dashboard_and_the_api_are_in_the_audit_trail(browser: Browser, running: Fleet) -> None:
     client = running.api.client
     client.submit(seeds=[running.site(20)], name="audited", delay_seconds=1)
     with browser.page(running.api) as opened:

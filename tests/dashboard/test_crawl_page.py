@@ -61,7 +61,7 @@ def test_a_state_that_changes_elsewhere_is_seen_without_a_reload(browser: Browse
         assert len([url for url in opened.requests if url == f"{running.api.url}/crawls/watched"]) == 1
 
 
-def test_an_open_question_stays_open_while_figures_change(browser: Browser, running: Fleet) -> None:
+def test_an_open_confirmation_stays_open_while_figures_change(browser: Browser, running: Fleet) -> None:
     running.api.client.submit(seeds=[running.site(40)], name="asked", delay_seconds=0.2)
     with browser.page(running.api) as opened:
         opened.page.goto("/crawls/asked")
@@ -154,7 +154,7 @@ def test_seeds_are_added(browser: Browser, running: Fleet) -> None:
     client.stop("seeded")
 
 
-def test_a_lost_output_is_shown_where_one_looks_first(browser: Browser, running: Fleet) -> None:
+def test_an_unavailable_output_is_shown_at_the_top_of_the_page(browser: Browser, running: Fleet) -> None:
     client = running.api.client
     # Nothing listens there, so the workers pause the crawl.
     url, frontier = running.site(2), running.crawls.frontier

@@ -17,7 +17,7 @@ def test_text_and_attributes_are_escaped() -> None:
     assert "&lt;script&gt;" in html
 
 
-def test_an_attribute_that_would_run_something_is_refused() -> None:
+def test_an_attribute_that_would_run_a_script_is_refused() -> None:
     for name in ("onclick", "style", "srcdoc", "onload", "a b", "x="):
         with pytest.raises(ValueError, match="not allowed"):
             E.p(**{name: "alert(1)"})
@@ -26,7 +26,7 @@ def test_an_attribute_that_would_run_something_is_refused() -> None:
 @pytest.mark.parametrize(
     "address", ["javascript:alert(1)", " javascript:alert(1)", "data:text/html,x", "//evil.example/", "vbscript:x"]
 )
-def test_an_address_that_is_no_page_is_left_out(address: str) -> None:
+def test_a_link_that_is_not_a_web_page_is_omitted(address: str) -> None:
     for name in ("href", "src", "action", "formaction"):
         assert render(E.a("x", **{name: address})) == "<a>x</a>"
     assert "href" not in render(outside(address))
@@ -36,7 +36,7 @@ def test_invisible_characters_are_shown() -> None:
     assert render(foreign("a\u202ecod.exe\u2066\x00\x1b")) == "<bdi>a\ufffdcod.exe\ufffd\ufffd\ufffd</bdi>"
 
 
-def test_a_long_text_is_shortened_and_whole_on_hover() -> None:
+def test_a_long_text_is_shortened_and_shown_in_full_on_hover() -> None:
     html = render(foreign("x" * 10_000))
     assert len(html) < 2400
     assert "…" in html

@@ -42,7 +42,7 @@ async def event(stream: AsyncIterator[bytes]) -> dict[str, object]:
     raise AssertionError("the stream has ended")
 
 
-async def test_a_hundred_browsers_share_one_rendering() -> None:
+async def test_a_hundred_browsers_share_one_rendered_page() -> None:
     updates, page = LiveUpdates(asyncio.Event()), Page()
     streams = [updates.stream("key", page.render, _allowed) for _ in range(100)]
     first = await asyncio.gather(*map(event, streams))
@@ -59,7 +59,7 @@ async def test_a_hundred_browsers_share_one_rendering() -> None:
     assert updates.viewers == 0
 
 
-async def test_other_permissions_have_a_rendering_of_their_own() -> None:
+async def test_users_with_other_permissions_get_a_separate_rendering() -> None:
     updates, admin, reader = LiveUpdates(asyncio.Event()), Page(), Page()
     admin.parts["a"] = "secret"
     one = updates.stream(("/", "admin"), admin.render, _allowed)
@@ -68,7 +68,7 @@ async def test_other_permissions_have_a_rendering_of_their_own() -> None:
     assert (await event(other))["parts"] == {"a": "1", "b": "1"}
 
 
-async def test_a_late_browser_gets_everything() -> None:
+async def test_a_browser_that_connects_late_gets_everything() -> None:
     updates, page = LiveUpdates(asyncio.Event()), Page()
     first = updates.stream("key", page.render, _allowed)
     await event(first)
@@ -109,7 +109,7 @@ async def test_a_stream_ends_with_its_session_and_with_the_server() -> None:
         assert [raw async for raw in other] == []
 
 
-async def test_a_defect_ends_the_streams_and_the_next_one_starts_again() -> None:
+async def test_an_internal_error_ends_the_streams_and_the_next_one_starts_again() -> None:
     updates, page = LiveUpdates(asyncio.Event()), Page()
     failures: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
@@ -123,7 +123,7 @@ async def test_a_defect_ends_the_streams_and_the_next_one_starts_again() -> None
     assert (await event(updates.stream("key", page.render, _allowed)))["parts"] == page.parts
 
 
-async def test_nothing_is_rendered_when_nobody_looks() -> None:
+async def test_nothing_is_rendered_without_a_viewer() -> None:
     updates, page = LiveUpdates(asyncio.Event()), Page()
     stream = updates.stream("key", page.render, _allowed)
     await event(stream)

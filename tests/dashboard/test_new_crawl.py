@@ -48,7 +48,7 @@ def test_fields_become_the_request() -> None:
             request_of({"seeds": "https://a.example/", **wrong})
 
 
-def test_the_request_is_checked_and_estimated_while_one_types(browser: Browser, running: Fleet) -> None:
+def test_the_request_is_checked_and_estimated_while_the_user_types(browser: Browser, running: Fleet) -> None:
     with browser.page(running.api) as opened:
         opened.page.goto("/new")
         opened.wait_text("#check", "Enter a start URL")
@@ -83,7 +83,7 @@ def test_a_crawl_is_started_from_the_form_and_runs(browser: Browser, running: Fl
     assert running.api.client.crawl("formed")["counts"]["stored"] == 4
 
 
-def test_a_refused_request_says_why(browser: Browser, running: Fleet) -> None:
+def test_a_refused_request_shows_the_reason(browser: Browser, running: Fleet) -> None:
     with browser.page(running.api) as opened:
         opened.page.goto("/new")
         opened.page.fill("#field-seeds", "http://[")

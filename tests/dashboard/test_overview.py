@@ -12,7 +12,7 @@ from tests.dashboard.fleet import Fleet
 pytestmark = pytest.mark.full
 
 
-def test_an_empty_fleet_says_what_to_do_next(browser: Browser, running: Fleet) -> None:
+def test_an_empty_fleet_shows_what_to_do_next(browser: Browser, running: Fleet) -> None:
     with browser.page(running.api) as opened:
         opened.page.goto("/")
         assert "Start one" in opened.text("#part-crawls .empty")
@@ -21,7 +21,7 @@ def test_an_empty_fleet_says_what_to_do_next(browser: Browser, running: Fleet) -
 
 
 @pytest.mark.smoke
-def test_a_crawl_appears_and_its_counts_grow_while_one_looks(browser: Browser, running: Fleet) -> None:
+def test_a_crawl_appears_and_its_counts_grow_without_a_reload(browser: Browser, running: Fleet) -> None:
     with browser.page(running.api) as opened:
         opened.page.goto("/")
         opened.wait_true("document.documentElement.dataset.updated >= 1")
@@ -60,7 +60,7 @@ def test_times_are_in_the_zone_of_the_viewer_and_exact_on_hover(browser: Browser
     assert len(seen) == 2
 
 
-def test_attention_is_called_to_a_spider_that_no_worker_has(browser: Browser, running: Fleet) -> None:
+def test_a_spider_that_no_worker_has_is_shown_as_a_problem(browser: Browser, running: Fleet) -> None:
     running.api.client.submit(seeds=[running.site(1)], name="lonely", spider="nobody")
     with browser.page(running.api) as opened:
         opened.page.goto("/")

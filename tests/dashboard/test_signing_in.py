@@ -68,7 +68,7 @@ def test_a_wrong_token_gets_no_session_and_a_right_one_does(browser: Browser, ap
         assert "/sign-in" in page.url
 
 
-def test_a_signed_out_session_is_over_on_the_server(api: Served) -> None:
+def test_signing_out_ends_the_session_on_the_server(api: Served) -> None:
     token = TOKENS["read"][0]
     form = f"token={token}&next=/crawls".encode()
     got = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded", Origin=api.url)
@@ -80,7 +80,7 @@ def test_a_signed_out_session_is_over_on_the_server(api: Served) -> None:
     assert api.ask("GET", "/crawls", Cookie=cookie).status == 200
 
 
-def test_the_page_after_signing_in_is_one_of_this_server(api: Served) -> None:
+def test_signing_in_never_redirects_to_another_server(api: Served) -> None:
     for following in ("//evil.example/", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"):
         form = f"token={TOKENS['read'][0]}&next={following}".encode()
         got = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded")
@@ -103,7 +103,7 @@ def proof_of(api: Served, cookie: str) -> str:
 
 
 @pytest.mark.smoke
-def test_a_session_holds_at_every_server_of_a_store_until_it_ends_or_its_token_is_removed(tmp_path: Path) -> None:
+def test_a_session_is_valid_at_every_server_of_a_store_until_it_or_its_token_ends(tmp_path: Path) -> None:
     def serve(name: str, settings: str = SETTINGS) -> contextlib.AbstractContextManager[Served]:
         return served(tmp_path / name, "--store", store.url, settings=settings)
 
@@ -135,7 +135,7 @@ def test_a_session_holds_at_every_server_of_a_store_until_it_ends_or_its_token_i
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_sees_what_it_may_do(browser: Browser, api: Served, role: str) -> None:
+def test_each_role_sees_only_the_actions_that_it_may_perform(browser: Browser, api: Served, role: str) -> None:
     with browser.page(api) as opened:
         sign_in(opened, TOKENS[role][0])
         menu = opened.text("header nav").split("\n")
@@ -169,7 +169,7 @@ def test_a_change_needs_the_role_whatever_the_page_shows(browser: Browser, api: 
     assert "requires the role submit" in api.said()
 
 
-def test_a_change_without_the_proof_of_the_session_is_refused(browser: Browser, api: Served) -> None:
+def test_a_change_without_the_csrf_token_of_the_session_is_refused(browser: Browser, api: Served) -> None:
     with browser.page(api) as opened:
         sign_in(opened, TOKENS["admin"][0])
         for body in ("", "proof=", "proof=" + "0" * 64):
@@ -301,6 +301,6 @@ def test_every_page_has_a_strict_policy(api: Served) -> None:
     assert api.ask("GET", "/static/../app.py").status == 404
 
 
-def test_a_program_that_asks_for_the_root_gets_the_index(api: Served) -> None:
+def test_a_program_that_requests_the_root_gets_the_index(api: Served) -> None:
     assert api.ask("GET", "/").json["crawls"] == "/v1/crawls"
     assert api.ask("GET", "/", Accept="text/html,*/*").status == 303

@@ -51,7 +51,7 @@ def _stored_more(running: Fleet, count: int) -> bool:
     return running.crawls.counts("killed").stored > count
 
 
-def test_figures_are_the_outputs_after_workers_were_killed(browser: Browser, tmp_path: Path) -> None:
+def test_figures_equal_the_output_after_workers_were_killed(browser: Browser, tmp_path: Path) -> None:
     with fleet(tmp_path, hosts=8, workers=3, worker_settings={"frontier.lease_seconds": 5}) as running:
         client = running.api.client
         seeds = [running.site(25, failing=2) for _ in range(4)]

@@ -126,7 +126,7 @@ def _answer(box: Machine, query: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["seeded by every container", "submitted"])
-def test_three_spiders_fill_mysql_and_the_downloads_when_one_is_killed(box: Machine, web: Site, how: str) -> None:
+def test_three_spiders_complete_mysql_and_downloads_when_one_is_killed(box: Machine, web: Site, how: str) -> None:
     (host,) = web.take(1)
     web.at(host, "/robots.txt", robots("User-agent: *\nDisallow:\n"))
     titles = plant_videos(web, host, "7")

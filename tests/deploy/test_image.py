@@ -27,7 +27,7 @@ def images() -> Iterator[Engine]:
         yield one
 
 
-def test_the_image_is_for_a_user_without_rights_and_has_no_build_tools(images: Engine) -> None:
+def test_the_image_runs_as_an_unprivileged_user_and_has_no_build_tools(images: Engine) -> None:
     image = images.inspect("shoal:plain")
     assert image["User"] == "10001:10001"
     config = image["Config"]

@@ -112,7 +112,7 @@ def test_workers_are_scaled_by_one_autoscaler_or_none() -> None:
     assert 'autoscaling.pool is "other", but no pool of workers.pools has this name' in ran.stderr
 
 
-def test_autoscalers_read_the_number_of_wanted_workers() -> None:
+def test_autoscalers_read_the_metric_of_wanted_workers() -> None:
     sets = {"workers.pools[0].name": "default", "workers.pools[0].processes": "4"}
     hpa = by_kind(template({**sets, "autoscaling.kind": "hpa"}), "HorizontalPodAutoscaler")["shoal-worker-default"]
     (metric,) = hpa["spec"]["metrics"]
@@ -135,7 +135,7 @@ def test_autoscalers_read_the_number_of_wanted_workers() -> None:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_every_pod_keeps_the_restricted_pod_security_standard(choice: str) -> None:
+def test_every_pod_meets_the_restricted_pod_security_standard(choice: str) -> None:
     for name, pod in pods(template(CHOICES[choice])):
         security = pod["securityContext"]
         assert security["runAsNonRoot"] is True, name
@@ -158,7 +158,7 @@ def test_workers_have_time_to_drain() -> None:
     assert pod["terminationGracePeriodSeconds"] == 65
 
 
-def test_workers_reach_the_internet_and_the_store_and_nothing_else_inside() -> None:
+def test_workers_reach_the_internet_and_the_store_but_no_other_internal_address() -> None:
     policies = by_kind(template(), "NetworkPolicy")
     worker = policies["shoal-worker"]["spec"]
     assert worker["policyTypes"] == ["Ingress", "Egress"]
@@ -177,7 +177,7 @@ def test_workers_reach_the_internet_and_the_store_and_nothing_else_inside() -> N
     assert policies["shoal-store"]["spec"]["egress"] == []
 
 
-def test_workers_reach_a_store_of_my_own_at_its_ports_or_where_i_say() -> None:
+def test_workers_reach_an_external_store_at_its_ports_or_at_configured_addresses() -> None:
     def rules(**values: str) -> list[dict[str, Any]]:
         text = template({"store.existingSecret": "mine", **{name.replace("_", "."): v for name, v in values.items()}})
         egress: list[dict[str, Any]] = by_kind(text, "NetworkPolicy")["shoal-worker"]["spec"]["egress"]
@@ -190,7 +190,7 @@ def test_workers_reach_a_store_of_my_own_at_its_ports_or_where_i_say() -> None:
     assert exact == {"to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}]}
 
 
-def test_pools_by_spider_and_image_are_deployments_of_their_own() -> None:
+def test_each_pool_by_spider_and_image_is_a_separate_deployment() -> None:
     sets = {
         "workers.pools[0].name": "plain", "workers.pools[1].name": "books", "workers.pools[1].replicas": "3",
         "workers.pools[1].spiders[0]": "books", "workers.pools[1].image.repository": "registry.example/mine",
@@ -210,7 +210,7 @@ def test_pools_by_spider_and_image_are_deployments_of_their_own() -> None:
     assert sorted(selectors) == ["books", "plain"]
 
 
-def test_the_alert_rules_of_the_chart_are_those_that_promtool_tests() -> None:
+def test_the_chart_has_the_alert_rules_that_promtool_tests() -> None:
     assert (CHART / "files/alerts.yaml").read_text() == (ROOT / "deploy/monitoring/alerts.yaml").read_text()
     (rule,) = by_kind(template(CHOICES["monitoring"]), "PrometheusRule").values()
     assert {alert["alert"] for alert in rule["spec"]["groups"][0]["rules"]} >= {"ShoalNoWorkers", "ShoalStalled"}
@@ -223,7 +223,7 @@ def test_the_chart_is_for_this_version() -> None:
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_the_plain_manifests_are_what_the_chart_renders(name: str) -> None:
+def test_the_plain_manifests_match_the_rendered_chart(name: str) -> None:
     text = (ROOT / "deploy/kubernetes" / name).read_text()
     assert text == template(RENDERED[name]), "run: make manifests"
     # Passwords and tokens are the operator's own.

@@ -34,7 +34,7 @@ def tool(name: str) -> str:
 
 
 @pytest.mark.parametrize("unit", ["shoal-worker@.service", "shoal-serve.service"])
-def test_systemd_accepts_the_units_and_finds_little_exposure(unit: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_units_and_rates_their_exposure_low(unit: str, tmp_path: Path) -> None:
     analyze = program("systemd-analyze", "apt-get install systemd")
     # An instance, and a program that exists.
     copy = tmp_path / unit.replace("@", "@1")
@@ -69,7 +69,7 @@ COMPOSE = [*DEPLOY.glob("compose/compose*.yaml"), *ROOT.glob("examples/*/compose
 
 
 @pytest.mark.parametrize("name", sorted(str(path.relative_to(ROOT)) for path in COMPOSE))
-def test_compose_files_keep_the_schema_of_compose(name: str) -> None:
+def test_compose_files_match_the_schema_of_compose(name: str) -> None:
     ran = run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", ROOT / name)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -129,6 +129,6 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
     assert json.loads((DEPLOY / "monitoring/dashboards/shoal.json").read_text()) == dashboard(), "run: make docs"
 
 
-def test_hadolint_has_nothing_to_say_about_the_dockerfile() -> None:
+def test_hadolint_finds_no_problem_in_the_dockerfile() -> None:
     ran = run(tool("hadolint"), ROOT / "Dockerfile")
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout

@@ -52,7 +52,7 @@ class Answers:
         "x.localhost",
     ],
 )
-async def test_loopback_is_not_asked_however_it_is_spelled(host):
+async def test_no_request_is_sent_to_loopback_in_any_spelling(host):
     fetcher = Fetcher(FetchSettings(), resolver=Answers(["127.0.0.1"]))
     async with Hostile(HERE) as site:
         error = await failure(fetcher, site.url(host=host))
@@ -62,7 +62,7 @@ async def test_loopback_is_not_asked_however_it_is_spelled(host):
         await fetcher.close()
 
 
-async def test_loopback_over_ipv6_is_not_asked():
+async def test_no_request_is_sent_to_loopback_over_ipv6():
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"))
     async with Hostile(HERE, address="::1") as site:
         assert (await failure(fetcher, site.url())).fault == Fault.FORBIDDEN_ADDRESS
@@ -70,7 +70,7 @@ async def test_loopback_over_ipv6_is_not_asked():
         await fetcher.close()
 
 
-async def test_a_name_that_resolves_inside_is_not_asked():
+async def test_no_request_is_sent_to_a_name_that_resolves_to_a_private_address():
     fetcher = Fetcher(FetchSettings(), resolver=Answers(["127.0.0.1"]))
     async with Hostile(HERE) as site:
         error = await failure(fetcher, site.url(host="harmless.test"))
@@ -81,7 +81,7 @@ async def test_a_name_that_resolves_inside_is_not_asked():
 
 
 @pytest.mark.parametrize("answer", [["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "::1"]])
-async def test_a_mixed_answer_is_refused_as_a_whole(answer):
+async def test_a_name_with_public_and_private_addresses_is_refused(answer):
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(answer))
     async with Hostile(HERE, address="127.0.0.2") as site:
         assert (await failure(fetcher, site.url(host="mixed.test"))).fault == Fault.FORBIDDEN_ADDRESS
@@ -89,7 +89,7 @@ async def test_a_mixed_answer_is_refused_as_a_whole(answer):
         await fetcher.close()
 
 
-async def test_a_name_that_moves_inside_between_two_requests_is_refused():
+async def test_a_name_that_moves_to_a_private_address_between_requests_is_refused():
     names = Answers(["127.0.0.2"], ["127.0.0.1"])
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=names)
     async with (
@@ -105,7 +105,7 @@ async def test_a_name_that_moves_inside_between_two_requests_is_refused():
         await fetcher.close()
 
 
-async def test_the_socket_is_refused_even_if_the_name_passed(monkeypatch):
+async def test_a_forbidden_address_is_refused_at_the_socket_even_if_the_name_was_allowed(monkeypatch):
     """The second gate alone: what libcurl is about to dial is judged, whoever gave it the address."""
     monkeypatch.setattr(OriginCache, "check", lambda self, origin: None)
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.2"), resolver=Answers(["127.0.0.1", "127.0.0.2"]))
@@ -118,7 +118,7 @@ async def test_the_socket_is_refused_even_if_the_name_passed(monkeypatch):
 
 
 @pytest.mark.parametrize("port", [22, 3306, 6379])
-async def test_a_daemons_port_is_refused_before_anything_is_dialled(fetcher, port):
+async def test_the_port_of_a_daemon_is_refused_before_connecting(fetcher, port):
     error = await failure(fetcher, f"http://127.0.0.1:{port}/")
     assert (error.fault, error.reason) == (Fault.FORBIDDEN_ADDRESS, "forbidden address: port")
 
@@ -133,13 +133,13 @@ async def test_only_http_is_fetched(fetcher, url):
 
 
 @pytest.mark.parametrize("url", ["", "http://", "http://a b/", "//x/", "http://[::1", "http://a:99999/", "http://\0/"])
-async def test_what_is_no_url_fails_in_one_sentence(fetcher, url):
+async def test_an_invalid_url_fails_with_one_sentence(fetcher, url):
     error = await failure(fetcher, url)
     assert (error.fault, error.reason) == (Fault.ABORTED, "bad url")
 
 
 @pytest.mark.parametrize("location", ["http://127.0.0.1:{port}/b", "file:///etc/passwd", "gopher://127.0.0.1/"])
-async def test_a_redirect_is_an_answer_and_is_not_followed(fetcher, location):
+async def test_a_redirect_is_a_response_and_is_not_followed(fetcher, location):
     async with Hostile({}) as site:
         location = location.format(port=site.port)
         site.answers["/a"] = ok(b"", f"Location: {location}", status="302 Found")
@@ -174,7 +174,7 @@ async def test_names_are_looked_up_once_for_many_requests():
 @pytest.mark.parametrize(
     "host", ["site.test", "site.test.", "SITE.test", "a_b.test", "bücher.test", "xn--bcher-kva.test"]
 )
-async def test_libcurl_dials_what_the_resolver_said_and_asks_nobody_else(host):
+async def test_libcurl_connects_to_the_resolved_address_and_resolves_nothing_itself(host):
     names = Answers(["127.0.0.3", "127.0.0.2"])
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), resolver=names)
     async with Hostile(HERE, address="127.0.0.2") as site:
@@ -185,7 +185,7 @@ async def test_libcurl_dials_what_the_resolver_said_and_asks_nobody_else(host):
         await fetcher.close()
 
 
-async def test_a_lookup_that_nobody_waits_for_ends_with_the_fetcher():
+async def test_an_abandoned_lookup_ends_with_the_fetcher():
     async def never(host: str) -> Sequence[str]:
         await asyncio.Event().wait()
         return []
@@ -215,7 +215,7 @@ async def test_a_name_without_an_address_is_unresolved():
         await fetcher.close()
 
 
-async def test_a_name_server_that_is_silent_ends_at_the_deadline():
+async def test_a_lookup_at_a_silent_name_server_ends_at_the_deadline():
     async def never(host: str) -> Sequence[str]:
         await asyncio.Event().wait()
         return []

@@ -36,14 +36,14 @@ async def test_a_page_is_returned_whole(fetcher):
 
 
 @pytest.mark.parametrize("status", [100, 204, 301, 304, 404, 429, 500, 599, 999])
-async def test_every_status_is_an_answer(fetcher, status):
+async def test_every_status_is_a_response(fetcher, status):
     final = 200 if status == 100 else status
     answer = b"HTTP/1.1 100 Continue\r\n\r\n" + ok(b"") if status == 100 else ok(b"", status=f"{status} So")
     async with Hostile({"*": answer}) as site:
         assert (await fetcher.fetch(Request(url=site.url()))).status == final
 
 
-async def test_headers_are_those_of_the_final_answer_unfolded_and_without_trailers(fetcher):
+async def test_headers_are_those_of_the_final_response_unfolded_and_without_trailers(fetcher):
     answer = (
         b"HTTP/1.1 103 Early Hints\r\nLink: </early>\r\nX-Early: yes\r\n\r\n"
         b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -61,14 +61,14 @@ async def test_headers_are_those_of_the_final_answer_unfolded_and_without_traile
         assert page.body == b"body"
 
 
-async def test_a_trailer_behind_an_empty_body_is_no_header(fetcher):
+async def test_a_trailer_after_an_empty_body_is_not_a_header(fetcher):
     answer = b"HTTP/1.1 200 OK\r\nX-Head: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Trailer: late\r\n\r\n"
     async with Hostile({"*": answer}) as site:
         page = await fetcher.fetch(Request(url=site.url()))
         assert [name for name, _ in page.headers] == ["x-head", "transfer-encoding"]
 
 
-async def test_what_is_sent_is_what_was_asked_and_little_else(fetcher):
+async def test_a_request_is_sent_with_the_given_headers_and_few_others(fetcher):
     async with Hostile({"*": keep(ok(b"x"))}) as site:
         headers = (("User-Agent", "shoal/1"), ("X-Empty", ""), ("X-Latin", "café"))
         await fetcher.fetch(Request(url=site.url("/b/%c3%A9?x=|&y=%3d#part"), headers=headers))
@@ -84,7 +84,7 @@ async def test_what_is_sent_is_what_was_asked_and_little_else(fetcher):
         ]
 
 
-async def test_nothing_of_one_request_shows_in_the_next(fetcher):
+async def test_nothing_of_one_request_leaks_into_the_next(fetcher):
     async with Hostile({"*": keep(ok(b"x", "Set-Cookie: a=b; Path=/"))}) as site:
         await fetcher.fetch(Request(url=site.url("/"), headers=(("Authorization", "secret"), ("Cookie", "c=d"))))
         await fetcher.fetch(Request(url=site.url(host="user:word@127.0.0.1")))
@@ -101,7 +101,7 @@ async def test_nothing_of_one_request_shows_in_the_next(fetcher):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-async def test_other_methods_send_their_body_without_waiting_for_leave(fetcher, method):
+async def test_other_methods_send_their_body_without_waiting_for_100_continue(fetcher, method):
     body = b"x" * 2_000_000 if method in ("POST", "PUT") else b""
     got = []
 
@@ -116,7 +116,7 @@ async def test_other_methods_send_their_body_without_waiting_for_leave(fetcher, 
         assert site.header("expect") == ""
 
 
-async def test_head_has_no_body_whatever_length_it_names(fetcher):
+async def test_a_response_to_head_has_no_body_whatever_its_content_length(fetcher):
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"
     async with Hostile({"*": keep(head)}) as site:
         page = await fetcher.fetch(Request(url=site.url(), method="HEAD"))
@@ -126,7 +126,7 @@ async def test_head_has_no_body_whatever_length_it_names(fetcher):
 @pytest.mark.parametrize(
     "header", [("X", "a\r\nInjected: 1"), ("X\r\nInjected", "1"), ("X", "a\nb"), ("", "x"), ("a b", "x"), ("X", "\0")]
 )
-async def test_a_header_cannot_smuggle_another(fetcher, header):
+async def test_a_header_cannot_inject_another(fetcher, header):
     async with Hostile({"*": ok(b"x")}) as site:
         with pytest.raises(InvalidInput, match=r"header"):
             await fetcher.fetch(Request(url=site.url(), headers=(header,)))
@@ -140,7 +140,7 @@ async def test_one_connection_serves_many_requests(fetcher):
         assert pages[1].timings.connect == 0
 
 
-async def test_three_hundred_fetches_at_once(fetcher):
+async def test_three_hundred_concurrent_fetches_succeed(fetcher):
     gate = asyncio.Event()
 
     async def answer(talk: Talk) -> None:
@@ -184,7 +184,7 @@ async def test_a_cancelled_fetch_closes_its_connection_at_once(fetcher, answer):
         assert (await fetcher.fetch(Request(url=site.url()))).body == b"x"
 
 
-async def test_closing_the_fetcher_ends_what_is_open():
+async def test_closing_the_fetcher_ends_open_requests():
     fetcher = Fetcher(LOOPBACK)
     async with Hostile({"*": silent()}) as site:
         task = asyncio.create_task(fetcher.fetch(Request(url=site.url())))
@@ -196,14 +196,14 @@ async def test_closing_the_fetcher_ends_what_is_open():
         await fetcher.close()
 
 
-async def test_a_fetcher_may_be_made_outside_of_a_loop():
+async def test_a_fetcher_can_be_created_outside_of_an_event_loop():
     fetcher = await asyncio.to_thread(Fetcher, LOOPBACK)
     async with Hostile({"*": ok(b"x")}) as site:
         assert (await fetcher.fetch(Request(url=site.url()))).body == b"x"
         await fetcher.close()
 
 
-def test_a_fetcher_works_on_either_loop():
+def test_a_fetcher_works_on_either_event_loop():
     async def main() -> bytes:
         fetcher = Fetcher(LOOPBACK)
         async with Hostile({"*": keep(ok(b"x"))}) as site:
@@ -214,7 +214,7 @@ def test_a_fetcher_works_on_either_loop():
     assert asyncio.run(main()) == uvloop.run(main()) == b"x" * 10
 
 
-async def test_a_refused_and_a_reset_connection_are_told_apart(fetcher):
+async def test_a_refused_and_a_reset_connection_are_different_faults(fetcher):
     async with Hostile({"*": resetting()}) as site:
         error = await failure(fetcher, site.url())
         assert (error.fault, error.reason) == (Fault.RESET, "reset")
@@ -237,7 +237,7 @@ async def test_a_connection_closed_between_two_requests_is_opened_again(fetcher)
 
 
 @pytest.mark.parametrize("last", [resetting(), b""], ids=["reset", "closed"])
-async def test_a_request_is_sent_once_even_if_the_connection_ends_without_an_answer(fetcher, last):
+async def test_a_request_is_sent_once_even_if_the_connection_ends_without_a_response(fetcher, last):
     """The host's delay comes first: the server may have seen the request."""
     async with Hostile({"/1": keep(ok(b"x")), "/2": last}) as site:
         await fetcher.fetch(Request(url=site.url("/1")))
@@ -257,7 +257,7 @@ async def test_proxies_of_the_environment_are_ignored(monkeypatch, name):
         await fetcher.close()
 
 
-async def test_passwords_of_the_home_folder_are_not_sent(monkeypatch, tmp_path):
+async def test_passwords_in_netrc_are_not_sent(monkeypatch, tmp_path):
     (tmp_path / ".netrc").write_text("default login me password word\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     fetcher = Fetcher(LOOPBACK)

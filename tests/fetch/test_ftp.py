@@ -46,7 +46,7 @@ async def test_a_file_is_fetched_as_anonymous(fetcher, folder):
         assert binary.body == bytes(range(256))
 
 
-async def test_a_user_and_a_password_are_sent_and_shown_to_nobody(fetcher, folder):
+async def test_a_user_and_a_password_are_sent_and_never_shown(fetcher, folder):
     with serving_ftp(folder, users={"ann": "s3cret"}) as server:
         page = await fetcher.fetch(Request(ftp=True, url=server.url("/hello.txt", user="ann:s3cret")))
         assert page.body == b"hello"
@@ -58,7 +58,7 @@ async def test_a_user_and_a_password_are_sent_and_shown_to_nobody(fetcher, folde
 
 
 @pytest.mark.parametrize("path", ["/missing.txt", "/missing/", "/missing/x", "/a%20dir"])
-async def test_what_is_not_there_is_404(fetcher, folder, path):
+async def test_a_missing_file_is_404(fetcher, folder, path):
     with serving_ftp(folder) as server:
         page = await fetcher.fetch(Request(ftp=True, url=server.url(path)))
         assert (page.status, page.body, page.headers) == (404, b"", ())
@@ -68,7 +68,7 @@ async def test_what_is_not_there_is_404(fetcher, folder, path):
 
 
 @pytest.mark.parametrize("without", [(), ("MLSD",), ("MLSD", "EPSV")])
-async def test_a_directory_is_listed_whatever_the_server_knows(fetcher, folder, without):
+async def test_a_directory_is_listed_with_any_server_features(fetcher, folder, without):
     with serving_ftp(folder, without=without) as server:
         for _ in range(2):
             page = await fetcher.fetch(Request(ftp=True, url=server.url("/")))
@@ -83,7 +83,7 @@ async def test_a_directory_is_listed_whatever_the_server_knows(fetcher, folder, 
         assert server.logins == ["anonymous"]
 
 
-async def test_the_size_limit_holds(fetcher, folder):
+async def test_the_size_limit_is_enforced(fetcher, folder):
     with serving_ftp(folder) as server:
         error = await failure(fetcher, server.url("/large"), ftp=True, body_bytes=MEBIBYTE)
         assert (error.fault, error.reason) == (Fault.TOO_LARGE, "too large")
@@ -145,7 +145,7 @@ async def test_a_file_without_end_is_stopped_at_the_limit(fetcher):
         await server.data.hung_up()
 
 
-async def test_data_comes_from_the_server_itself_wherever_it_points(fetcher):
+async def test_data_connections_go_to_the_server_itself_wherever_it_points(fetcher):
     """The address of a PASV answer is somebody else's: nobody dials it."""
 
     async def say(talk: Talk) -> None:
@@ -165,13 +165,13 @@ async def test_data_comes_from_the_server_itself_wherever_it_points(fetcher):
 
 
 @pytest.mark.parametrize("reply", ["229 ok (|||6379|)", "229 ok (|||22|)"])
-async def test_data_from_the_port_of_a_daemon_is_refused(fetcher, reply):
+async def test_a_data_connection_to_the_port_of_a_daemon_is_refused(fetcher, reply):
     async with Scripted({"EPSV": reply, "RETR": "150 ok"}) as server:
         error = await failure(fetcher, server.url("/x"), ftp=True, timeout_seconds=5)
         assert (error.fault, error.reason) == (Fault.FORBIDDEN_ADDRESS, "forbidden address: port")
 
 
-async def test_addresses_are_judged_as_for_http(folder):
+async def test_addresses_are_checked_as_for_http(folder):
     strict = Fetcher(FetchSettings())
     try:
         with serving_ftp(folder) as server:
@@ -182,7 +182,7 @@ async def test_addresses_are_judged_as_for_http(folder):
         await strict.close()
 
 
-def test_the_port_of_ftp_is_for_ftp_alone():
+def test_the_port_of_ftp_is_for_ftp_only():
     guard = AddressGuard()
     assert guard.refuses("8.8.8.8", 21) == "port"
     assert guard.refuses("8.8.8.8", 21, ftp=True) == ""
@@ -201,7 +201,7 @@ def test_the_port_of_ftp_is_for_ftp_alone():
         ({"EPSV": "500 no", "PASV": "227 nonsense"}, Fault.MALFORMED),
     ],
 )
-async def test_a_slow_or_senseless_server_ends_by_its_name(fetcher, replies, fault):
+async def test_a_slow_or_invalid_server_is_a_named_fault(fetcher, replies, fault):
     async with Scripted(replies, Talk.until_closed) as server:
         async with asyncio.timeout(WAIT_SECONDS):
             assert (await failure(fetcher, server.url("/x"), ftp=True, timeout_seconds=1)).fault is fault
@@ -221,14 +221,14 @@ async def test_refusals_are_statuses(fetcher, replies, status):
         assert (await fetcher.fetch(Request(ftp=True, url=server.url("/x"), timeout_seconds=5))).status == status
 
 
-async def test_line_breaks_cannot_be_smuggled_into_commands(fetcher, folder):
+async def test_line_breaks_cannot_be_injected_into_commands(fetcher, folder):
     with serving_ftp(folder) as server:
         error = await failure(fetcher, server.url("/x%0d%0aDELE%20hello.txt"), ftp=True)
         assert error.fault is Fault.ABORTED
         assert not any("DELE" in one for one in server.commands)
 
 
-async def test_ftp_is_spoken_where_the_caller_says_so(fetcher, folder):
+async def test_ftp_is_used_only_if_the_caller_allows_it(fetcher, folder):
     with serving_ftp(folder) as server:
         error = await failure(fetcher, server.url("/hello.txt"))
         assert (error.fault, error.reason) == (Fault.ABORTED, "bad url")

@@ -59,7 +59,7 @@ WRAPPED = [
 
 
 @pytest.mark.parametrize(("reason", "address"), [(reason, one) for reason, all_ in REFUSED.items() for one in all_])
-def test_an_address_inside_is_refused_by_its_kind(reason, address):
+def test_a_private_address_is_refused_with_its_kind(reason, address):
     assert AddressGuard().refuses(address, 80) == reason
 
 
@@ -72,12 +72,12 @@ def test_a_private_address_wrapped_in_ipv6_is_refused_as_private(address):
     "address",
     ["93.184.216.34", "8.8.8.8", "2606:2800:220:1::1", "2a00:1450:4001::1", "::ffff:8.8.8.8", "64:ff9b::808:808"],
 )
-def test_a_public_address_may_be_asked(address):
+def test_a_public_address_is_allowed(address):
     assert AddressGuard().refuses(address, 443) == ""
 
 
 @given(st.ip_addresses(v=4))
-def test_whatever_python_calls_not_global_is_refused_in_every_wrapping(address):
+def test_every_address_that_python_calls_not_global_is_refused_in_every_ipv6_form(address):
     if address.is_global:
         return
     number = int(address)
@@ -88,7 +88,7 @@ def test_whatever_python_calls_not_global_is_refused_in_every_wrapping(address):
 
 
 @given(st.ip_addresses(v=6))
-def test_only_unicast_addresses_of_ipv6_may_be_asked(address):
+def test_only_global_unicast_addresses_of_ipv6_are_allowed(address):
     reason = AddressGuard().refuses(str(address), 80)
     if not reason:
         assert address in ipaddress.ip_network("2000::/3") or int(address) >> 32 in (0xFFFF, 0x0064FF9B << 64)
@@ -106,7 +106,7 @@ def test_ports_that_web_servers_use_are_not_refused(port):
     assert AddressGuard().refuses("8.8.8.8", port) == ""
 
 
-def test_no_port_that_the_system_hands_out_is_refused():
+def test_no_ephemeral_port_is_refused():
     guard = AddressGuard("127.0.0.0/8")
     assert [port for port in range(32768, 61000) if guard.refuses("127.0.0.1", port)] == []
 
@@ -121,7 +121,7 @@ def test_an_allowed_network_is_allowed_and_its_neighbours_are_not():
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "10.0.0.1/8", "example.com", "10.0.0.0/8;127.0.0.0/8", "1.2.3"])
-def test_a_bad_network_is_one_sentence(text):
+def test_an_invalid_network_is_refused_in_one_sentence(text):
     with pytest.raises(SettingsError, match=r"\Afetch\.allow_networks has .* is not a valid network .*\.\Z") as caught:
         AddressGuard(text)
     assert "\n" not in str(caught.value)

@@ -49,7 +49,7 @@ def seen(folder: Path, count: int) -> list[list[str]]:
     return [line.split(" ", 2) for line in log.read_text().splitlines()]
 
 
-async def test_a_page_comes_over_http2_decoded_and_with_its_headers(site):
+async def test_a_page_is_fetched_over_http2_with_its_headers_and_decoded(site):
     url, folder = site
     fetcher = Fetcher(SETTINGS, resolver=here)
     page = await fetcher.fetch(Request(url=f"{url}/page.html?a=%3d", headers=(("User-Agent", "shoal"),)))
@@ -63,7 +63,7 @@ async def test_a_page_comes_over_http2_decoded_and_with_its_headers(site):
     assert [one[1:] for one in seen(folder, 2)] == [["HTTP/2.0", "/page.html?a=%3d"], ["HTTP/2.0", "/missing"]]
 
 
-async def test_requests_one_after_the_other_and_at_once_share_a_connection(site):
+async def test_sequential_and_concurrent_requests_share_a_connection(site):
     url, folder = site
     fetcher = Fetcher(SETTINGS, resolver=here)
     for number in range(5):
@@ -113,7 +113,7 @@ STATUS_200 = b"\x88"
     ],
     ids=["noise", "http/1", "nothing", "settings", "status", "reset", "goaway", "hpack", "no status", "data", "length"],
 )
-async def test_a_broken_answer_has_a_name(tmp_path, monkeypatch, said, fault, reason):
+async def test_a_broken_response_is_a_named_fault(tmp_path, monkeypatch, said, fault, reason):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -128,7 +128,7 @@ async def test_a_broken_answer_has_a_name(tmp_path, monkeypatch, said, fault, re
         await fetcher.close()
 
 
-async def test_a_cancelled_fetch_leaves_the_others_of_its_connection_alone(site):
+async def test_a_cancelled_fetch_does_not_affect_others_on_its_connection(site):
     url, _ = site
     fetcher = Fetcher(SETTINGS, resolver=here)
     await fetcher.fetch(Request(url=f"{url}/page.html"))

@@ -55,7 +55,7 @@ def _status(name: str) -> int:
 @pytest.mark.parametrize(
     ("name", "coding"), [("bomb-br.bin", "br"), ("bomb-gzip.bin", "gzip"), ("bomb-deflate.bin", "deflate")]
 )
-async def test_a_bomb_is_stopped_at_the_limit(fetcher, name, coding):
+async def test_a_decompression_bomb_is_stopped_at_the_limit(fetcher, name, coding):
     bomb = ok(sample(name), f"Content-Encoding: {coding}")
     async with Hostile({"*": bomb}) as site:
         with Growth() as growth:
@@ -64,7 +64,7 @@ async def test_a_bomb_is_stopped_at_the_limit(fetcher, name, coding):
         assert growth.bytes < 17 * MEBIBYTE
 
 
-async def test_a_gigabyte_in_a_megabyte_grows_the_process_little(fetcher):
+async def test_a_megabyte_that_decodes_to_a_gigabyte_takes_little_memory(fetcher):
     press = zlib.compressobj(9, wbits=-15)
     block = press.compress(b"\0" * MEBIBYTE) + press.flush(zlib.Z_FULL_FLUSH)
     bomb = b"\x1f\x8b\x08" + b"\0" * 7 + block * 1024
@@ -85,7 +85,7 @@ async def test_an_empty_body_may_have_any_coding(fetcher, coding):
             assert (await fetcher.fetch(Request(url=site.url(path)))).body == b""
 
 
-async def test_something_behind_the_end_of_a_gzip_stream_is_a_named_failure(fetcher):
+async def test_data_after_the_end_of_a_gzip_stream_is_a_named_failure(fetcher):
     """Browsers forgive it, libcurl does not; nothing here can tell it from a stream that is damaged."""
     async with Hostile({"*": ok(gzip.compress(b"page") + b"\r\n\0\0", "Content-Encoding: gzip")}) as site:
         error = await failure(fetcher, site.url())
@@ -158,7 +158,7 @@ async def test_an_endless_body_can_be_cut(fetcher):
         ("html-gzip.bin", "GZIP, identity"),
     ],
 )
-async def test_the_codings_that_were_asked_for_are_decoded(fetcher, name, coding):
+async def test_the_codings_in_accept_encoding_are_decoded(fetcher, name, coding):
     async with Hostile({"*": keep(ok(sample(name), f"Content-Encoding: {coding}"))}) as site:
         page = await fetcher.fetch(Request(url=site.url()))
         assert page.body.startswith(b"<!DOCTYPE") or b"<html" in page.body[:1000].lower()
@@ -167,7 +167,7 @@ async def test_the_codings_that_were_asked_for_are_decoded(fetcher, name, coding
 
 
 @pytest.mark.parametrize("coding", ["zstd", "compress", "dcb", "nonsense"])
-async def test_a_coding_that_was_not_asked_for_is_a_named_failure(fetcher, coding):
+async def test_a_coding_that_is_not_in_accept_encoding_is_a_named_failure(fetcher, coding):
     async with Hostile({"*": ok(b"some bytes", f"Content-Encoding: {coding}")}) as site:
         error = await failure(fetcher, site.url())
         assert (error.fault, error.reason) == (Fault.MALFORMED, "unknown coding")
@@ -190,7 +190,7 @@ async def test_codings_in_layers_are_refused(fetcher, lines):
 
 
 @pytest.mark.parametrize("name", ["truncated-crc-error-short.gz", "truncated-crc-error.gz", "unexpected-eof.gz"])
-async def test_a_gzip_stream_without_its_end_is_a_page_as_far_as_it_goes(fetcher, name):
+async def test_a_truncated_gzip_stream_is_a_page_up_to_its_end(fetcher, name):
     """As in browsers. Whether the answer was whole is what its length says, not its coding."""
     data = sample(name)
     async with Hostile({"*": ok(data, "Content-Encoding: gzip")}) as site:
@@ -235,7 +235,7 @@ async def test_endless_headers_are_stopped(fetcher, first, again):
     ],
     ids=["silence", "slow head", "slow body", "slow chunk"],
 )
-async def test_a_slow_answer_ends_in_time(fetcher, answer):
+async def test_a_slow_response_ends_at_its_deadline(fetcher, answer):
     async with Hostile({"*": answer}) as site:
         started = time.monotonic()
         error = await failure(fetcher, site.url(), timeout_seconds=3.0)
@@ -244,7 +244,7 @@ async def test_a_slow_answer_ends_in_time(fetcher, answer):
         await site.hung_up()
 
 
-async def test_the_deadline_holds_whatever_the_rate(fetcher):
+async def test_the_deadline_applies_at_any_transfer_rate(fetcher):
     """Fast enough for the minimum rate, but without end."""
 
     async def lively(talk: Talk) -> None:
@@ -259,14 +259,14 @@ async def test_the_deadline_holds_whatever_the_rate(fetcher):
         await site.hung_up()
 
 
-async def test_a_deadline_does_not_stay_with_the_handle(fetcher):
+async def test_a_deadline_does_not_affect_the_next_request(fetcher):
     async with Hostile({"*": keep(ok(b"x"))}) as site:
         await fetcher.fetch(Request(url=site.url(), timeout_seconds=0.5, body_bytes=10))
         site.answers["*"] = drip(b"y" * 30, seconds=0.03, first=b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n")
         assert (await fetcher.fetch(Request(url=site.url(), timeout_seconds=20))).body == b"y" * 30
 
 
-async def test_a_connection_that_is_never_made_ends_in_time(fetcher):
+async def test_a_connection_that_is_never_established_ends_at_its_deadline(fetcher):
     with contextlib.ExitStack() as stack:
         full = stack.enter_context(socket.socket())
         full.bind(("127.0.0.1", 0))
@@ -280,7 +280,7 @@ async def test_a_connection_that_is_never_made_ends_in_time(fetcher):
         assert (error.fault, error.reason) == (Fault.TIMED_OUT, "timed out")
 
 
-async def test_a_request_waits_when_we_have_no_socket_left():
+async def test_a_request_waits_if_no_socket_is_left():
     warned = asyncio.Event()
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"), on_warning=lambda _: warned.set())
     async with Hostile({"*": ok(b"x")}) as site:
@@ -303,7 +303,7 @@ async def test_a_request_waits_when_we_have_no_socket_left():
     await fetcher.close()
 
 
-async def test_a_tls_handshake_that_stalls_ends_in_time(fetcher: Fetcher):
+async def test_a_tls_handshake_that_stalls_ends_at_its_deadline(fetcher: Fetcher):
     async with Hostile({"*": silent()}) as site:
         started = time.monotonic()
         error = await failure(fetcher, site.url().replace("http:", "https:"), timeout_seconds=1.0)

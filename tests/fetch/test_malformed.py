@@ -63,14 +63,14 @@ def vectors() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.skipif(not vectors(), reason=f"the tests of browsers are not at {VECTORS}")
-def test_all_the_vectors_of_browsers_are_there():
+def test_all_vectors_of_browsers_are_present():
     assert len(vectors()) == 102
     refused = {(sign, place) for sign, place, outcome in vectors() if outcome == "Network Error"}
     assert not EXCEPTIONS - refused
 
 
 @pytest.mark.parametrize(("sign", "place", "outcome"), vectors())
-async def test_an_odd_answer_is_read_as_browsers_agreed_or_as_is_noted(fetcher, sign, place, outcome):
+async def test_an_odd_response_is_read_as_in_browsers_or_as_a_listed_exception(fetcher, sign, place, outcome):
     raw = (VECTORS / f"resources/parsing_{sign}_{place}.asis").read_bytes()
     async with Hostile({"*": raw}) as site:
         if outcome == "Valid" or (sign, place) in EXCEPTIONS:
@@ -113,13 +113,13 @@ async def test_a_nul_in_a_header_is_malformed(fetcher):
         (b"\x15\x03\x01\x00\x02\x02\x46", Fault.MALFORMED, "not http"),
     ],
 )
-async def test_a_broken_answer_has_a_name(fetcher, raw, fault, reason):
+async def test_a_broken_response_is_a_named_fault(fetcher, raw, fault, reason):
     async with Hostile({"*": raw}) as site:
         error = await failure(fetcher, site.url(), timeout_seconds=5)
         assert (error.fault, error.reason) == (fault, reason), error
 
 
-async def test_a_body_longer_than_announced_ends_where_it_was_announced(fetcher):
+async def test_a_body_longer_than_announced_is_cut_at_the_announced_length(fetcher):
     async with Hostile({"*": keep(ok(b"abc") + b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")}) as site:
         for _ in range(3):
             assert (await fetcher.fetch(Request(url=site.url()))).body == b"abc"
@@ -143,7 +143,7 @@ async def test_a_connection_is_not_used_again_after_a_head_with_two_lengths(fetc
 @pytest.mark.parametrize(
     "name", ["Host", "content-length", "Transfer-Encoding", "Connection", "Expect", "Proxy-Authorization", "TE"]
 )
-async def test_a_header_that_frames_or_redirects_a_request_is_not_sent(fetcher, name):
+async def test_a_header_that_frames_or_reroutes_a_request_is_not_sent(fetcher, name):
     async with Hostile({"*": ok(b"abc")}) as site:
         with pytest.raises(InvalidInput, match="cannot be sent"):
             await fetcher.fetch(Request(url=site.url(), headers=((name, "200"),)))

@@ -29,7 +29,7 @@ def asked(folder: Path) -> str:
     return (folder / "log").read_text()
 
 
-async def test_a_plain_page_comes_through_the_proxy(tmp_path):
+async def test_an_http_page_is_fetched_through_the_proxy(tmp_path):
     async with Hostile({"*": ok(b"far", "X-From: site")}) as site:
         with tinyproxy(tmp_path) as port:
             fetcher = Fetcher(through(port))
@@ -40,7 +40,7 @@ async def test_a_plain_page_comes_through_the_proxy(tmp_path):
             await fetcher.close()
 
 
-async def test_https_is_tunnelled_to_the_address_that_was_judged(tmp_path, monkeypatch):
+async def test_https_is_tunnelled_to_the_address_that_was_checked(tmp_path, monkeypatch):
     """The proxy is never told the name, so it cannot look up another address for it."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -63,7 +63,7 @@ async def test_https_is_tunnelled_to_the_address_that_was_judged(tmp_path, monke
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "0x7f.1", "[::ffff:7f00:1]", "harmless.test"])
-async def test_a_forbidden_address_is_not_asked_through_the_proxy(tmp_path, scheme, host):
+async def test_no_request_is_sent_to_a_forbidden_address_through_the_proxy(tmp_path, scheme, host):
     async with Hostile({"*": ok(b"inside")}) as site, Hostile({"*": ok(b"proxied")}) as proxy:
         fetcher = Fetcher(through(proxy.port, allow=""), resolver=here)
         url = site.url(host=host).replace("http:", f"{scheme}:")
@@ -73,7 +73,7 @@ async def test_a_forbidden_address_is_not_asked_through_the_proxy(tmp_path, sche
         await fetcher.close()
 
 
-async def test_exceptions_of_the_environment_do_not_go_past_the_proxy(monkeypatch):
+async def test_no_proxy_in_the_environment_does_not_bypass_the_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("NO_PROXY", "*")
     async with Hostile({"*": ok(b"direct")}) as site, Hostile({"*": ok(b"proxied")}) as proxy:
@@ -83,7 +83,7 @@ async def test_exceptions_of_the_environment_do_not_go_past_the_proxy(monkeypatc
         await fetcher.close()
 
 
-async def test_a_proxy_that_is_not_there_or_says_no_has_a_name(tmp_path):
+async def test_an_unavailable_or_refusing_proxy_is_a_named_fault(tmp_path):
     gone = Fetcher(through(free_port()))
     for url in ("http://127.0.0.1:8080/", "https://127.0.0.1:8443/"):
         error = await failure(gone, url)
@@ -101,7 +101,7 @@ async def test_a_proxy_that_is_not_there_or_says_no_has_a_name(tmp_path):
         await fetcher.close()
 
 
-async def test_the_password_of_the_proxy_is_sent_to_it_and_shown_to_nobody(tmp_path):
+async def test_the_password_of_the_proxy_is_sent_to_it_and_never_shown(tmp_path):
     async with Hostile({"*": ok(b"", status="407 Proxy Authentication Required")}) as proxy:
         settings = FetchSettings(allow_networks="127.0.0.0/8", proxy=f"http://me:hunter2@127.0.0.1:{proxy.port}")
         fetcher = Fetcher(settings)

@@ -57,7 +57,7 @@ async def test_a_site_with_a_good_certificate_is_fetched_and_its_connection_kept
         await fetcher.close()
 
 
-async def test_the_time_of_the_handshake_is_noted(authority):
+async def test_the_time_of_the_handshake_is_recorded(authority):
     fetcher = Fetcher(SETTINGS, resolver=here)
     async with Hostile(SITE, tls=serving(authority.issue_cert("site.test"))) as site:
         times = (await fetcher.fetch(Request(url=site.url(host="site.test")))).timings
@@ -87,7 +87,7 @@ def self_signed(tmp_path: Path) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("kind", ["certificate expired", "wrong name", "self-signed", "unknown CA"])
-async def test_what_is_wrong_with_a_certificate_is_named(authority, tmp_path, kind):
+async def test_the_problem_with_a_certificate_is_named(authority, tmp_path, kind):
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     context = {
         "certificate expired": lambda: serving(authority.issue_cert("site.test", not_after=past)),
@@ -103,7 +103,7 @@ async def test_what_is_wrong_with_a_certificate_is_named(authority, tmp_path, ki
         await fetcher.close()
 
 
-async def test_the_systems_authorities_do_not_know_a_private_one(monkeypatch):
+async def test_a_private_authority_is_not_trusted_by_default(monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     file, folder = authorities()
@@ -128,7 +128,7 @@ async def test_a_server_that_speaks_only_old_tls_is_refused(authority):
         await fetcher.close()
 
 
-async def test_https_asked_of_a_plain_server_is_a_tls_fault(authority):
+async def test_https_to_a_plain_http_server_is_a_tls_fault(authority):
     async def plain(talk: Talk) -> None:
         await talk.say(ok(b"plain"))
 
@@ -139,7 +139,7 @@ async def test_https_asked_of_a_plain_server_is_a_tls_fault(authority):
         await fetcher.close()
 
 
-async def test_a_connection_reset_within_the_handshake_is_no_matter_of_tls(authority):
+async def test_a_connection_reset_during_the_handshake_is_not_a_tls_fault(authority):
     async def reset(talk: Talk) -> None:
         await talk.reader.read(100)
         talk.reset()
@@ -152,7 +152,7 @@ async def test_a_connection_reset_within_the_handshake_is_no_matter_of_tls(autho
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 1000", "Connection: close"])
-async def test_a_body_cut_off_inside_tls_is_truncated(authority, length):
+async def test_a_body_cut_off_over_tls_is_truncated(authority, length):
     """Without its last word (close_notify) a connection may have been cut by anybody, so no end is believed."""
 
     async def short(talk: Talk) -> None:
@@ -168,7 +168,7 @@ async def test_a_body_cut_off_inside_tls_is_truncated(authority, length):
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_certificates_that_are_not_there_are_named_at_the_start(monkeypatch, name):
+def test_missing_certificates_are_reported_at_the_start(monkeypatch, name):
     monkeypatch.setenv(name, "/nowhere/at/all")
     with pytest.raises(SettingsError, match=rf"\A{name} is '/nowhere/at/all', which does not exist"):
         Fetcher(SETTINGS)

@@ -149,7 +149,7 @@ def names(numbers: range) -> set[str]:
 
 @pytest.mark.full
 @pytest.mark.chaos
-def test_a_thousand_requests_are_each_one_crawl_though_bridge_and_broker_die(
+def test_each_of_a_thousand_requests_is_one_crawl_though_bridge_and_broker_die(
     post: Post, shell: Shell, store: Server, request: pytest.FixtureRequest
 ) -> None:
     first = listening(shell, post, store)
@@ -178,7 +178,7 @@ def test_a_thousand_requests_are_each_one_crawl_though_bridge_and_broker_die(
         assert secret not in ended.err + "".join(first.said)
 
 
-def test_what_cannot_be_used_is_kept_with_the_reason_and_the_rest_goes_on(
+def test_an_invalid_message_is_kept_with_the_reason_and_the_bridge_continues(
     post: Post, shell: Shell, store: Server
 ) -> None:
     bad = {
@@ -210,9 +210,7 @@ def test_what_cannot_be_used_is_kept_with_the_reason_and_the_rest_goes_on(
     assert crawls(store) == Counter(["good"])
 
 
-def test_a_request_whose_pages_would_go_nowhere_is_kept_with_the_reason(
-    shell: Shell, store: Server, valkey: Server
-) -> None:
+def test_a_request_without_an_output_is_kept_with_the_reason(shell: Shell, store: Server, valkey: Server) -> None:
     (shell.folder / "shoal.toml").unlink()
     own = {"name": "own", "seeds": ["https://a.example/"]}
     named = {**own, "name": "named", "outputs": ["main"]}
@@ -272,7 +270,7 @@ def test_a_crawl_that_expires_is_reported_to_its_source_though_the_bridge_was_ki
     assert running.end(signal.SIGTERM).code == 0
 
 
-def test_an_action_is_done_after_the_requests_before_it(shell: Shell, store: Server, valkey: Server) -> None:
+def test_an_action_is_executed_after_the_requests_before_it(shell: Shell, store: Server, valkey: Server) -> None:
     asked = [
         message
         for number in range(0, 60, 3)
@@ -297,7 +295,7 @@ def post_queue(post: Post) -> None:
     asyncio.run(make())
 
 
-def test_requests_without_a_name_are_each_one_crawl(shell: Shell, store: Server, valkey: Server) -> None:
+def test_each_request_without_a_name_is_one_crawl(shell: Shell, store: Server, valkey: Server) -> None:
     body = b'{"seeds": ["https://a.example/"]}'
     valkey.ask("LPUSH", "nameless", body, body)
     uri = f"{valkey.url}/0/nameless"
@@ -319,7 +317,7 @@ def test_requests_without_a_name_are_each_one_crawl(shell: Shell, store: Server,
         valkey.ask("ZADD", "nameless-bridges", 1, "dead")
 
 
-def test_a_request_ends_as_messages_of_its_pages(
+def test_a_request_results_in_one_message_per_page(
     shell: Shell, store: Server, valkey: Server, rabbit: Rabbit, brokers: Kafka, tmp_path: Path
 ) -> None:
     """From a message to messages: a bridge, a worker, a site, and an output of each technology."""
@@ -357,7 +355,7 @@ def test_a_request_ends_as_messages_of_its_pages(
             assert {row["crawl"] for row in rows} == {"whole"}
 
 
-def test_a_store_that_is_away_is_waited_for(shell: Shell, store: Server, valkey: Server) -> None:
+def test_a_bridge_waits_for_an_unavailable_store(shell: Shell, store: Server, valkey: Server) -> None:
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     running = shell.start("listen", f"{valkey.url}/0/patient", "--store", store.url)
     running.until_said("Listening to ")
@@ -379,7 +377,7 @@ def test_a_store_that_is_away_is_waited_for(shell: Shell, store: Server, valkey:
         ("amqp://u:hunter2@h/", "is not a valid address"),
     ],
 )
-def test_what_is_no_source_is_refused_in_one_sentence(shell: Shell, source: str, sentence: str) -> None:
+def test_an_invalid_source_is_refused_in_one_sentence(shell: Shell, source: str, sentence: str) -> None:
     ran = shell.run("listen", source)
     assert ran.code == 2
     assert sentence in ran.err
@@ -391,7 +389,7 @@ def test_what_is_no_source_is_refused_in_one_sentence(shell: Shell, source: str,
     ("source", "package", "extra"),
     [("kafka://u:hunter2@h/x", "confluent_kafka", "kafka"), ("amqps://u:hunter2@h/x", "aio_pika", "amqp")],
 )
-def test_a_missing_package_is_named_with_the_line_that_installs_it(
+def test_a_missing_package_is_reported_with_its_install_command(
     monkeypatch: pytest.MonkeyPatch, source: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -399,7 +397,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
         open_source(source)
 
 
-def test_a_wrong_password_ends_the_bridge_with_one_sentence(
+def test_a_wrong_password_stops_the_bridge_with_one_sentence(
     shell: Shell, store: Server, valkey: Server, rabbit: Rabbit, brokers: Kafka
 ) -> None:
     login = "security.protocol=sasl_plaintext"

@@ -46,7 +46,7 @@ def action(reply: str | None = None, **fields: str) -> bytes:
     return json.dumps(request | ({"reply": reply} if reply else {})).encode()
 
 
-def test_a_reply_goes_only_to_names_that_the_operator_allows(bridge: Any, store: Server, valkey: Server) -> None:
+def test_a_reply_is_sent_only_to_names_that_the_operator_allows(bridge: Any, store: Server, valkey: Server) -> None:
     valkey.ask("SET", "secret", "1")
     names = ["incoming-bridges", "incoming", "incoming-dead", "secret", "x" * 300]
     bad = [action(name) for name in names]
@@ -101,7 +101,7 @@ def test_a_dead_letter_that_is_refused_is_logged_with_its_hash(
     assert "request.dropped" in ended.err
 
 
-def test_a_deleted_stream_is_waited_for(bridge: Any, store: Server, valkey: Server) -> None:
+def test_a_bridge_waits_until_a_deleted_stream_exists_again(bridge: Any, store: Server, valkey: Server) -> None:
     running = bridge(f"{valkey.url}/0/gone?stream")
     wait_until(lambda: valkey.ask("EXISTS", "gone"), "the bridge has made the stream")
     valkey.ask("DEL", "gone")
@@ -144,14 +144,14 @@ def test_refused_messages_do_not_stop_an_amqp_bridge(bridge: Any, store: Server,
     assert running.end(signal.SIGTERM).code == 0
 
 
-def test_a_dead_letter_keeps_a_message_whole_as_long_as_brokers_take_it() -> None:
+def test_a_dead_letter_has_the_whole_message_if_the_broker_accepts_its_size() -> None:
     whole = json.loads(dead_letter(ReceivedMessage(b"x" * 800_000, "", None), "why"))
     assert (whole["message"], "cut" in whole) == ("x" * 800_000, False)
     for body in (b"\xff" * 4_000_000, b"\x00" * 4_000_000, b'"' * 4_000_000):
         assert len(dead_letter(ReceivedMessage(body, "", None), "\x00" * 10**6)) <= MAX_LETTER_BYTES
 
 
-def test_the_password_of_a_source_is_not_in_the_list_of_processes(shell: Shell, store: Server, tmp_path: Path) -> None:
+def test_the_password_of_a_source_is_not_in_the_process_list(shell: Shell, store: Server, tmp_path: Path) -> None:
     with server(tmp_path / "broker", options={"requirepass": "hunter2"}, ready=False) as broker:
         (shell.folder / "shoal.toml").write_text(f'[sources]\ndesk = "redis://:hunter2@{broker.where}/0/desk"\n')
         running = shell.start("listen", "desk", "--store", store.url)
@@ -160,7 +160,9 @@ def test_the_password_of_a_source_is_not_in_the_list_of_processes(shell: Shell, 
         assert running.end(signal.SIGTERM).code == 0
 
 
-def test_a_bridge_answers_statistics_and_changes_no_hosts(bridge: Any, store: Server, valkey: Server) -> None:
+def test_a_bridge_answers_statistics_requests_and_does_not_change_hosts(
+    bridge: Any, store: Server, valkey: Server
+) -> None:
     stats = b'{"stats": "queue", "appid": "a", "uuid": "b"}'
     block = action(action="blacklist-update", domain="a.example")
     valkey.ask("LPUSH", "numbers", stats, block, GOOD)

@@ -53,7 +53,9 @@ class Chain:
 
 @pytest.mark.model
 @pytest.mark.parametrize("one_pass", [False, True])
-async def test_only_reading_what_ended_first_is_never_too_early(model_server: Server, one_pass: bool) -> None:
+async def test_only_reading_ended_counts_first_never_reports_finished_too_early(
+    model_server: Server, one_pass: bool
+) -> None:
     async with await Store.open(model_server.url) as store:
         shards = await Shards.found(store, f"chain{int(one_pass)}", SHARDS)
         frontier = Frontier(shards, worker="reader")

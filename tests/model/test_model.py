@@ -19,13 +19,13 @@ STEPS_A_RUN = 60
 
 @pytest.mark.model
 @pytest.mark.parametrize("steps", [QUICK_STEPS, pytest.param(STEPS, marks=pytest.mark.full)])
-def test_no_step_of_a_fleet_breaks_a_promise(model_server: Server, steps: int) -> None:
+def test_no_step_of_a_fleet_breaks_a_guarantee(model_server: Server, steps: int) -> None:
     check(Fleet, model_server, steps)
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("steps", [QUICK_STEPS, pytest.param(STEPS, marks=pytest.mark.full)])
-def test_no_loss_of_writes_in_one_shard_breaks_a_promise(
+def test_no_loss_of_writes_in_one_shard_breaks_a_guarantee(
     model_server: Server, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_process_from_key(monkeypatch)

@@ -133,7 +133,7 @@ SHARD_BUGS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.model
 @pytest.mark.parametrize("bug", SHARD_BUGS)
-def test_a_planted_bug_is_caught_when_one_shard_loses_writes(
+def test_a_planted_bug_is_caught_if_one_shard_loses_writes(
     model_server: Server, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script, right, wrong = SHARD_BUGS[bug]

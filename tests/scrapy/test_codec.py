@@ -89,7 +89,7 @@ def _types(value: Any) -> Any:
 
 
 @given(st.dictionaries(st.text(), _values, max_size=5), st.dictionaries(st.text(), _values, max_size=5))
-def test_meta_and_cb_kwargs_come_back_with_their_types(meta: dict[str, Any], cb_kwargs: dict[str, Any]) -> None:
+def test_meta_and_cb_kwargs_keep_their_types(meta: dict[str, Any], cb_kwargs: dict[str, Any]) -> None:
     meta.pop("download_slot", None)
     back = again(scrapy.Request(_KNOWN[0], meta=meta, cb_kwargs=cb_kwargs))
     assert back.meta == meta
@@ -113,25 +113,25 @@ def test_meta_and_cb_kwargs_come_back_with_their_types(meta: dict[str, Any], cb_
     ],
     ids=str,
 )
-def test_every_field_of_a_request_comes_back(request_: scrapy.Request) -> None:
+def test_every_field_of_a_request_survives_a_round_trip(request_: scrapy.Request) -> None:
     back = again(request_)
     assert type(back) is type(request_)
     assert back.to_dict(spider=SPIDER) == request_.to_dict(spider=SPIDER)
 
 
-def test_what_the_visit_has_is_not_stored_twice_and_an_empty_body_stays_empty() -> None:
+def test_fields_of_the_visit_are_not_stored_twice_and_an_empty_body_stays_empty() -> None:
     request = scrapy.Request("http://example.org/b", body=b"")
     assert again(request, ("http://example.org/b", "GET", b"start 0")).body == b""
     plain = codec.pack(scrapy.Request(_KNOWN[0]), SPIDER, known=_KNOWN, jar=[])
     assert b"example" not in plain
 
 
-def test_a_request_without_a_callback_stays_one() -> None:
+def test_a_request_without_a_callback_survives_a_round_trip() -> None:
     assert again(scrapy.Request(_KNOWN[0], callback=NO_CALLBACK)).callback is NO_CALLBACK
     assert again(scrapy.Request(_KNOWN[0])).callback is None
 
 
-def test_items_come_back_as_their_class() -> None:
+def test_items_keep_their_class() -> None:
     point = Point(1)
     point.total = 9
     item = Field(name=[point])
@@ -150,7 +150,7 @@ def test_items_come_back_as_their_class() -> None:
         (scrapy.Request(_KNOWN[0], cb_kwargs={"f": open}), r"cb_kwargs\['f'\]"),
     ],
 )
-def test_what_cannot_be_stored_is_named_by_its_field(request_: scrapy.Request, field: str) -> None:
+def test_a_value_that_cannot_be_stored_is_named_by_its_field(request_: scrapy.Request, field: str) -> None:
     with pytest.raises(InvalidVisit, match=f"^{field} (is |cannot be stored: )"):
         codec.pack(request_, SPIDER, known=_KNOWN, jar=[])
 
@@ -171,7 +171,7 @@ def _packed(**fields: Any) -> bytes:
     ],
     ids=lambda data: repr(data[-30:]),
 )  # fmt: skip
-def test_what_is_not_a_request_of_the_spider_makes_nothing_happen(data: bytes) -> None:
+def test_data_that_is_not_a_request_of_the_spider_has_no_effect(data: bytes) -> None:
     with pytest.raises(StoreCorrupt):
         codec.unpack(data, known=_KNOWN, spider=SPIDER)
 
@@ -182,7 +182,7 @@ class Asked(Spider):
         raise AssertionError("the store has made something happen")
 
 
-def test_a_stored_name_of_a_property_is_not_asked_for_its_value() -> None:
+def test_a_stored_name_of_a_property_is_not_evaluated() -> None:
     with pytest.raises(StoreCorrupt, match="it has no method 'server'"):
         codec.unpack(_packed(callback="server"), known=_KNOWN, spider=Asked())
 
@@ -196,12 +196,12 @@ def test_any_bytes_give_a_request_or_store_corrupt(data: bytes) -> None:
     assert isinstance(request, scrapy.Request)
 
 
-def test_types_of_the_table_are_the_ones_pickle_projects_use() -> None:
+def test_the_table_has_the_types_that_pickle_projects_use() -> None:
     meta = {"d": decimal.Decimal("1.10"), "u": uuid.UUID(int=5), "t": datetime.timedelta(1, 2, 3)}
     assert again(scrapy.Request(_KNOWN[0], meta=meta)).meta == meta
 
 
-def test_names_that_are_not_text_come_back() -> None:
+def test_keys_that_are_not_text_survive_a_round_trip() -> None:
     meta: dict[Any, Any] = {1: "a", "b": 2}
     cb_kwargs: dict[Any, Any] = {(1, 2): 3}
     back = again(scrapy.Request(_KNOWN[0], meta=meta, cb_kwargs=cb_kwargs))
@@ -213,7 +213,7 @@ class Place(NamedTuple):
     number: int
 
 
-def test_ranges_and_named_tuples_come_back_as_such() -> None:
+def test_ranges_and_named_tuples_keep_their_types() -> None:
     unknown = collections.namedtuple("unknown", "a b")
     meta = {"handle_httpstatus_list": range(400, 600, 2), "at": Place("High", 3), "of": unknown(1, [2])}
     back = again(scrapy.Request(_KNOWN[0], meta=meta)).meta
@@ -231,7 +231,7 @@ def _nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
 
 
 @pytest.mark.parametrize("wrap", [lambda one: [one], lambda one: (one,), lambda one: {1: one}, lambda one: {"a": one}])
-def test_what_is_nested_too_deep_is_refused_at_the_yield_and_not_when_it_is_read(wrap: Callable[[Any], Any]) -> None:
+def test_a_value_nested_too_deep_is_refused_when_yielded_and_not_when_read(wrap: Callable[[Any], Any]) -> None:
     assert again(scrapy.Request(_KNOWN[0], meta={"it": _nested(99, wrap)})).meta == {"it": _nested(99, wrap)}
     for depth in (100, 5000):
         with pytest.raises(
@@ -240,7 +240,7 @@ def test_what_is_nested_too_deep_is_refused_at_the_yield_and_not_when_it_is_read
             codec.pack(scrapy.Request(_KNOWN[0], meta={"it": _nested(depth, wrap)}), SPIDER, known=_KNOWN, jar=[])
 
 
-def test_what_contains_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_refused() -> None:
     meta: dict[str, Any] = {}
     meta["again"] = [meta]
     with pytest.raises(
@@ -250,7 +250,7 @@ def test_what_contains_itself_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800", ("\ud800",)])
-def test_text_that_has_no_bytes_is_refused(text: Any) -> None:
+def test_text_that_cannot_be_encoded_is_refused(text: Any) -> None:
     with pytest.raises(InvalidVisit, match="cannot be stored"):
         codec.pack(scrapy.Request(_KNOWN[0], meta={"it": text}), SPIDER, known=_KNOWN, jar=[])
 
@@ -266,7 +266,7 @@ class PageMethod:
 PageMethod.__module__ = "scrapy_playwright.page"
 
 
-def test_steps_of_scrapy_playwright_come_back_to_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_methods_of_scrapy_playwright_survive_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("scrapy_playwright", "scrapy_playwright.page"):
         module = ModuleType(name)
         vars(module)["PageMethod"] = PageMethod
@@ -283,7 +283,7 @@ def test_steps_of_scrapy_playwright_come_back_to_be_made_again(monkeypatch: pyte
         )  # fmt: skip
 
 
-def test_steps_of_scrapy_playwright_are_store_corrupt_where_it_is_not_installed(
+def test_page_methods_of_scrapy_playwright_are_corrupt_if_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     packed = codec.pack(scrapy.Request(_KNOWN[0], meta={"steps": [PageMethod("click")]}), SPIDER, known=_KNOWN, jar=[])
@@ -293,7 +293,7 @@ def test_steps_of_scrapy_playwright_are_store_corrupt_where_it_is_not_installed(
 
 
 @pytest.mark.parametrize("path", ["os.system", "subprocess.Popen", "builtins.tuple", "tests.scrapy.test_codec.Point"])
-def test_a_stored_named_tuple_can_be_nothing_else(path: str) -> None:
+def test_a_stored_named_tuple_cannot_create_another_type(path: str) -> None:
     ext = msgspec.msgpack.Ext(14, msgspec.msgpack.encode([path, ["true", 1]]))
     with pytest.raises(StoreCorrupt, match="is not loaded"):
         codec.unpack(_packed(meta={"a": ext}), known=_KNOWN, spider=SPIDER)

@@ -48,7 +48,7 @@ def _scrapy(here: Project, *words: str) -> str:
 
 
 @pytest.mark.full
-async def test_commands_that_look_at_a_page_work_and_leave_the_crawl_alone(scrapy: str, tmp_path: Path) -> None:
+async def test_commands_that_inspect_a_page_work_and_do_not_change_the_crawl(scrapy: str, tmp_path: Path) -> None:
     with serving(tmp_path / "site") as site, project(tmp_path / "project", scrapy=scrapy) as here:
         start, waiting = _planted(site)
         _project(here.folder, start)
@@ -97,5 +97,5 @@ async def _counts(here: Project) -> Counts:
         ([], False),
     ],
 )
-def test_a_command_that_looks_is_told_by_the_command_line(words: list[str], looking: bool) -> None:
+def test_a_command_that_only_inspects_is_recognized_by_the_command_line(words: list[str], looking: bool) -> None:
     assert is_inspecting(words) is looking

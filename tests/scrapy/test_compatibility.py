@@ -69,7 +69,7 @@ def _crawl_mixed(site: Site, here: Project, python: str = sys.executable) -> str
 @pytest.mark.parametrize(
     ("scrapy", "twisted"), [RELEASES[0], *(pytest.param(*one, marks=EVERY) for one in RELEASES[1:-1]), RELEASES[-1]]
 )
-def test_a_release_of_scrapy_with_its_twisted(scrapy: str, twisted: str, site: Site, here: Project) -> None:
+def test_a_release_of_scrapy_with_its_twisted_works(scrapy: str, twisted: str, site: Site, here: Project) -> None:
     here.scrapy = str(installed(f"scrapy=={scrapy}", f"twisted=={twisted}"))
     said = _crawl_mixed(site, here)
     assert f"Scrapy {scrapy} started" in said
@@ -78,12 +78,12 @@ def test_a_release_of_scrapy_with_its_twisted(scrapy: str, twisted: str, site: S
 
 @EVERY
 @pytest.mark.parametrize("version", PYTHONS)
-def test_another_python(version: str, site: Site, here: Project) -> None:
+def test_another_version_of_python_works(version: str, site: Site, here: Project) -> None:
     said = _crawl_mixed(site, here, environment(version, f"{ROOT}[scrapy]"))
     assert re.search(rf"'?Python'?:? '?{re.escape(version)}\.", said)
 
 
-def test_pages_of_a_browser_through_scrapy_playwright(site: Site, here: Project) -> None:
+def test_pages_are_rendered_by_scrapy_playwright(site: Site, here: Project) -> None:
     if shutil.which("chromium") != "/usr/bin/chromium":
         pytest.skip("chromium is not installed; run: apt-get install chromium")
     here.scrapy = str(installed(*PLAYWRIGHT))

@@ -23,7 +23,7 @@ _NOT_YET = {
 }
 
 
-def test_a_start_page_that_is_not_ready_is_asked_for_again_by_whoever_has_it(
+def test_a_start_page_that_is_not_ready_is_requested_again_by_its_process(
     scrapy: str, site: Site, tmp_path: Path
 ) -> None:
     """What start() yields counts once for the fleet. These come from there too, and each of them counts."""

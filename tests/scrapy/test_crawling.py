@@ -19,7 +19,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.smoke
-def test_three_processes_make_what_scrapy_makes_and_the_start_page_once(
+def test_three_processes_give_the_items_of_scrapy_and_request_the_start_page_once(
     scrapy: str, site: Site, here: Project, tmp_path: Path
 ) -> None:
     here.scrapy = scrapy
@@ -38,7 +38,7 @@ def test_three_processes_make_what_scrapy_makes_and_the_start_page_once(
     assert sum(one.stat("scheduler/enqueued/redis") for one in fleet) == 61
 
 
-def test_a_process_that_is_stopped_goes_on_where_it_was(site: Site, here: Project) -> None:
+def test_a_stopped_process_resumes_its_crawl(site: Site, here: Project) -> None:
     tree = site.plant(40, site.take(1))
     first = here.start("tree", settings={"DOWNLOAD_DELAY": 0.05}, start=tree.url(0))
     here.wait_for_items(5)
@@ -51,7 +51,7 @@ def test_a_process_that_is_stopped_goes_on_where_it_was(site: Site, here: Projec
     assert sum(here.keys().values()) == 41, "what was acknowledged is not made again"
 
 
-def test_a_finished_crawl_begins_anew_and_a_persisted_one_does_not(site: Site, here: Project) -> None:
+def test_a_finished_crawl_starts_from_scratch_unless_it_is_persisted(site: Site, here: Project) -> None:
     tree = site.plant(5, site.take(1))
     with project(here.folder / "kept-for-later", SCHEDULER_PERSIST=1) as later:
         for _ in range(2):
@@ -64,7 +64,7 @@ def test_a_finished_crawl_begins_anew_and_a_persisted_one_does_not(site: Site, h
         assert set(later.keys().values()) == {2, 4}
 
 
-def test_flushing_at_the_start_never_takes_from_a_process_that_is_at_work(site: Site, here: Project) -> None:
+def test_flushing_at_the_start_does_not_affect_a_running_process(site: Site, here: Project) -> None:
     tree = site.plant(60, site.take(1))
     settings = {"SCHEDULER_FLUSH_ON_START": 1, "DOWNLOAD_DELAY": 0.02}
     first = here.start("tree", settings=settings, start=tree.url(0))
@@ -76,7 +76,7 @@ def test_flushing_at_the_start_never_takes_from_a_process_that_is_at_work(site: 
     assert sum(here.keys().values()) == 61
 
 
-def test_a_process_that_closes_takes_nothing_from_the_others(site: Site, here: Project) -> None:
+def test_closing_a_process_does_not_affect_the_others(site: Site, here: Project) -> None:
     """scrapy-redis clears queue and filter when one of its processes ends."""
     tree = site.plant(150, site.take(4))
     first, second = (here.start("tree", settings={"DOWNLOAD_DELAY": 0.3}, start=tree.url(0)) for _ in range(2))
@@ -90,7 +90,9 @@ def test_a_process_that_closes_takes_nothing_from_the_others(site: Site, here: P
     assert sum(here.keys().values()) == 151
 
 
-def test_what_waits_in_a_pipeline_is_not_acknowledged_and_does_not_hold_the_host(site: Site, here: Project) -> None:
+def test_a_page_with_items_in_a_pipeline_is_not_acknowledged_and_does_not_block_its_host(
+    site: Site, here: Project
+) -> None:
     tree = site.plant(12, site.take(1), alike=0)
     started = here.start("tree", settings={"KEEPING_SECONDS": 3, "SHOAL_FRONTIER_LEASE_SECONDS": 2}, start=tree.url(0))
     wait_until(lambda: len(site.requests(*tree.hosts)) == 12, "all pages are asked for while items wait")
@@ -121,7 +123,7 @@ def test_a_callback_that_blocks_for_longer_than_a_lease_does_not_lose_it(site: S
     assert not site.judge(*tree.hosts).repeated()
 
 
-def test_requests_without_a_host_are_made_by_the_process_that_yields_them(site: Site, here: Project) -> None:
+def test_requests_without_a_host_stay_in_the_process_that_yields_them(site: Site, here: Project) -> None:
     file = here.folder / "page.html"
     file.write_text("<title>A file</title>")
     (one,) = here.crawl("tree", start=file.as_uri())
@@ -129,7 +131,7 @@ def test_requests_without_a_host_are_made_by_the_process_that_yields_them(site: 
     assert "Closing spider (finished)" in one.said()
 
 
-def test_a_store_that_cannot_be_reached_is_said_in_a_sentence(here: Project) -> None:
+def test_an_unreachable_store_is_reported_in_one_sentence(here: Project) -> None:
     one = here.start(
         "tree",
         settings={"REDIS_URL": "redis://user:s3cret@127.0.0.1:1", "SHOAL_STORE_FOLDER": "x"},
@@ -156,7 +158,7 @@ def test_a_store_that_does_not_answer_does_not_stop_the_reactor(site: Site, tmp_
         here.wait_for_items(kept + 20)
 
 
-def test_a_request_is_broken_off_when_its_lease_is_over(scrapy: str, site: Site, tmp_path: Path) -> None:
+def test_a_request_is_aborted_when_its_lease_is_over(scrapy: str, site: Site, tmp_path: Path) -> None:
     """Renewals do not reach the store, so somebody else may be given the host. The page is made again, once."""
     (host,) = site.take(1)
     url = site.at(host, "/", page("/slow", "/other"))
@@ -189,7 +191,7 @@ def test_settings_of_scrapy_that_have_no_effect_are_named(site: Site, here: Proj
     assert sorted(named) == sorted(settings)
 
 
-def test_the_end_of_a_crawl_is_noticed_by_the_last_request_and_not_by_a_timer(site: Site, here: Project) -> None:
+def test_the_end_of_a_crawl_is_detected_by_the_last_request_and_not_by_a_timer(site: Site, here: Project) -> None:
     """The timers of this process last for an hour."""
     tree = site.plant(8, site.take(2))
     (one,) = here.crawl("without_timers", start=tree.url(0))
@@ -223,7 +225,7 @@ def test_with_one_request_at_a_time_a_callback_can_download_from_another_host(
         ({"SHOAL_STORE_URL": "redis://127.0.0.1:1"}, "The store at redis://127.0.0.1:1 did not respond for 1 s"),
     ],
 )
-def test_a_start_that_fails_ends_in_one_sentence(
+def test_a_failed_start_is_reported_in_one_sentence(
     settings: dict[str, str], sentence: str, scrapy: str, here: Project
 ) -> None:
     here.scrapy = scrapy

@@ -48,7 +48,7 @@ def test_a_pickle_that_is_not_a_request_is_refused_and_does_nothing(
 
 
 @pytest.mark.parametrize("kind", ["PriorityQueue", "FifoQueue"])
-def test_requests_of_scrapy_redis_are_made_by_shoal_and_those_it_has_made_are_not(kind: str, tmp_path: Path) -> None:
+def test_shoal_makes_the_waiting_requests_of_scrapy_redis_and_not_the_finished_ones(kind: str, tmp_path: Path) -> None:
     needs_scrapy_redis()
     import redis
     from scrapy_redis import queue

@@ -76,7 +76,7 @@ def test_processes_share_a_feed_and_kills_lose_no_item(scrapy: str, site: Site, 
     assert not list(here.folder.glob("*.parts"))
 
 
-def test_a_feed_is_as_scrapy_writes_it(site: Site, here: Project, tmp_path: Path) -> None:
+def test_a_feed_has_the_format_of_scrapy(site: Site, here: Project, tmp_path: Path) -> None:
     """Also if every process of the crawl was killed, and with -O on a file of an earlier crawl."""
     tree = site.plant(8, site.take(1), alike=0)
     names = {"items.jsonl": "jsonlines", "items.json": "json", "items.csv": "csv", "items.xml": "xml"}
@@ -106,7 +106,7 @@ def test_a_feed_is_as_scrapy_writes_it(site: Site, here: Project, tmp_path: Path
         ("items.pickle", {"format": "pickle"}, "its format is pickle"),
     ],
 )
-def test_a_feed_that_loses_items_is_named_at_the_start(
+def test_a_feed_that_could_lose_items_is_reported_at_the_start(
     site: Site, here: Project, uri: str, options: dict[str, object], reason: str
 ) -> None:
     tree = site.plant(1, site.take(1))

@@ -37,7 +37,7 @@ def _files(site: Site, pages: str, files: list[str], count: int) -> set[str]:
     return urls
 
 
-def test_pages_and_files_of_all_processes_keep_a_hosts_delay(scrapy: str, site: Site, here: Project) -> None:
+def test_pages_and_files_of_all_processes_keep_the_delay_of_a_host(scrapy: str, site: Site, here: Project) -> None:
     here.scrapy = scrapy
     first, second = site.take(2)
     rules = robots("User-agent: *\nDisallow: /private\n")
@@ -56,7 +56,7 @@ def test_pages_and_files_of_all_processes_keep_a_hosts_delay(scrapy: str, site: 
     assert all("Traceback" not in one.said() for one in started)
 
 
-def test_processes_that_are_full_of_waiting_files_do_not_keep_hosts_from_each_other(site: Site, here: Project) -> None:
+def test_processes_full_of_waiting_files_do_not_block_each_others_hosts(site: Site, here: Project) -> None:
     """Every page's files are on the host that the other process has pages of, and two requests are all Scrapy takes."""
     first, second = site.take(2)
     urls = _files(site, first, [second], 6) | _files(site, second, [first], 6)
@@ -66,7 +66,7 @@ def test_processes_that_are_full_of_waiting_files_do_not_keep_hosts_from_each_ot
     assert not site.judge(first, second).impolite(0.03)
 
 
-async def test_a_page_whose_file_was_under_way_at_a_kill_is_made_again(site: Site, here: Project) -> None:
+async def test_a_page_whose_file_was_being_downloaded_at_a_kill_is_requested_again(site: Site, here: Project) -> None:
     (host,) = site.take(1)
     url = site.at(host, "/", page(body=f'<img src="http://{host}/file">'))
     site.at(host, "/file", Answer(fault="silent"), Answer(body="data", type="image/png"))

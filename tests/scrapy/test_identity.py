@@ -22,7 +22,7 @@ _CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
 }
 
 
-def test_the_projects_own_idea_of_a_duplicate_holds(site: Site, tmp_path: Path) -> None:
+def test_the_duplicate_rules_of_the_project_apply(site: Site, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         running = []
         for name, (settings, expected) in _CASES.items():

@@ -117,7 +117,7 @@ def test_scrapy_redis_loses_items_under_the_same_kills(killed: dict[str, Killed]
 
 
 @pytest.mark.smoke
-def test_what_a_killed_process_held_is_taken_back_at_once_on_the_same_machine(site: Site, tmp_path: Path) -> None:
+def test_leases_of_a_killed_process_are_reaped_at_once_on_the_same_machine(site: Site, tmp_path: Path) -> None:
     """Its leases would last for ten minutes."""
     host = site.take(1)[0]
     url = site.at(host, "/", page("/slow"))

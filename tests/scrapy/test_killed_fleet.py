@@ -68,7 +68,7 @@ def _plant(site: Site, pages: list[str], rules: str, files: str) -> dict[str, li
 
 
 @pytest.mark.parametrize("run", range(_RUNS))
-def test_a_fleet_that_is_killed_again_and_again_loses_nothing_and_keeps_every_gap(
+def test_a_repeatedly_killed_fleet_loses_nothing_and_keeps_every_delay(
     run: int, site: Site, here: Project, tmp_path: Path
 ) -> None:
     first, second, rules, files = site.take(4)

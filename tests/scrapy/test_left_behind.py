@@ -36,7 +36,7 @@ def _keys(store: Server) -> list[str]:
     return [name for name in names if store.ask("TTL", name) == -1]
 
 
-async def test_as_many_keys_after_many_runs_as_after_three(site: Site, store: Server, here: Project) -> None:
+async def test_many_runs_leave_as_many_keys_as_three(site: Site, store: Server, here: Project) -> None:
     """In a store of one shard, so that it does not depend on the shards that crawls have their records in."""
     (here.folder / "shoal.toml").write_text("[store]\nshards = 1\n")
     (host,) = site.take(1)
@@ -55,7 +55,7 @@ async def test_as_many_keys_after_many_runs_as_after_three(site: Site, store: Se
         assert totals.with_deleted.stored == 2 * RUNS
 
 
-async def test_a_crawl_with_arguments_of_its_own_leaves_the_store_after_the_days_to_keep_it(
+async def test_a_crawl_with_its_own_arguments_is_deleted_after_the_days_to_keep_it(
     site: Site, store: Server, here: Project
 ) -> None:
     (host,) = site.take(1)

@@ -50,7 +50,7 @@ def test_every_setting_that_scrapy_redis_reads_is_in_the_table(source: dict[str,
     assert scrapy_redis_settings.NAMES.keys() - read <= documented | _SCRAPYS
 
 
-def test_defaults_are_scrapy_redis_own(source: dict[str, str]) -> None:
+def test_defaults_are_those_of_scrapy_redis(source: dict[str, str]) -> None:
     namespace: dict[str, Any] = {}
     text = source["defaults"].replace("import redis", "").replace("redis.StrictRedis", "None")
     exec(text, namespace)  # noqa: S102 - scrapy-redis' own constants
@@ -120,7 +120,7 @@ def test_scrapy_redis_own_code_finds_the_same_store(settings: dict[str, Any]) ->
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["RedisSpider", "RedisCrawlSpider"])
-def test_spiders_go_before_settings_and_settings_before_defaults_as_in_scrapy_redis(
+def test_spiders_override_settings_and_settings_override_defaults_as_in_scrapy_redis(
     kind: str, settings: dict[str, Any], own: dict[str, Any]
 ) -> None:
     needs_scrapy_redis()
@@ -135,7 +135,7 @@ def test_spiders_go_before_settings_and_settings_before_defaults_as_in_scrapy_re
     assert found[0] == found[1]
 
 
-def test_a_spider_that_reads_start_urls_means_localhost_when_nothing_is_named() -> None:
+def test_a_spider_that_reads_start_urls_uses_localhost_by_default() -> None:
     assert scrapy_redis_settings.store_url(Settings(), reads_start_urls=True) == "redis://localhost:6379/0"
 
 
@@ -150,11 +150,11 @@ def test_a_spider_that_reads_start_urls_means_localhost_when_nothing_is_named() 
         ("scrapy_redis.queue.SpiderPriorityQueue", ("fifo", False)),
     ],
 )
-def test_queue_classes_are_orders(name: str, expected: tuple[str, bool]) -> None:
+def test_queue_classes_select_the_order(name: str, expected: tuple[str, bool]) -> None:
     assert scrapy_redis_settings.order(Settings({"SCHEDULER_QUEUE_CLASS": name})) == expected
 
 
-def test_another_queue_class_is_refused_with_what_there_is() -> None:
+def test_another_queue_class_is_refused_with_the_available_ones() -> None:
     with pytest.raises(SettingsError, match=r"'my\.Queue': use one of FifoQueue"):
         scrapy_redis_settings.order(Settings({"SCHEDULER_QUEUE_CLASS": "my.Queue"}))
 
@@ -168,7 +168,7 @@ def test_another_queue_class_is_refused_with_what_there_is() -> None:
         ({"AUTOTHROTTLE_ENABLED": True}, (0.0, 1)),
     ],
 )
-def test_delay_and_places_come_from_scrapys_settings(settings: dict[str, Any], expected: tuple[float, int]) -> None:
+def test_delay_and_slots_come_from_scrapys_settings(settings: dict[str, Any], expected: tuple[float, int]) -> None:
     spider: Any = _Spider()
     limits = scrapy_redis_settings.limits(Settings(settings), spider, tag="scrapy:x")
     assert (limits.delay_seconds, limits.places) == expected
@@ -195,7 +195,7 @@ def test_a_crawl_is_named_by_its_key_or_by_spider_and_arguments(
     assert name_of(spider, Settings(settings), given) == expected
 
 
-def test_a_name_that_no_crawl_can_have_is_spelled_out_and_told_apart() -> None:
+def test_an_invalid_name_of_a_crawl_is_encoded_and_stays_distinct() -> None:
     spider: Any = _Spider()
     first, second = (name_of(spider, Settings(), {f"start{end}": "1"}) for end in "?!")
     assert re.fullmatch(r"books\.start--[0-9a-f]{10}-[0-9a-f]{10}", first)
@@ -222,5 +222,7 @@ class _Tool:
         ("\ud800", "\ud801", False),
     ],
 )
-def test_arguments_are_told_apart_by_what_is_the_same_in_every_process(one: Any, other: Any, same: bool) -> None:
+def test_arguments_are_distinguished_by_values_that_are_equal_in_every_process(
+    one: Any, other: Any, same: bool
+) -> None:
     assert (digest({"a": one}) == digest({"a": other})) is same

@@ -26,7 +26,7 @@ async def _frontier(here: Project) -> Frontier:
     return await Frontier.open(folder=str(here.folder / ".shoal"))
 
 
-def test_a_scrapy_process_is_seen_by_the_api_and_a_stop_is_its_reason_to_close(
+def test_the_api_shows_a_scrapy_process_and_a_stop_is_its_reason_to_close(
     scrapy: str, site: Site, tmp_path: Path
 ) -> None:
     tree = site.plant(400, site.take(1), alike=0)
@@ -55,7 +55,7 @@ def test_a_scrapy_process_is_seen_by_the_api_and_a_stop_is_its_reason_to_close(
     assert "'finish_reason': 'stopped'" in said
 
 
-async def test_a_crawl_that_no_scrapy_process_works_at_says_so(site: Site, tmp_path: Path) -> None:
+async def test_a_crawl_without_a_scrapy_process_is_reported(site: Site, tmp_path: Path) -> None:
     tree = site.plant(20, site.take(1), alike=0)
     with project(tmp_path / "project") as here:
         here.crawl("tree", settings={"CLOSESPIDER_ITEMCOUNT": 1, "DOWNLOAD_DELAY": 0.5}, start=tree.url(0))
@@ -69,7 +69,7 @@ async def test_a_crawl_that_no_scrapy_process_works_at_says_so(site: Site, tmp_p
 
 
 @pytest.mark.smoke
-async def test_an_answer_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
+async def test_a_response_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
     scrapy: str, site: Site, tmp_path: Path
 ) -> None:
     host = site.take(1)[0]
@@ -100,7 +100,7 @@ def test_a_slot_that_the_spider_chose_stays_on_retries_and_redirects(site: Site,
     assert found == {"/flaky": "mine", "/there": "mine", "/plain": "shoal", "/next": "shoal"}
 
 
-def test_our_filter_filters_for_scrapys_own_scheduler_too(site: Site, tmp_path: Path) -> None:
+def test_our_duplicate_filter_works_with_scrapys_own_scheduler_too(site: Site, tmp_path: Path) -> None:
     tree = site.plant(6, [site.name()])
     settings = {"SCHEDULER": "scrapy.core.scheduler.Scheduler", "DUPEFILTER_CLASS": "shoal.scrapy.DupeFilter"}
     with project(tmp_path / "project") as here:

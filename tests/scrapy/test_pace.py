@@ -20,7 +20,7 @@ from tests.site.site import Site
 pytestmark = pytest.mark.full
 
 
-def test_a_crawl_goes_on_with_the_delay_of_who_resumes_it(site: Site, here: Project) -> None:
+def test_a_resumed_crawl_uses_the_delay_of_the_process_that_resumes_it(site: Site, here: Project) -> None:
     tree = site.plant(16, site.take(1), alike=0)
     first = here.start("tree", settings={"DOWNLOAD_DELAY": 0.1}, start=tree.url(0))
     here.wait_for_items(3)
@@ -36,7 +36,7 @@ def test_a_crawl_goes_on_with_the_delay_of_who_resumes_it(site: Site, here: Proj
     assert "now has delay 0.4 s, concurrency 1, order fifo (before: 0.1 s, 1, fifo)." in second.said()
 
 
-def test_who_joins_a_fleet_with_other_limits_is_told_that_they_hold_for_all(site: Site, here: Project) -> None:
+def test_a_process_that_joins_with_other_limits_is_warned_that_they_apply_to_all(site: Site, here: Project) -> None:
     tree = site.plant(30, site.take(1), alike=0)
     first = here.start("tree", settings={"DOWNLOAD_DELAY": 0.4}, start=tree.url(0))
     here.wait_for_items(2)
@@ -55,7 +55,9 @@ async def _host(url: str, host: str) -> Host:
         return await frontier.hosts.get(host)
 
 
-def test_hosts_with_slots_of_their_own_have_their_own_delay_and_places(scrapy: str, site: Site, tmp_path: Path) -> None:
+def test_hosts_with_their_own_download_slot_have_their_own_delay_and_concurrency(
+    scrapy: str, site: Site, tmp_path: Path
+) -> None:
     slow, narrow, usual = site.take(3)
     for host in (slow, narrow, usual):
         site.at(host, "*", Answer(body="<p>", after=0.1))
@@ -83,7 +85,7 @@ def test_hosts_with_slots_of_their_own_have_their_own_delay_and_places(scrapy: s
             assert (left.delay_seconds, left.places) == (None, None)
 
 
-def test_a_slot_that_was_taken_out_of_the_settings_is_forgotten_even_after_a_kill(site: Site, tmp_path: Path) -> None:
+def test_a_slot_removed_from_the_settings_is_forgotten_even_after_a_kill(site: Site, tmp_path: Path) -> None:
     host = site.take(1)[0]
     url = site.at(host, "/", page(*(f"/{n}" for n in range(8))))
     site.at(host, "*", page())
@@ -100,13 +102,13 @@ def test_a_slot_that_was_taken_out_of_the_settings_is_forgotten_even_after_a_kil
 
 
 @pytest.mark.smoke
-def test_a_slot_that_cannot_be_meant_is_named(site: Site, here: Project) -> None:
+def test_an_invalid_slot_is_named(site: Site, here: Project) -> None:
     settings = {"DOWNLOAD_SLOTS": json.dumps({"books.example": {"delay": -1}})}
     one = here.start("tree", settings=settings, start=f"http://{site.take(1)[0]}/")
     assert "Invalid DOWNLOAD_SLOTS entry {'delay': -1} for books.example: it must be" in one.end()
 
 
-def test_a_spiders_own_download_delay_holds(scrapy: str, site: Site, here: Project) -> None:
+def test_the_download_delay_of_a_spider_applies(scrapy: str, site: Site, here: Project) -> None:
     here.scrapy = scrapy
     tree = site.plant(6, site.take(1), alike=0)
     here.crawl("unhurried", count=2, start=tree.url(0))

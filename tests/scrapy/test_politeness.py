@@ -15,7 +15,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.smoke
-def test_four_processes_keep_the_delay_of_one_from_the_end_of_each_request(site: Site, here: Project) -> None:
+def test_four_processes_together_keep_the_delay_from_the_end_of_each_request(site: Site, here: Project) -> None:
     hosts = site.take(2)
     tree = site.plant(24, hosts)
     here.crawl("tree", count=4, settings={"DOWNLOAD_DELAY": 0.2}, start=tree.url(0))
@@ -27,7 +27,7 @@ def test_four_processes_keep_the_delay_of_one_from_the_end_of_each_request(site:
     assert gaps[len(gaps) // 2] < 0.4, gaps
 
 
-def test_places_of_a_host_are_counted_over_all_processes(site: Site, here: Project) -> None:
+def test_slots_of_a_host_are_counted_over_all_processes(site: Site, here: Project) -> None:
     host = site.take(1)[0]
     paths = [f"/{number}" for number in range(24)]
     url = site.at(host, "/", page(*paths))
@@ -58,7 +58,7 @@ def test_robots_txt_is_fetched_once_for_the_fleet_and_obeyed(scrapy: str, site: 
     assert sum(one.stat("robotstxt/forbidden") for one in started) == 2
 
 
-def test_a_robots_txt_that_cannot_be_had_means_not_now(site: Site, here: Project) -> None:
+def test_an_unavailable_robots_txt_postpones_its_host(site: Site, here: Project) -> None:
     host = site.take(1)[0]
     site.at(host, "/robots.txt", robots("busy", status=503), robots("User-agent: *\nDisallow: /b\n"))
     url = site.at(host, "/", page("/a", "/b"))
@@ -71,7 +71,7 @@ def test_a_robots_txt_that_cannot_be_had_means_not_now(site: Site, here: Project
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_robots_txt_on_another_host_is_fetched_in_that_hosts_turn(
+def test_a_robots_txt_on_another_host_keeps_the_delay_of_that_host(
     scrapy: str, site: Site, here: Project, count: int
 ) -> None:
     """By whoever leases that host, with its gap: no request to it overlaps another, or comes too soon after one."""
@@ -113,7 +113,7 @@ def test_two_hosts_whose_robots_txt_is_on_the_other_do_not_wait_for_each_other(s
     assert not site.judge(first, second).impolite(0.1)
 
 
-def test_a_robots_txt_that_redirects_to_a_dead_host_means_not_now(site: Site, here: Project) -> None:
+def test_a_robots_txt_that_redirects_to_a_dead_host_postpones_its_host(site: Site, here: Project) -> None:
     host, dead = site.take(2)
     site.shut(dead)
     site.at(host, "/robots.txt", redirect(f"http://{dead}/robots.txt"), robots("User-agent: *\nDisallow: /b\n"))
@@ -170,7 +170,7 @@ def test_autothrottle_slows_the_whole_fleet_down(site: Site, here: Project) -> N
     assert all(gap > 0.14 for gap in judge.gaps(host)), judge.gaps(host)
 
 
-def test_a_host_that_is_cooling_down_does_not_hold_up_others(site: Site, here: Project) -> None:
+def test_a_cooling_host_does_not_delay_others(site: Site, here: Project) -> None:
     slow, quick = site.take(2)
     tree = site.plant(20, [quick], alike=0)
     slow_paths = [f"http://{slow}/{number}" for number in range(40)]
@@ -185,7 +185,7 @@ def test_a_host_that_is_cooling_down_does_not_hold_up_others(site: Site, here: P
     assert places[-1] < len(requests) - 10, "the quick host's pages are through long before the slow one's"
 
 
-def test_a_host_whose_places_are_all_taken_does_not_hold_up_others(site: Site, here: Project) -> None:
+def test_a_host_whose_slots_are_all_taken_does_not_delay_others(site: Site, here: Project) -> None:
     """In Scrapy alone the slow host's requests would wait in its slot, and all of CONCURRENT_REQUESTS with them."""
     slow, quick = site.take(2)
     tree = site.plant(20, [quick], alike=0)
@@ -200,7 +200,7 @@ def test_a_host_whose_places_are_all_taken_does_not_hold_up_others(site: Site, h
 
 
 @pytest.mark.smoke
-def test_hosts_that_wait_for_their_delay_do_not_keep_others_from_their_turn(site: Site, here: Project) -> None:
+def test_hosts_that_wait_for_their_delay_do_not_block_others(site: Site, here: Project) -> None:
     """Scrapy takes two requests at once, and there are many more hosts than that."""
     first, *hosts = site.take(41)
     for host in hosts:
@@ -217,7 +217,7 @@ def test_hosts_that_wait_for_their_delay_do_not_keep_others_from_their_turn(site
     assert len(seen) > 20, "so many hosts had their first request before any had its second"
 
 
-def test_what_scrapys_own_parser_forbids_is_forbidden(site: Site, here: Project) -> None:
+def test_urls_that_scrapys_own_parser_forbids_are_forbidden(site: Site, here: Project) -> None:
     """A user agent that imitates a browser, one of a single request, and a request that need not obey."""
     host = site.take(1)[0]
     groups = ("mybot\nDisallow: /a\nCrawl-delay: 0.3\n", "own\nDisallow: /b\n", "*\nDisallow: /c\n")

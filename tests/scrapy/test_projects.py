@@ -108,7 +108,7 @@ def _with(stock: Path, spider: str, folder: Path) -> Path:
     return made
 
 
-def test_a_crawl_spider_as_genspider_makes_it(site: Site, stock: Path, tmp_path: Path) -> None:
+def test_a_crawl_spider_generated_by_genspider_works(site: Site, stock: Path, tmp_path: Path) -> None:
     """Nothing but SCHEDULER is set: the store is an embedded one in the project's folder."""
     (host,) = site.take(1)
     tree = site.plant(15, [host])
@@ -142,7 +142,7 @@ def test_a_login_form_opens_the_session_of_all_processes(site: Site, stock: Path
         assert {one.headers.get("cookie") for one in behind} == {"session=s3cret"}
 
 
-def test_processes_with_other_arguments_crawl_beside_each_other(site: Site, stock: Path, tmp_path: Path) -> None:
+def test_processes_with_different_arguments_run_separate_crawls(site: Site, stock: Path, tmp_path: Path) -> None:
     (host,) = site.take(1)
     tree = site.plant(10, [host])
     arguments = [{"start": tree.url(0), "channel_id": name} for name in ("7", "8")]
@@ -151,7 +151,9 @@ def test_processes_with_other_arguments_crawl_beside_each_other(site: Site, stoc
 
 
 @pytest.mark.parametrize("spider", ["written_for_scrapy_redis", "crawled_from_redis"])
-def test_spiders_written_for_scrapy_redis(spider: str, site: Site, store: Server, stock: Path, tmp_path: Path) -> None:
+def test_spiders_written_for_scrapy_redis_work(
+    spider: str, site: Site, store: Server, stock: Path, tmp_path: Path
+) -> None:
     """Beside scrapy-redis itself, each run on a database of its own."""
     needs_scrapy_redis()
     (host,) = site.take(1)

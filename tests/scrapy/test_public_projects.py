@@ -64,7 +64,7 @@ def _quotes(site: Site, host: str, pages: int) -> set[str]:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_project_like_quotesbot(site: Site, here: Project, count: int) -> None:
+def test_a_project_like_quotesbot_works(site: Site, here: Project, count: int) -> None:
     (host,) = site.take(1)
     texts = _quotes(site, host, 5)
     here.crawl("quotes", count=count, start=f"http://{host}/")
@@ -75,7 +75,7 @@ def test_a_project_like_quotesbot(site: Site, here: Project, count: int) -> None
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_project_like_booksbot(site: Site, here: Project, count: int) -> None:
+def test_a_project_like_booksbot_works(site: Site, here: Project, count: int) -> None:
     (host,) = site.take(1)
     for number in range(1, 4):
         books = "".join(f'<article class="book"><a href="/book/{number}-{n}">b</a></article>' for n in range(8))
@@ -94,7 +94,7 @@ def test_a_project_like_booksbot(site: Site, here: Project, count: int) -> None:
     assert not site.judge(host).impolite(_DELAY)
 
 
-def test_a_project_like_a_tutorial_of_scrapy_redis(site: Site, here: Project, store: Server) -> None:
+def test_a_project_like_a_tutorial_of_scrapy_redis_works(site: Site, here: Project, store: Server) -> None:
     needs_scrapy_redis()
     (host,) = site.take(1)
     texts = _quotes(site, host, 4)

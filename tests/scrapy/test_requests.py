@@ -73,7 +73,9 @@ def _serve_large(site: Site) -> str:
 
 
 @pytest.mark.smoke
-def test_large_requests_and_long_urls_are_made_once_and_in_their_hosts_turn(site: Site, tmp_path: Path) -> None:
+def test_large_requests_and_long_urls_are_sent_once_and_keep_the_delay_of_their_host(
+    site: Site, tmp_path: Path
+) -> None:
     start = _serve_large(site)
     with project(tmp_path / "project", ROBOTSTXT_OBEY=1, DOWNLOAD_DELAY=0.3, URLLENGTH_LIMIT=0) as here:
         started = here.crawl("large", count=2, start=start, size="1000000")
@@ -86,7 +88,7 @@ def test_large_requests_and_long_urls_are_made_once_and_in_their_hosts_turn(site
     assert not any("/forbidden" in one.path for one in site.requests())
 
 
-def test_a_request_beyond_the_limit_stays_in_its_process_and_holds_its_parent_back(site: Site, tmp_path: Path) -> None:
+def test_a_request_beyond_the_limit_stays_in_its_process_until_it_is_done(site: Site, tmp_path: Path) -> None:
     start = _serve_large(site)
     limits = {"SHOAL_MAX_REQUEST_BYTES": 50_000, "SHOAL_FRONTIER_LEASE_SECONDS": 2}
     with project(tmp_path / "project", DOWNLOAD_DELAY=1, URLLENGTH_LIMIT=0) as here:

@@ -22,7 +22,7 @@ def _program(here: Project, *runs: dict[str, Any], at_once: bool = False) -> Pro
     return here.run([sys.executable, "-m", "tests.scrapy.program", order])
 
 
-def test_a_second_run_in_the_same_process_begins_anew(scrapy: str, site: Site, here: Project) -> None:
+def test_a_second_run_in_the_same_process_starts_from_scratch(scrapy: str, site: Site, here: Project) -> None:
     here.scrapy = scrapy
     tree = site.plant(5, site.take(1), alike=0)
     given = {"start": tree.url(0), "channel_id": "1"}
@@ -32,7 +32,7 @@ def test_a_second_run_in_the_same_process_begins_anew(scrapy: str, site: Site, h
     assert all(count % 2 == 0 for count in here.keys().values()), here.keys()
 
 
-def test_runs_of_one_program_with_other_arguments_are_other_crawls(scrapy: str, site: Site, here: Project) -> None:
+def test_runs_of_one_program_with_other_arguments_are_separate_crawls(scrapy: str, site: Site, here: Project) -> None:
     here.scrapy = scrapy
     tree = site.plant(6, site.take(2))
     _program(here, *({"start": tree.url(0), "channel_id": number} for number in (1, 2, 3)), at_once=True).end()
@@ -40,7 +40,7 @@ def test_runs_of_one_program_with_other_arguments_are_other_crawls(scrapy: str, 
     assert len(set(here.keys().values())) == len({here.keys()[f"1 {url}"] for url in tree.walk()})
 
 
-def test_a_program_and_the_command_line_are_at_the_same_crawl(site: Site, tmp_path: Path) -> None:
+def test_a_program_and_the_command_line_share_a_crawl(site: Site, tmp_path: Path) -> None:
     with project(tmp_path / "project", SCHEDULER_PERSIST=1) as here:
         tree = site.plant(5, site.take(1), alike=0)
         _program(here, {"start": tree.url(0), "channel_id": 7}).end()
@@ -52,7 +52,7 @@ def test_a_program_and_the_command_line_are_at_the_same_crawl(site: Site, tmp_pa
         assert len(here.keys()) == 2 * len(made)
 
 
-def test_values_of_arguments_are_in_no_name(site: Site, here: Project) -> None:
+def test_names_do_not_contain_the_values_of_arguments(site: Site, here: Project) -> None:
     tree = site.plant(2, site.take(1))
     (one,) = here.crawl("tree", start=tree.url(0), password="s3cr3t-Arg", _job="9")
     argv = [sys.executable, "-m", "shoal", "crawls"]

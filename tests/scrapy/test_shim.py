@@ -92,7 +92,7 @@ def test_imports_from_scrapy_redis_are_served_by_shoal() -> None:
 
 
 @pytest.mark.full
-def test_what_can_unpickle_is_loaded_only_where_a_drain_is_asked_for() -> None:
+def test_code_that_can_unpickle_is_loaded_only_for_a_drain() -> None:
     program = "import sys, shoal.scrapy; print('shoal.scrapy.import_scrapy_redis' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     run = subprocess.run(

@@ -92,7 +92,7 @@ def test_a_running_spider_closes_when_its_process_is_stopped_and_another_resumes
     assert here.keys().most_common(2)[1][1] == 1, "nothing but the start page, which other pages link to, comes twice"
 
 
-def test_a_process_that_could_not_find_submitted_crawls_says_why(here: Project, tmp_path: Path) -> None:
+def test_a_process_that_cannot_find_submitted_crawls_reports_why(here: Project, tmp_path: Path) -> None:
     settings = here.folder / "shop" / "settings.py"
     settings.write_text(settings.read_text() + "SCHEDULER_QUEUE_KEY = 'one'\n")
     said = _standby(here).end()

@@ -68,7 +68,7 @@ def test_a_url_that_is_pushed_again_is_visited_again(site: Site, store: Server, 
     assert here.keys() == {url: 2}
 
 
-def test_start_urls_are_taken_while_the_spider_is_busy(site: Site, store: Server, here: Project) -> None:
+def test_start_urls_are_read_while_the_spider_is_busy(site: Site, store: Server, here: Project) -> None:
     slow, fresh = site.take(2)
     tree = site.plant(400, [slow], alike=0)
     url = site.at(fresh, "/", page())
@@ -125,7 +125,7 @@ def test_a_pipeline_that_overrides_scrapy_redis_method_is_called(site: Site, sto
     assert {member.decode() for member in store.ask("SMEMBERS", "tree:set")} == tree.walk()
 
 
-def test_a_login_in_start_requests_is_made_and_its_start_urls_once(
+def test_a_login_in_start_requests_is_sent_and_its_start_urls_are_visited_once(
     oldest: str, site: Site, store: Server, here: Project
 ) -> None:
     needs_scrapy_redis()
@@ -138,7 +138,7 @@ def test_a_login_in_start_requests_is_made_and_its_start_urls_once(
     assert here.keys() == {"logged in": 1, **dict.fromkeys(urls, 1)}
 
 
-def test_fields_of_a_message_without_a_method_are_a_query(site: Site, store: Server, here: Project) -> None:
+def test_fields_of_a_message_without_a_method_become_a_query(site: Site, store: Server, here: Project) -> None:
     host = site.take(1)[0]
     site.at(host, "*", page())
     store.ask("RPUSH", "feeding:start_urls", json.dumps({"url": f"http://{host}/list", "page": "2"}))
@@ -148,7 +148,7 @@ def test_fields_of_a_message_without_a_method_are_a_query(site: Site, store: Ser
     ]
 
 
-def test_a_key_of_another_type_is_named_with_the_setting(store: Server, here: Project) -> None:
+def test_a_key_of_another_type_is_reported_with_the_setting(store: Server, here: Project) -> None:
     store.ask("RPUSH", "feeding:start_urls", "http://127.0.0.1/")
     said = here.crawl("feeding", settings={"REDIS_START_URLS_AS_SET": 1})[0].said()
     assert (

@@ -38,7 +38,7 @@ def _causes(here: Project) -> dict[str, set[str]]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.full)])
-def test_each_errback_of_a_host_that_never_answers_gets_the_cause(site: Site, here: Project, count: int) -> None:
+def test_each_errback_of_a_host_that_never_responds_gets_the_cause(site: Site, here: Project, count: int) -> None:
     dead, well = site.take(2)
     site.shut(dead)
     site.at(well, "/", page())
@@ -90,7 +90,7 @@ def test_files_of_a_host_whose_robots_txt_is_unavailable_fail_with_a_warning(sit
     assert "Forbidden by robots.txt" not in one.said()
 
 
-def test_a_crawl_with_dead_late_and_redirected_hosts_is_finished_by_itself(site: Site, here: Project) -> None:
+def test_a_crawl_with_dead_late_and_redirected_hosts_finishes_by_itself(site: Site, here: Project) -> None:
     """One host is dead, one answers its robots.txt with 503 for 30 s, and the robots.txt of others are elsewhere."""
     dead, late, moved, to_dead, to_late = site.take(5)
     site.shut(dead)

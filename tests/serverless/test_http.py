@@ -47,7 +47,7 @@ def post(store: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
         server.shutdown()
 
 
-def test_events_submit_crawls_and_work_on_them(site: Site, store: Server, post: Post) -> None:
+def test_http_events_submit_crawls_and_work_on_them(site: Site, store: Server, post: Post) -> None:
     hosts = site.take(2)
     tree = site.plant(12, hosts)
     request = {"seeds": [tree.url(0)], "scope": "any", "delay_seconds": 0.05}

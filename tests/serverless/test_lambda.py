@@ -45,7 +45,7 @@ def submit(shell: Shell, store: Server, name: str, url: str, delay: float) -> No
     assert ran.code == 0, ran.err
 
 
-def test_a_schedule_works_in_turns_and_holds_no_lease_between_them(
+def test_scheduled_invocations_continue_a_crawl_and_hold_no_lease_between_them(
     site: Site, store: Server, shell: Shell, handler: Function
 ) -> None:
     hosts = site.take(3)
@@ -85,14 +85,16 @@ def test_a_function_that_is_killed_in_the_middle_loses_nothing(
     assert site.judge(*hosts).hasty(0.2) == []
 
 
-def test_too_little_time_is_an_error_that_names_the_setting(store: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_that_is_too_short_is_an_error_that_names_the_setting(
+    store: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOAL_STORE", store.url)
     short = type("Context", (), {"get_remaining_time_in_millis": lambda self: 3000})()
     with pytest.raises(Exception, match=r"3 s is too short.*SHOAL_WORKER_GRACE_SECONDS"):
         lambda_handler(SCHEDULE, short)
 
 
-def test_a_batch_of_a_queue_fails_in_part_and_bad_requests_end_in_the_dead_letter_queue(
+def test_a_batch_of_a_queue_fails_partially_and_invalid_requests_become_dead_letters(
     site: Site, store: Server, handler: Function
 ) -> None:
     boto3 = pytest.importorskip("boto3")
@@ -152,7 +154,7 @@ def test_a_message_that_is_delivered_twice_is_one_crawl(
     assert ran.out.count("m-1-") == 1, ran.out
 
 
-def test_of_a_fifo_queue_all_records_behind_a_failure_are_kept_in_order(
+def test_all_records_of_a_fifo_queue_after_a_failure_are_kept_in_order(
     site: Site, store: Server, handler: Function
 ) -> None:
     (name,) = site.take()

@@ -61,7 +61,7 @@ async def test_every_field_of_a_record_is_kept(output: Output, tmp_path: Path) -
     assert row == json.loads(json.dumps(expected))
 
 
-async def test_a_page_has_no_error_and_a_failure_no_time_it_was_not_fetched(output: Output, tmp_path: Path) -> None:
+async def test_a_record_without_error_and_fetch_time_stores_null(output: Output, tmp_path: Path) -> None:
     (row,) = await write_all(output, tmp_path, Record(crawl="c", url="https://a.example/", status=200))
     assert row["error"] is None
     assert row["fetched_at"] is None
@@ -122,7 +122,7 @@ async def test_refused_records_are_not_visible_where_rows_cannot_be_replaced(out
         assert output.keys(tmp_path) == dict.fromkeys(urls([1, 2, 3, 6, 7, 8, 11, 12, 13, 16, 17, 18]), 1)
 
 
-async def test_what_was_there_before_stays(output: Output, tmp_path: Path) -> None:
+async def test_existing_content_of_an_output_is_kept(output: Output, tmp_path: Path) -> None:
     await write_all(output, tmp_path, page(1))
     await write_all(output, tmp_path, page(2))
     assert output.keys(tmp_path) == dict.fromkeys(urls([1, 2]), 1)
@@ -287,7 +287,7 @@ def test_a_writer_killed_at_any_step_leaves_each_acknowledged_page_once(file: Ou
         assert keys.keys() == store.taken.keys() - foreign
 
 
-async def test_a_cancelled_write_leaves_a_sink_that_goes_on(output: Output, tmp_path: Path) -> None:
+async def test_a_sink_can_be_used_after_a_cancelled_write(output: Output, tmp_path: Path) -> None:
     sink = await opened(output, tmp_path)
     for turns in range(30):
         write = asyncio.create_task(sink.write([page(number) for number in range(100, 300)], b"cancelled"))
@@ -313,7 +313,7 @@ def fill(ballast: Path) -> None:
 
 
 @pytest.mark.full
-async def test_a_full_disk_is_waited_for_and_loses_nothing(file: Output, tmp_path: Path) -> None:
+async def test_a_sink_waits_for_a_full_disk_and_loses_nothing(file: Output, tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
         told: list[str] = []
         trouble = asyncio.Event()
@@ -340,7 +340,7 @@ async def test_a_full_disk_is_waited_for_and_loses_nothing(file: Output, tmp_pat
         assert file.keys(folder) == dict.fromkeys(urls(range(1, 30)), 1)
 
 
-def test_a_folder_that_cannot_be_written_is_refused_in_one_sentence(file: Output, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused_in_one_sentence(file: Output, tmp_path: Path) -> None:
     if os.geteuid() == 0:
         with mounted(tmp_path / "read only", "-o", "ro") as folder, pytest.raises(SinkRefused) as refused:
             check_output(file.uri(folder))

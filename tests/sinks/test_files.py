@@ -50,7 +50,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize(("ending", "read"), [("gz", read_jsonl_gz), ("zst", read_jsonl_zst)])
-async def test_compressed_lines_are_added_to(tmp_path: Path, ending: str, read: Any) -> None:
+async def test_a_compressed_file_is_appended_to(tmp_path: Path, ending: str, read: Any) -> None:
     path = tmp_path / f"pages.jsonl.{ending}"
     await crawl(path, *range(200))
     once = path.stat().st_size
@@ -60,7 +60,7 @@ async def test_compressed_lines_are_added_to(tmp_path: Path, ending: str, read: 
     assert numbers(read(path)) == list(range(400))
 
 
-async def test_compressed_lines_are_what_other_programs_read(tmp_path: Path) -> None:
+async def test_compressed_lines_are_readable_by_other_programs(tmp_path: Path) -> None:
     for number in (1, 2):
         await crawl(tmp_path / "pages.jsonl.gz", number)
         await crawl(tmp_path / "pages.jsonl.zst", number)
@@ -75,7 +75,7 @@ async def test_compressed_lines_are_what_other_programs_read(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "read"), [("pages.jsonl.gz", read_jsonl_gz), ("pages.csv", read_csv), ("pages.parquet", read_parquet)]
 )
-def test_a_gatherer_killed_at_any_step_shows_each_page_once(tmp_path: Path, name: str, read: Any) -> None:
+def test_a_merge_killed_at_any_step_shows_each_page_once(tmp_path: Path, name: str, read: Any) -> None:
     store = Store()
 
     async def work(path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_gatherer_killed_at_any_step_shows_each_page_once(tmp_path: Path, name
     assert deaths(run) >= 8
 
 
-async def test_a_csv_file_has_its_names_once_and_no_formula(tmp_path: Path) -> None:
+async def test_a_csv_file_has_one_header_and_no_formula(tmp_path: Path) -> None:
     path = tmp_path / "pages.csv"
     texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''-", "'quoted", "a=1", ' ="x"', ""]
     for number, text in enumerate(texts):
@@ -119,7 +119,7 @@ async def test_a_csv_file_has_its_names_once_and_no_formula(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["pages.csv", "pages.csv.gz", "pages.csv.zst"])
-async def test_a_csv_file_of_other_columns_is_refused(tmp_path: Path, name: str) -> None:
+async def test_a_csv_file_with_other_columns_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"name,age\r\nAda,36\r\n")
     sink = open_sink(str(path), worker="worker")
@@ -162,7 +162,7 @@ async def test_refused_rows_are_in_no_parquet_file(tmp_path: Path) -> None:
     assert len(list(path.iterdir())) == 1, "nothing makes no file"
 
 
-async def test_a_parquet_file_is_closed_at_its_size_and_when_no_page_comes(
+async def test_a_parquet_file_is_closed_at_its_size_limit_and_when_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "pages.parquet"

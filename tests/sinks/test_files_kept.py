@@ -49,24 +49,24 @@ async def test_a_body_is_found_under_its_hash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 3_000_000])
-async def test_a_body_of_any_size_is_kept_whole(tmp_path: Path, body: bytes) -> None:
+async def test_a_body_of_any_size_is_stored_completely(tmp_path: Path, body: bytes) -> None:
     assert Path(await kept(tmp_path, body, "application/pdf")).read_bytes() == body
 
 
 @pytest.mark.parametrize("content_type", ["", "x/y", "../../etc", "text/html\0", "a/b.exe", "\ud800", "/" * 10_000])
-async def test_a_type_that_is_not_known_gives_no_ending(tmp_path: Path, content_type: str) -> None:
+async def test_an_unknown_media_type_gives_no_file_extension(tmp_path: Path, content_type: str) -> None:
     where = await kept(tmp_path, b"body", content_type)
     assert where.endswith(f"/{hashlib.sha256(b'body').hexdigest()}.bin")
 
 
-def test_endings_are_harmless() -> None:
+def test_file_extensions_are_harmless() -> None:
     for content_type, ending in ENDINGS.items():
         assert content_type == content_type.lower()
         assert ending[0] == "."
         assert ending[1:].isalnum()
 
 
-async def test_many_keep_the_same_at_the_same_time(tmp_path: Path) -> None:
+async def test_many_writers_can_store_the_same_body_at_the_same_time(tmp_path: Path) -> None:
     places = [open_files(str(tmp_path / "files")) for _ in range(4)]
     bodies = [b"%d" % (number % 7) * 1000 for number in range(100)]
     names = await asyncio.gather(*(files.keep(body, "text/plain") for body in bodies for files in places))
@@ -77,7 +77,7 @@ async def test_many_keep_the_same_at_the_same_time(tmp_path: Path) -> None:
     assert sorted(found.values()) == sorted(set(bodies)), "no temporary name is left"
 
 
-async def test_a_body_that_is_there_is_not_written_again_unless_it_is_torn(tmp_path: Path) -> None:
+async def test_an_existing_body_is_not_written_again_unless_it_is_torn(tmp_path: Path) -> None:
     where = Path(await kept(tmp_path, b"body", "text/plain"))
     before = where.stat().st_ino
     await kept(tmp_path, b"body", "text/plain")
@@ -87,7 +87,7 @@ async def test_a_body_that_is_there_is_not_written_again_unless_it_is_torn(tmp_p
     assert where.read_bytes() == b"body"
 
 
-async def test_what_killed_writers_left_is_removed_when_it_is_old(
+async def test_old_temporary_files_of_killed_writers_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".new").mkdir()
@@ -98,7 +98,7 @@ async def test_what_killed_writers_left_is_removed_when_it_is_old(
     assert [path.name for path in (tmp_path / ".new").iterdir()] == ["young"]
 
 
-async def test_a_closed_place_keeps_nothing(tmp_path: Path) -> None:
+async def test_closed_files_store_nothing(tmp_path: Path) -> None:
     files = open_files(str(tmp_path))
     await files.open()
     await files.close()
@@ -109,7 +109,7 @@ async def test_a_closed_place_keeps_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.full
-def test_a_writer_killed_at_any_step_leaves_no_half_body_under_a_name(tmp_path: Path) -> None:
+def test_a_writer_killed_at_any_step_leaves_no_partial_body(tmp_path: Path) -> None:
     def run(at: int) -> bool:
         folder = tmp_path / str(at)
         ended = in_a_child(lambda: print(asyncio.run(kept(folder, b"body" * 100, "text/plain"))), killed_at_call=at)
@@ -137,7 +137,7 @@ class Trouble:
 
 
 @pytest.mark.full
-async def test_a_full_disk_is_waited_for_and_told_once(tmp_path: Path) -> None:
+async def test_files_wait_for_a_full_disk_and_report_it_once(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
         trouble = Trouble()
         files = open_files(str(folder), on_trouble=trouble)
@@ -154,7 +154,7 @@ async def test_a_full_disk_is_waited_for_and_told_once(tmp_path: Path) -> None:
         await files.close()
 
 
-async def test_a_mount_that_went_away_is_waited_for(tmp_path: Path) -> None:
+async def test_files_wait_for_a_lost_mount(tmp_path: Path) -> None:
     place, away, trouble = tmp_path / "files", tmp_path / "away", Trouble()
     files = open_files(str(place), on_trouble=trouble)
     await files.keep(b"first", "text/plain")
@@ -171,7 +171,7 @@ async def test_a_mount_that_went_away_is_waited_for(tmp_path: Path) -> None:
     await files.close()
 
 
-async def test_waiting_that_is_cancelled_takes_its_sentence_back(tmp_path: Path) -> None:
+async def test_a_cancelled_wait_clears_its_message(tmp_path: Path) -> None:
     trouble = Trouble()
     files = open_files(str(tmp_path / "files"), on_trouble=trouble)
     await files.open()
@@ -200,7 +200,9 @@ async def test_waiting_that_is_cancelled_takes_its_sentence_back(tmp_path: Path)
         ("s3://bucket/a?region=eu-1&endpoint=https://h", "s3://bucket/a?endpoint=https%3A%2F%2Fh&region=eu-1"),
     ],
 )  # fmt: skip
-def test_a_place_has_one_full_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, full: str) -> None:
+def test_a_location_of_files_has_one_canonical_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, full: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -232,7 +234,7 @@ def test_a_place_has_one_full_spelling(tmp_path: Path, monkeypatch: pytest.Monke
         ("s3://bucket/a%0Ab", "has empty segments or dots; "),
     ],
 )
-def test_what_is_no_place_is_refused_in_one_sentence(
+def test_an_invalid_location_of_files_is_refused_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -246,7 +248,7 @@ def test_what_is_no_place_is_refused_in_one_sentence(
         assert "secret" not in str(refused.value)
 
 
-def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(SinkRefused, match=r"run: pip install 'shoal\[s3\]'\.\Z"):
         check_files("s3://bucket")
@@ -310,7 +312,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.full
-async def test_bodies_are_kept_in_a_bucket(moto: Moto) -> None:
+async def test_bodies_are_stored_in_a_bucket(moto: Moto) -> None:
     files = open_files(moto.uri())
     small, large = b"body", os.urandom(s3.PIECE_BYTES * 2 + 5)
     for body in (small, large, small):
@@ -326,7 +328,7 @@ async def test_bodies_are_kept_in_a_bucket(moto: Moto) -> None:
     assert moto.client.list_multipart_uploads(Bucket="bucket").get("Uploads", []) == []
 
 
-async def test_no_more_than_some_are_open_at_a_time(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_concurrent_uploads_is_bounded(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
     files: Any = open_files(moto.uri(prefix=""))
     send, now, most = files._send, 0, 0
 
@@ -356,14 +358,14 @@ async def refusal(uri: str) -> str:
     return sentence
 
 
-async def test_a_bucket_that_is_not_there_is_refused(moto: Moto) -> None:
+async def test_a_missing_bucket_is_refused(moto: Moto) -> None:
     endpoint = f"?endpoint=http%3A%2F%2F127.0.0.1%3A{moto.port}"
     assert await refusal(moto.uri("nowhere")) == (
         f"Files cannot be stored in s3://nowhere/a%20b{endpoint}: it does not exist."
     )
 
 
-async def test_keys_that_are_wrong_are_refused_and_later_waited_for(moto: Moto) -> None:
+async def test_wrong_keys_are_refused_at_the_start_and_retried_later(moto: Moto) -> None:
     moto.ask_for_keys(after="0")
     try:
         assert (await refusal(moto.uri())).endswith(
@@ -384,7 +386,7 @@ async def test_keys_that_are_wrong_are_refused_and_later_waited_for(moto: Moto) 
     await files.close()
 
 
-async def test_no_keys_at_all_are_refused(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_keys_are_refused(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in KEYS:
         monkeypatch.delenv(name)
     # In place of the one that machines of Amazon have.
@@ -393,7 +395,7 @@ async def test_no_keys_at_all_are_refused(moto: Moto, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.full
-async def test_an_endpoint_that_is_away_or_frozen_is_waited_for() -> None:
+async def test_files_wait_for_an_unavailable_or_frozen_endpoint() -> None:
     server, trouble = Moto(), Trouble()
     files = open_files(server.uri(), on_trouble=trouble)
     opening = asyncio.create_task(files.open())

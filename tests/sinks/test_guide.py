@@ -55,7 +55,7 @@ def by_duckdb(statement: str) -> list[tuple[object, ...]]:
         ("Parquet", "pages.parquet", by_duckdb),
     ],
 )
-async def test_the_queries_on_files_are_right(
+async def test_the_documented_queries_on_files_work(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     section: str,
@@ -73,7 +73,7 @@ async def test_the_queries_on_files_are_right(
     ("section", "service", "separator"),
     [("PostgreSQL", "postgresql_server", "|"), ("MySQL and MariaDB", "mariadb_server", "\t")],
 )
-async def test_the_queries_on_servers_are_right(
+async def test_the_documented_queries_on_servers_work(
     request: pytest.FixtureRequest, section: str, service: str, separator: str
 ) -> None:
     server: Database = request.getfixturevalue(service)
@@ -88,7 +88,7 @@ async def test_the_queries_on_servers_are_right(
     await filled(server.uri())
 
 
-async def test_the_queries_on_items_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_documented_queries_on_items_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     records: list[Stored] = [page(1, spider="books"), item(1), item(1, 2)]
     for output in ("pages.db", "items.jsonl", "items.parquet"):
@@ -115,7 +115,7 @@ async def test_the_archive_is_read_as_the_guide_says(
     assert capsys.readouterr().out == "https://site.example/1 6\n"
 
 
-async def test_the_query_for_bodies_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_documented_query_for_bodies_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     await filled("pages.db", [page(1), page(2, content_type="application/pdf; v=1", file="/files/ab/cd/abcd.pdf")])
     (query,) = statements("Bodies and downloads")

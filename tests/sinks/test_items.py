@@ -61,7 +61,7 @@ async def test_every_field_of_an_item_is_kept(output: Output, tmp_path: Path) ->
     assert output.server is not None or list(row) == ["crawl", "url", "spider", "number", "fetched_at", "data"]
 
 
-async def test_pages_are_kept_beside_items_in_databases_and_nowhere_else(output: Output, tmp_path: Path) -> None:
+async def test_pages_are_stored_next_to_items_only_in_databases(output: Output, tmp_path: Path) -> None:
     rows = await write_all(output, tmp_path, visit(1, item(1), item(1, 2)), visit(2))
     assert [row["number"] for row in rows] == [1, 2]
     if output.has_pages_too:
@@ -106,13 +106,13 @@ async def test_hostile_text_does_not_lose_an_item(output: Output, tmp_path: Path
         assert row["data"] == {kept: [kept], "text": kept}
 
 
-async def test_a_hostile_spider_is_only_a_name(output: Output, tmp_path: Path) -> None:
+async def test_a_hostile_spider_name_is_stored_as_text(output: Output, tmp_path: Path) -> None:
     names = ["'); DROP TABLE items; --", "=spider", "two\nlines", "a\ud800", "", "x" * 300, '%s ` " \\']
     rows = await write_all(output, tmp_path, [item(1, spider=name) for name in names])
     assert {row["spider"] for row in rows} == {name.replace("\ud800", "�") for name in names}
 
 
-async def test_values_that_are_not_json_cost_no_item(output: Output, tmp_path: Path) -> None:
+async def test_values_that_are_not_json_do_not_lose_their_item(output: Output, tmp_path: Path) -> None:
     data = {"nan": float("nan"), "inf": [float("-inf")], "small": 5e-324, "large": 1.7e308, "n": 2**63, "m": -(2**200)}
     strange: dict[Any, Any] = {"digits": 10**5000, "set": {1}, "object": Path("x"), 5: "five", "half": "\ud800"}
     rows = await write_all(
@@ -142,7 +142,7 @@ DATABASES = [output for output in OUTPUTS if output.keeps_refused]
 
 
 @pytest.mark.parametrize("output", DATABASES, indirect=True, ids=lambda output: output.name)
-async def test_a_page_that_is_visited_again_has_the_items_of_the_last_visit(output: Output, tmp_path: Path) -> None:
+async def test_a_revisited_page_has_the_items_of_the_last_visit(output: Output, tmp_path: Path) -> None:
     other = item(1, spider="other")
     rows = await write_all(
         output,
@@ -184,7 +184,7 @@ async def test_refused_items_are_not_visible_where_rows_cannot_be_replaced(outpu
         ], "the items of a refused page are refused"  # fmt: skip
 
 
-async def test_a_batch_without_anything_to_keep_is_nothing(output: Output, tmp_path: Path) -> None:
+async def test_a_batch_without_records_writes_nothing(output: Output, tmp_path: Path) -> None:
     sink = await opened(output, tmp_path)
     await sink.write([], b"receipt")
     await sink.commit(())
@@ -196,7 +196,7 @@ async def test_a_batch_without_anything_to_keep_is_nothing(output: Output, tmp_p
     assert [row["url"][-1] for row in await seen(output, tmp_path)] == ["2"]
 
 
-async def test_a_cancelled_write_of_items_leaves_a_sink_that_goes_on(output: Output, tmp_path: Path) -> None:
+async def test_a_sink_can_be_used_after_a_cancelled_write_of_items(output: Output, tmp_path: Path) -> None:
     sink = await opened(output, tmp_path)
     for turns in range(20):
         batch = [record for number in range(100, 200) for record in visit(number, item(number))]
@@ -269,7 +269,7 @@ async def test_killed_writers_leave_each_acknowledged_item_once(output: Output, 
     assert output.item_keys(tmp_path).keys() >= expected_items(range(200))
 
 
-async def test_a_file_of_items_is_no_file_of_pages(tmp_path: Path) -> None:
+async def test_a_file_of_items_is_refused_as_a_file_of_pages(tmp_path: Path) -> None:
     for name in ("a.csv", "a.csv.gz", "a.parquet"):
         for spider in (True, False):
             path = tmp_path / f"{spider}-{name}"
@@ -306,7 +306,7 @@ async def test_items_are_read_by_other_programs(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["items.csv", "items.csv.gz", "items.jsonl", "items.parquet"])
-async def test_files_of_items_are_flat_and_are_read_back_as_items(name: str, tmp_path: Path) -> None:
+async def test_flat_files_of_items_are_read_back_as_items(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     written = [
         item(1, 1, {"title": "A", "_url": "own", "__more": "x"}),
@@ -337,14 +337,14 @@ async def test_files_of_items_are_flat_and_are_read_back_as_items(name: str, tmp
     }
 
 
-async def test_a_csv_file_of_other_columns_is_refused_for_items(tmp_path: Path) -> None:
+async def test_a_csv_file_with_other_columns_is_refused_for_items(tmp_path: Path) -> None:
     path = tmp_path / "items.csv"
     path.write_text("title,price\r\nA,1\r\n")
     with pytest.raises(SinkRefused, match="is not a CSV file of items with these columns"):
         await open_sink(str(path), worker="w", spider=True).open()
 
 
-async def test_sqlite_takes_fields_out_of_items(tmp_path: Path) -> None:
+async def test_sqlite_can_extract_fields_of_items(tmp_path: Path) -> None:
     path = tmp_path / "pages.db"
     sink = open_sink(str(path), worker="worker", spider=True)
     await sink.open()
@@ -355,7 +355,7 @@ async def test_sqlite_takes_fields_out_of_items(tmp_path: Path) -> None:
     assert found == [("Book 1/1", 9.5, 1)]
 
 
-async def test_a_table_of_items_of_somebody_else_is_refused_before_the_crawl(tmp_path: Path) -> None:
+async def test_a_table_of_items_of_another_program_is_refused_before_the_crawl(tmp_path: Path) -> None:
     path = tmp_path / "pages.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE items (name TEXT)")

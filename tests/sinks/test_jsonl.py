@@ -58,7 +58,7 @@ def crash(sink: Any) -> None:
     sink._part = None
 
 
-async def test_a_part_shows_when_it_is_closed_and_not_before(path: Path, parts: Path) -> None:
+async def test_a_part_is_visible_only_after_it_is_closed(path: Path, parts: Path) -> None:
     sink = await opened(path)
     await put(sink, 1, 2)
     await merge(str(path), live={"worker"}, replay=no_replay)
@@ -69,7 +69,7 @@ async def test_a_part_shows_when_it_is_closed_and_not_before(path: Path, parts: 
     assert not parts.exists()
 
 
-async def test_an_old_part_is_closed_even_when_no_page_follows(
+async def test_an_old_part_is_closed_even_if_no_page_follows(
     path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl.JsonLinesSink, "part_seconds", 0.2)
@@ -85,7 +85,7 @@ async def test_an_old_part_is_closed_even_when_no_page_follows(
     assert shown(path) == [1, 2]
 
 
-async def test_a_large_part_is_closed_when_its_batch_is_settled(
+async def test_a_large_part_is_closed_when_its_batch_is_acknowledged(
     path: Path, parts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl.JsonLinesSink, "part_bytes", 1000)
@@ -97,7 +97,7 @@ async def test_a_large_part_is_closed_when_its_batch_is_settled(
     await sink.close()
 
 
-async def test_a_part_is_closed_when_a_command_that_ends_requests_it(path: Path, parts: Path) -> None:
+async def test_a_part_is_closed_when_an_ending_command_requests_it(path: Path, parts: Path) -> None:
     sink = await opened(path)
     await put(sink, 1)
     names = part_names(str(path))
@@ -116,7 +116,7 @@ async def test_a_part_is_closed_when_a_command_that_ends_requests_it(path: Path,
     await sink.close()
 
 
-async def test_a_part_that_its_worker_still_holds_is_left_alone(path: Path) -> None:
+async def test_a_part_that_its_worker_still_holds_is_not_merged(path: Path) -> None:
     """Another supervisor does not know the names of our workers; the lock tells it."""
     sink = await opened(path)
     await put(sink, 1)
@@ -128,7 +128,7 @@ async def test_a_part_that_its_worker_still_holds_is_left_alone(path: Path) -> N
     assert shown(path) == [1, 2]
 
 
-async def test_the_part_of_a_dead_worker_waits_until_its_name_is_not_live(path: Path) -> None:
+async def test_the_part_of_a_dead_worker_is_merged_once_the_worker_is_not_live(path: Path) -> None:
     sink = await opened(path)
     await put(sink, 1)
     crash(sink)
@@ -140,7 +140,7 @@ async def test_the_part_of_a_dead_worker_waits_until_its_name_is_not_live(path: 
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
-async def test_the_store_decides_about_a_batch_that_was_not_settled(path: Path, closed: bool) -> None:
+async def test_the_store_decides_about_an_unacknowledged_batch(path: Path, closed: bool) -> None:
     sink = await opened(path, "worker@host/1")
     await put(sink, 1, 2, refused=(2,))
     records = [page(number) for number in (3, 4, 5)]
@@ -154,9 +154,7 @@ async def test_the_store_decides_about_a_batch_that_was_not_settled(path: Path, 
     assert shown(path) == [1, 3, 5]
 
 
-async def test_a_batch_whose_write_was_cancelled_is_not_found_by_the_gatherer(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_batch_whose_write_was_cancelled_is_not_merged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = await opened(path)
     await put(sink, 1)
     flushing, go_on = threading.Event(), threading.Event()
@@ -178,7 +176,7 @@ async def test_a_batch_whose_write_was_cancelled_is_not_found_by_the_gatherer(
 
 
 @pytest.mark.parametrize("cut", range(1, 600, 23))
-async def test_a_torn_end_never_becomes_visible(path: Path, parts: Path, cut: int) -> None:
+async def test_a_torn_last_line_never_becomes_visible(path: Path, parts: Path, cut: int) -> None:
     sink = await opened(path)
     await put(sink, 1)
     records = [page(2, text="short"), page(3, text="short")]
@@ -191,7 +189,7 @@ async def test_a_torn_end_never_becomes_visible(path: Path, parts: Path, cut: in
     assert shown(path) == [1]
 
 
-async def test_zeros_where_a_power_cut_lost_data_never_become_visible(path: Path, parts: Path) -> None:
+async def test_zeros_after_a_power_failure_never_become_visible(path: Path, parts: Path) -> None:
     sink = await opened(path)
     await put(sink, 1)
     records = [page(2, text="x" * 9000)]
@@ -205,7 +203,7 @@ async def test_zeros_where_a_power_cut_lost_data_never_become_visible(path: Path
     assert shown(path) == [1]
 
 
-async def test_lines_of_others_stay_and_keep_to_themselves(path: Path) -> None:
+async def test_existing_lines_of_other_programs_are_kept_and_stay_separate(path: Path) -> None:
     path.write_bytes(b'{"url":"https://site.example/90"}\n{"url":"https://site.example/91"}')
     sink = await opened(path)
     await put(sink, 1)
@@ -214,7 +212,7 @@ async def test_lines_of_others_stay_and_keep_to_themselves(path: Path) -> None:
     assert shown(path) == [90, 91, 1]
 
 
-async def test_what_needs_no_store_shows_while_the_store_is_away(path: Path) -> None:
+async def test_parts_that_need_no_decision_are_merged_while_the_store_is_unavailable(path: Path) -> None:
     for worker, number in (("a", 1), ("b", 2)):
         sink = await opened(path, worker)
         await put(sink, number)
@@ -232,7 +230,7 @@ async def test_what_needs_no_store_shows_while_the_store_is_away(path: Path) -> 
     assert shown(path) == [2, 1, 3]
 
 
-async def test_gatherers_take_turns(path: Path) -> None:
+async def test_merging_processes_take_turns(path: Path) -> None:
     sinks = [await opened(path, f"worker{number}") for number in range(8)]
     for number, sink in enumerate(sinks):
         await put(sink, number * 2)
@@ -248,7 +246,7 @@ async def test_gatherers_take_turns(path: Path) -> None:
     assert sorted(shown(path)) == list(range(16))
 
 
-async def test_gathering_beside_a_worker_that_begins_and_closes_parts_loses_none(
+async def test_merging_while_a_worker_opens_and_closes_parts_loses_none(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl.JsonLinesSink, "part_bytes", 1)
@@ -272,7 +270,7 @@ async def test_gathering_beside_a_worker_that_begins_and_closes_parts_loses_none
 
 @pytest.mark.chaos
 @pytest.mark.full
-def test_a_gatherer_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> None:
+def test_a_merge_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
 
@@ -308,7 +306,7 @@ def test_a_gatherer_killed_at_any_step_shows_each_line_once(tmp_path: Path) -> N
     assert deaths(run) > 30, "the steps of a gatherer were met"
 
 
-async def test_a_line_is_cut_only_from_the_file_it_was_added_to(path: Path, parts: Path) -> None:
+async def test_an_unfinished_merge_is_undone_only_in_the_file_it_was_written_to(path: Path, parts: Path) -> None:
     """A gatherer died while it appended; then somebody put another file in the place of the output."""
     sink = await opened(path)
     await put(sink, 1)
@@ -322,7 +320,7 @@ async def test_a_line_is_cut_only_from_the_file_it_was_added_to(path: Path, part
 
 
 @pytest.mark.full
-async def test_a_full_disk_leaves_no_torn_line_and_gathers_later(tmp_path: Path) -> None:
+async def test_a_full_disk_leaves_no_torn_line_and_the_merge_succeeds_later(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "-o", "size=4m") as folder:
         path = folder / "pages.jsonl"
         sink = await opened(path)
@@ -340,12 +338,12 @@ async def test_a_full_disk_leaves_no_torn_line_and_gathers_later(tmp_path: Path)
         assert shown(path) == list(range(5))
 
 
-async def test_gathering_where_there_are_no_parts_does_nothing(path: Path) -> None:
+async def test_merging_without_parts_does_nothing(path: Path) -> None:
     await merge(str(path), live=(), replay=no_replay)
     assert list(path.parent.iterdir()) == []
 
 
-async def test_a_page_that_did_not_change_keeps_its_line(path: Path) -> None:
+async def test_an_unchanged_page_keeps_its_line(path: Path) -> None:
     sink = await opened(path)
     await put(sink, 1)
     await sink.write([page(1, status=304, text="")], b"")

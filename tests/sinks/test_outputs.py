@@ -41,7 +41,7 @@ RESULTS = Path(__file__).parents[2] / "docs/reference/results.md"
         ("sqlite::memory:", "sqlite"),
     ],
 )
-def test_an_output_has_one_full_spelling(
+def test_an_output_has_one_canonical_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, scheme: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -62,7 +62,7 @@ def test_an_output_has_one_full_spelling(
         ("mysql:///db?socket=/run/mysqld/mysqld.sock", "mysql:///db?table=pages&socket=%2Frun%2Fmysqld%2Fmysqld.sock"),
     ],
 )
-def test_a_table_of_a_server_has_one_full_spelling_and_is_not_local(typed: str, full: str) -> None:
+def test_a_table_of_a_server_has_one_canonical_form_and_is_not_local(typed: str, full: str) -> None:
     assert check_output(typed) == full
     assert check_output(full) == full
     assert not is_local(full)
@@ -77,7 +77,7 @@ def test_a_table_of_a_server_has_one_full_spelling_and_is_not_local(typed: str, 
         ("pages.jsonl.zst", ZSTD_MODULE, "zstd"),
     ],
 )
-def test_a_missing_package_is_named_with_the_line_that_installs_it(
+def test_a_missing_package_is_reported_with_its_install_command(
     monkeypatch: pytest.MonkeyPatch, typed: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -90,7 +90,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
         assert "secret" not in str(refused.value)
 
 
-def test_what_waits_to_be_gathered_is_told(tmp_path: Path) -> None:
+def test_unmerged_parts_are_detected(tmp_path: Path) -> None:
     assert not has_parts(str(tmp_path / "pages.csv"))
     (tmp_path / "pages.csv.parts").mkdir()
     assert has_parts(str(tmp_path / "pages.csv"))
@@ -109,14 +109,14 @@ def test_what_waits_to_be_gathered_is_told(tmp_path: Path) -> None:
         ("warc:archive", (Capture,), (Capture,)),
     ],
 )
-def test_an_output_says_which_records_it_takes(
+def test_an_output_states_which_records_it_accepts(
     uri: str, without: tuple[type, ...], with_spider: tuple[type, ...]
 ) -> None:
     assert takes(uri, spider=False) == without
     assert takes(uri, spider=True) == with_spider
 
 
-def test_a_link_and_extra_slashes_lead_to_the_same_spelling(tmp_path: Path) -> None:
+def test_a_symbolic_link_and_extra_slashes_have_the_same_canonical_form(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     expected = f"sqlite:{tmp_path}/real/pages.db"
@@ -165,7 +165,7 @@ def test_a_link_and_extra_slashes_lead_to_the_same_spelling(tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_no_sink_takes_is_refused_in_one_sentence(
+def test_an_output_without_a_sink_is_refused_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -43,7 +43,7 @@ async def rest(uri: str, behind: Cursor | None = None, **how: Any) -> list[str]:
     raise AssertionError("it has no end")
 
 
-async def test_every_record_is_on_one_page_though_others_come_in(output: Output, tmp_path: Path) -> None:
+async def test_every_record_is_on_exactly_one_page_while_others_are_written(output: Output, tmp_path: Path) -> None:
     there = records(*range(10, 40))
     uri = await written(output.uri(tmp_path), *there, *records(*range(20), crawl="d"))
     first, behind = await page(uri, "c", PAGE)
@@ -58,7 +58,7 @@ async def test_every_record_is_on_one_page_though_others_come_in(output: Output,
     assert twice <= ({"https://a.example/11"} if output.keeps_refused is False and not output.server else set())
 
 
-async def test_the_last_page_is_known_as_the_last(output: Output, tmp_path: Path) -> None:
+async def test_the_last_page_is_marked_as_the_last(output: Output, tmp_path: Path) -> None:
     uri = await written(output.uri(tmp_path), *records(*range(2 * PAGE)))
     first, behind = await page(uri, "c", PAGE)
     second, end = await page(uri, "c", PAGE, after=behind)
@@ -69,7 +69,7 @@ async def test_the_last_page_is_known_as_the_last(output: Output, tmp_path: Path
     assert {row.text for row in rows if isinstance(row, Record)} == {""}
 
 
-async def test_items_come_by_the_page(output: Output, tmp_path: Path) -> None:
+async def test_items_are_read_in_pages(output: Output, tmp_path: Path) -> None:
     items = [
         Item(crawl="c", url=f"https://a.example/{n % 4}", spider="s", number=n // 4, fetched_at=0.0, data={"n": n})
         for n in range(20)
@@ -86,7 +86,7 @@ async def test_items_come_by_the_page(output: Output, tmp_path: Path) -> None:
     assert sorted(found) == list(range(20))
 
 
-async def test_a_place_that_nobody_gave_is_refused_or_a_place(output: Output, tmp_path: Path) -> None:
+async def test_a_forged_cursor_is_refused_or_harmless(output: Output, tmp_path: Path) -> None:
     uri = await written(output.uri(tmp_path), *records(*range(3)))
     refused = 0
     for place in HOSTILE:
@@ -101,14 +101,14 @@ async def test_a_place_that_nobody_gave_is_refused_or_a_place(output: Output, tm
 
 
 @pytest.mark.parametrize("uri", ["redis://:hush@127.0.0.1:1/0/x", "kafka://u:hush@127.0.0.1:1/x", "warc:/tmp/w"])
-async def test_what_cannot_be_read_back_is_not_asked(uri: str) -> None:
+async def test_an_output_that_cannot_be_read_back_is_refused(uri: str) -> None:
     with pytest.raises(SinkRefused, match="cannot be read back; name a database") as refused:
         await page(uri, "c", PAGE)
     assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
-async def test_a_file_that_was_made_anew_has_no_such_place(tmp_path: Path, name: str) -> None:
+async def test_a_cursor_of_a_recreated_file_is_refused(tmp_path: Path, name: str) -> None:
     uri = await written(str(tmp_path / name), *records(*range(100, 120)))
     _, behind = await page(uri, "c", PAGE)
     other = await written(str(tmp_path / f"other.{name}"), *records(1))
@@ -118,7 +118,7 @@ async def test_a_file_that_was_made_anew_has_no_such_place(tmp_path: Path, name:
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize(("name", "head"), [("a.jsonl", b""), ("a.csv", b"crawl,url,text\r\n")])
-async def test_a_row_whose_end_is_not_written_yet_is_on_the_page_after(
+async def test_a_row_that_is_not_complete_yet_is_on_the_next_page(
     tmp_path: Path, name: str, head: bytes, ending: str
 ) -> None:
     path = tmp_path / (name + ending)

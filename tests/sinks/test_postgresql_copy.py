@@ -68,7 +68,7 @@ async def test_many_new_pages_are_copied(database: Database, table: str) -> None
     assert seen(database, table, "status") == {200}
 
 
-async def test_pages_that_another_worker_stores_meanwhile_are_replaced(database: Database, table: str) -> None:
+async def test_pages_stored_meanwhile_by_another_worker_are_replaced(database: Database, table: str) -> None:
     async with opened(database.uri(table=table)) as sink:
         await sink.write([page(MANY[3], title="first")], b"")
         database.sql(f"CREATE TABLE {table}_kept AS TABLE {table}; TRUNCATE {table}")
@@ -80,7 +80,7 @@ async def test_pages_that_another_worker_stores_meanwhile_are_replaced(database:
     assert seen(database, table, "title") == {"second"}
 
 
-async def test_a_copy_whose_end_was_not_heard_of_is_one_row_of_each_page(database: Database, table: str) -> None:
+async def test_a_copy_whose_response_was_lost_stores_each_page_once(database: Database, table: str) -> None:
     async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port)) as sink:
         psql = await blocked(database, table, "SELECT 1 LIMIT 0")
         write = asyncio.create_task(sink.write([page(number) for number in MANY], b""))
@@ -95,7 +95,7 @@ async def test_a_copy_whose_end_was_not_heard_of_is_one_row_of_each_page(databas
     assert seen(database, table, "status") == {200}
 
 
-async def test_a_cancelled_copy_leaves_a_sink_that_writes_on(database: Database, table: str) -> None:
+async def test_a_sink_can_be_used_after_a_cancelled_copy(database: Database, table: str) -> None:
     async with opened(database.uri(table=table)) as sink:
         psql = await blocked(database, table, "SELECT 1 LIMIT 0")
         # More text than buffers hold, so that it is cancelled while it sends.
@@ -110,7 +110,7 @@ async def test_a_cancelled_copy_leaves_a_sink_that_writes_on(database: Database,
 
 
 @pytest.mark.parametrize("text", ["half \ud800 of a pair", "a NUL \0 inside"])
-async def test_a_text_that_cannot_be_copied_is_stored_as_it_can_be(database: Database, table: str, text: str) -> None:
+async def test_a_text_that_copy_refuses_is_stored_anyway(database: Database, table: str, text: str) -> None:
     told: list[str] = []
     async with opened(database.uri(table=table), told) as sink:
         await sink.write([page(number, title=text) for number in MANY], b"")
@@ -140,7 +140,7 @@ async def test_a_table_with_row_level_security_takes_many_pages(database: Databa
     assert seen(database, table, "status") == {200}
 
 
-async def test_a_lost_connection_is_not_reported_by_the_loop_as_well(database: Database, table: str) -> None:
+async def test_a_lost_connection_is_not_reported_by_the_event_loop_too(database: Database, table: str) -> None:
     """asyncpg raises the error, and leaves a future with the same error behind."""
     loop = asyncio.get_running_loop()
     reported: list[Any] = []

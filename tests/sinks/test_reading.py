@@ -47,7 +47,7 @@ async def found(uri: str, **how: Any) -> list[Record | Item]:
     return [record async for batch in read(uri, **how) for record in batch]
 
 
-async def test_every_field_of_a_record_comes_back(output: Output, tmp_path: Path) -> None:
+async def test_every_field_of_a_record_is_read_back(output: Output, tmp_path: Path) -> None:
     plain = Record(crawl="c", url="https://a.example/b", status=200)
     uri = await written(output.uri(tmp_path), FULL, plain)
     back = {record.url: record for record in await found(uri)}
@@ -59,7 +59,7 @@ async def test_every_field_of_a_record_comes_back(output: Output, tmp_path: Path
     assert msgspec.structs.replace(full, fetched_at=FULL.fetched_at) == FULL
 
 
-async def test_what_was_read_is_written_again_as_it_was(output: Output, tmp_path: Path) -> None:
+async def test_records_that_were_read_are_written_again_unchanged(output: Output, tmp_path: Path) -> None:
     uri = await written(output.uri(tmp_path), FULL)
     before = output.read(tmp_path)
     other = tmp_path / "other"
@@ -68,7 +68,7 @@ async def test_what_was_read_is_written_again_as_it_was(output: Output, tmp_path
     assert output.read(other) == before
 
 
-async def test_one_crawl_is_read_and_one_without_rows_named(output: Output, tmp_path: Path) -> None:
+async def test_one_crawl_is_read_and_a_crawl_without_rows_is_reported(output: Output, tmp_path: Path) -> None:
     records = [Record(crawl=crawl, url=f"https://a.example/{n}") for crawl in ("c", "d") for n in range(3)]
     uri = await written(output.uri(tmp_path), *records)
     assert {record.key for record in await found(uri, crawl="d")} == {record.key for record in records[3:]}
@@ -82,7 +82,7 @@ async def test_only_some_columns_are_read(output: Output, tmp_path: Path) -> Non
     assert record == Record(crawl="c", url=FULL.url, depth=3, redirects=FULL.redirects)
 
 
-async def test_items_come_back(output: Output, tmp_path: Path) -> None:
+async def test_items_are_read_back(output: Output, tmp_path: Path) -> None:
     uri = await written(output.uri(tmp_path), ITEM, spider=True)
     (item,) = await found(uri, items=True)
     assert isinstance(item, Item)
@@ -96,7 +96,7 @@ async def test_items_come_back(output: Output, tmp_path: Path) -> None:
     assert msgspec.structs.replace(item, fetched_at=ITEM.fetched_at) == expected
 
 
-async def test_an_export_there_and_back_is_the_same_and_may_be_repeated(output: Output, tmp_path: Path) -> None:
+async def test_an_export_and_its_reverse_give_the_same_rows_and_are_repeatable(output: Output, tmp_path: Path) -> None:
     records = [msgspec.structs.replace(FULL, url=f"https://a.example/{n}", crawl=f"c{n % 2}") for n in range(10)]
     first, last = str(tmp_path / "first.db"), str(tmp_path / "last.db")
     await written(first, *records)
@@ -109,7 +109,7 @@ async def test_an_export_there_and_back_is_the_same_and_may_be_repeated(output: 
     assert rows[1] == [row for row in rows[0] if row["crawl"] == "c1"]
 
 
-async def test_an_export_into_files_wants_a_new_folder_and_an_output_of_pages(tmp_path: Path) -> None:
+async def test_an_export_into_files_needs_a_new_folder_and_an_output_of_pages(tmp_path: Path) -> None:
     source, target = str(tmp_path / "a.db"), str(tmp_path / "b.parquet")
     await written(source, FULL)
     await into_output(source, target, print)
@@ -119,7 +119,7 @@ async def test_an_export_into_files_wants_a_new_folder_and_an_output_of_pages(tm
         await into_output(source, f"warc:{tmp_path / 'w'}", print)
 
 
-async def test_many_rows_come_in_batches(output: Output, tmp_path: Path) -> None:
+async def test_many_rows_are_read_in_batches(output: Output, tmp_path: Path) -> None:
     records = [Record(crawl="c", url=f"https://a.example/{n}", text="x" * 10_000) for n in range(1100)]
     uri = await written(output.uri(tmp_path), *records)
     sizes = [len(batch) async for batch in read(uri)]
@@ -146,7 +146,7 @@ async def test_many_rows_come_in_batches(output: Output, tmp_path: Path) -> None
         ("a.parquet/1.parquet", b"no parquet", "cannot be read as Parquet"),
     ],
 )
-async def test_what_is_no_output_is_said_in_one_sentence(
+async def test_an_invalid_output_is_reported_in_one_sentence(
     tmp_path: Path, name: str, content: bytes, sentence: str
 ) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -155,13 +155,13 @@ async def test_what_is_no_output_is_said_in_one_sentence(
         await found(str(tmp_path / name.partition("/")[0]))
 
 
-async def test_a_line_without_an_end_is_not_there_yet(tmp_path: Path) -> None:
+async def test_a_line_without_a_line_break_is_not_read_yet(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"crawl": "c", "url": "u"}\n{"crawl": "c", "url": "v"}')
     assert [record.url for record in await found(str(path))] == ["u"]
 
 
-async def test_what_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
+async def test_a_missing_output_is_reported_and_not_created(tmp_path: Path) -> None:
     for name in ("a.db", "a.jsonl", "a.parquet"):
         with pytest.raises(InvalidInput, match="There is no output"):
             await found(str(tmp_path / name))
@@ -169,7 +169,7 @@ async def test_what_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("service", ["postgresql_server", "mariadb_server"])
-async def test_a_table_that_is_not_there_or_not_ours_is_named_and_none_is_made(
+async def test_a_missing_or_foreign_table_is_reported_and_not_created(
     service: str, request: pytest.FixtureRequest
 ) -> None:
     server: Database = request.getfixturevalue(service)

@@ -64,7 +64,7 @@ def stream(request: pytest.FixtureRequest) -> str:
     return f"{store.url}/0/{name}" + ("?stream" if request.param == "stream" else "")
 
 
-async def test_a_stream_is_read_as_often_as_wanted_and_each_record_once(stream: str) -> None:
+async def test_a_stream_can_be_read_repeatedly_and_gives_each_record_once(stream: str) -> None:
     texts = [page(number, title=title) for number, title in enumerate(HOSTILE)]
     await send(
         stream, [FULL, *texts], [page(1, title="older"), page(1, title="newer")], [page(1, title="newest"), FULL]
@@ -78,30 +78,30 @@ async def test_a_stream_is_read_as_often_as_wanted_and_each_record_once(stream: 
     assert "hunter2" not in str(told.value)
 
 
-async def test_a_page_that_did_not_change_keeps_its_message(stream: str) -> None:
+async def test_an_unchanged_page_keeps_its_message(stream: str) -> None:
     await send(stream, [page(1, etag='"a"')], [page(1, status=304, text="", title="", fetched_at=1700000009.0)])
     (record,) = await found(stream)
     assert (record.title, record.status, record.etag) == ("Page 1", 200, '"a"')
     assert int(record.fetched_at) < 1700000009
 
 
-async def test_a_long_stream_comes_by_the_page(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_stream_is_read_in_pages(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_BYTES", 30_000)
     await send(stream, [page(number) for number in range(300)], [page(number) for number in range(200, 400)])
     assert len({record.key for record in await found(stream)}) == len(await found(stream)) == 400
 
 
-async def test_items_of_a_stream_come_back(stream: str) -> None:
+async def test_items_of_a_stream_are_read_back(stream: str) -> None:
     items = [item(1, number, {"text": text, "n": [number]}) for number, text in enumerate(HOSTILE, 1)]
     await send(stream, items, items[:3], spider=True)
     assert lines(await found(stream)) == lines(await found(stream, items=True)) == lines(items)
 
 
-async def test_a_stream_without_anything_gives_nothing(valkey: Server) -> None:
+async def test_an_empty_stream_gives_nothing(valkey: Server) -> None:
     assert await found(f"{valkey.url}/0/nothing-here") == await found(f"{valkey.url}/0/nothing-here?stream") == []
 
 
-async def test_a_list_that_others_take_from_is_not_read_with_gaps(valkey: Server) -> None:
+async def test_a_list_that_others_consume_is_not_read_with_gaps(valkey: Server) -> None:
     uri = f"{valkey.url}/0/taken-from"
     await send(uri, [page(number) for number in range(100)])
     async with aclosing(redis.TECHNOLOGY.read(uri, ReadRequest(None, items=False, columns=()))) as batches:
@@ -111,7 +111,7 @@ async def test_a_list_that_others_take_from_is_not_read_with_gaps(valkey: Server
             await anext(batches)
 
 
-async def test_what_is_no_stream_of_ours_is_said_in_one_sentence(valkey: Server, brokers: Kafka) -> None:
+async def test_a_foreign_stream_is_reported_in_one_sentence(valkey: Server, brokers: Kafka) -> None:
     valkey.ask("RPUSH", "strange", "no json")
     valkey.ask("XADD", "strange-stream", "*", "a", "b")
     with pytest.raises(SinkRefused, match=r"A message of redis://.*/0/strange is not a record of Shoal"):
@@ -131,7 +131,7 @@ async def test_what_is_no_stream_of_ours_is_said_in_one_sentence(valkey: Server,
 # Tables of spiders
 
 
-async def test_items_of_a_table_per_spider_come_back(database: Database) -> None:
+async def test_items_of_a_table_per_spider_are_read_back(database: Database) -> None:
     uri = f"{database.uri(table='back')}&table_per_spider"
     data = {"title": "A", "price": 9.5, "count": 3, "new": True, "old": False, "tags": ["x", {"y": None}], "url": "u"}
     items = [
@@ -153,7 +153,7 @@ async def test_items_of_a_table_per_spider_come_back(database: Database) -> None
         await found(f"{database.uri(table='none')}&table_per_spider", items=True)
 
 
-async def test_a_field_of_a_taken_or_doubled_name_is_not_lost(database: Database) -> None:
+async def test_a_field_with_a_reserved_or_duplicate_name_is_not_lost(database: Database) -> None:
     uri = f"{database.uri(table='doubled')}&table_per_spider"
     await send(uri, [item(1, data={"Price": 1, "price": "x", "id": "i", "extra": [1], "none": None})], spider=True)
     (back,) = await found(uri, items=True)
@@ -187,7 +187,7 @@ async def archived(folder: Path, *batches: list[Capture]) -> dict[str, Record]:
     return {record.url.removeprefix(HOST): record for record in await found(uri)}
 
 
-async def test_answers_become_the_rows_of_their_pages(tmp_path: Path) -> None:
+async def test_archived_responses_become_the_rows_of_their_pages(tmp_path: Path) -> None:
     pdf = {"content-type": "application/pdf", "etag": '"e"', "x-robots-tag": "noindex"}
     answers = [answer("/", 1700000000.657, http_version="2"), answer("/gone", status=404), answer("/empty", body=b"")]
     answers.append(answer("/x", body=b"%PDF", headers=pdf))
@@ -204,7 +204,7 @@ async def test_answers_become_the_rows_of_their_pages(tmp_path: Path) -> None:
     assert pages["/3"].title == "😀"
 
 
-async def test_of_a_url_the_last_answer_counts_wherever_it_is(tmp_path: Path) -> None:
+async def test_the_last_response_of_a_url_counts_wherever_it_is(tmp_path: Path) -> None:
     """A part is named by when it was begun, and holds what came long after."""
     folder = tmp_path / "w"
     sink = open_sink(f"warc:{folder}", worker="z")
@@ -218,7 +218,7 @@ async def test_of_a_url_the_last_answer_counts_wherever_it_is(tmp_path: Path) ->
     assert {record.title for record in await found(f"warc:{folder}")} == {"/other", "new"}
 
 
-async def test_a_revisit_has_the_body_that_it_found_again(tmp_path: Path) -> None:
+async def test_a_revisit_record_has_the_body_that_it_refers_to(tmp_path: Path) -> None:
     pages = await archived(
         tmp_path / "w",
         [answer("/", 10.0), answer("/b", 10.0, headers={"etag": '"b"'})],
@@ -236,7 +236,7 @@ async def test_a_revisit_has_the_body_that_it_found_again(tmp_path: Path) -> Non
     assert pages["/c"].status == 304
 
 
-async def test_redirects_are_no_rows_but_those_that_lead_nowhere(tmp_path: Path) -> None:
+async def test_redirects_are_not_rows_unless_they_lead_nowhere(tmp_path: Path) -> None:
     def leads(path: str, there: str, at: float, status: int = 301) -> Capture:
         return answer(path, at, status=status, headers={"location": there})
 
@@ -258,7 +258,7 @@ async def test_redirects_are_no_rows_but_those_that_lead_nowhere(tmp_path: Path)
     assert len(pages) == 6
 
 
-async def test_one_file_is_an_archive_and_may_be_unpacked(tmp_path: Path) -> None:
+async def test_a_single_file_is_an_archive_and_may_be_uncompressed(tmp_path: Path) -> None:
     folder = tmp_path / "w"
     pages = await archived(folder, [answer(f"/{n}") for n in range(5)])
     (file,) = folder.glob("*.warc.gz")
@@ -280,7 +280,7 @@ async def test_one_file_is_an_archive_and_may_be_unpacked(tmp_path: Path) -> Non
         (lambda data: gzip.compress(b"HTTP/1.1 200 OK\r\n\r\n"), "is not a WARC record"),
     ],
 )
-async def test_a_broken_archive_is_said_in_one_sentence(
+async def test_a_broken_archive_is_reported_in_one_sentence(
     tmp_path: Path, spoil: Callable[[bytes], bytes], sentence: str
 ) -> None:
     await archived(tmp_path / "w", [answer("/")])
@@ -290,7 +290,7 @@ async def test_a_broken_archive_is_said_in_one_sentence(
         await found(f"warc:{tmp_path / 'w'}")
 
 
-async def test_what_an_archive_does_not_have_is_named(tmp_path: Path) -> None:
+async def test_a_crawl_or_items_that_an_archive_lacks_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "w"
     for at in (10.0, 20.0):
         await archived(folder, [answer("/", at)])
@@ -322,7 +322,7 @@ async def test_what_an_archive_does_not_have_is_named(tmp_path: Path) -> None:
 # All of them
 
 
-async def test_an_archive_or_stream_goes_into_any_output(
+async def test_an_archive_or_stream_is_exported_to_any_output(
     tmp_path: Path, valkey: Server, mariadb_server: Database
 ) -> None:
     uri = f"{valkey.url}/0/any?stream"
@@ -339,7 +339,7 @@ async def test_an_archive_or_stream_goes_into_any_output(
     assert lines(await found(way[-1])) == lines(list(pages.values()))
 
 
-async def test_a_database_that_is_read_has_nothing_beside_it_afterwards(tmp_path: Path) -> None:
+async def test_reading_a_database_leaves_no_extra_files(tmp_path: Path) -> None:
     uri = str(tmp_path / "a.db")
     await send(uri, [page(1)])
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]

@@ -59,7 +59,7 @@ async def refusal(uri: str) -> str:
 
 
 @pytest.mark.full
-async def test_workers_that_start_together_make_one_table(database: Database, table: str) -> None:
+async def test_workers_that_start_together_create_one_table(database: Database, table: str) -> None:
     async def work(number: int) -> None:
         async with opened(database.uri(table=table)) as sink:
             await sink.write([page(number)], b"")
@@ -68,7 +68,7 @@ async def test_workers_that_start_together_make_one_table(database: Database, ta
     assert len(rows(database, table)) == 12
 
 
-async def test_a_column_that_an_older_table_lacks_is_added_by_many_at_once(database: Database, table: str) -> None:
+async def test_many_workers_at_once_add_a_missing_column_once(database: Database, table: str) -> None:
     async with opened(database.uri(table=table)) as sink:
         await sink.write([page(1)], b"")
     for name in ("etag", "depth", "fetched_at", "redirects"):
@@ -92,16 +92,14 @@ async def test_a_column_that_an_older_table_lacks_is_added_by_many_at_once(datab
         "id INT, url VARCHAR(9) PRIMARY KEY",
     ],
 )
-async def test_a_table_of_somebody_else_is_refused(database: Database, table: str, definition: str) -> None:
+async def test_a_table_of_another_program_is_refused(database: Database, table: str, definition: str) -> None:
     database.sql(f"CREATE TABLE {table} ({definition})")
     assert f"has a table {table} that is not from Shoal; choose another with ?table=NAME." in await refusal(
         database.uri(table=table)
     )
 
 
-async def test_long_urls_that_differ_at_their_ends_or_in_case_are_different_rows(
-    database: Database, table: str
-) -> None:
+async def test_long_urls_that_differ_at_the_end_or_in_case_are_different_rows(database: Database, table: str) -> None:
     long = "x" * 8000
     async with opened(database.uri(table=table)) as sink:
         for _ in range(2):
@@ -110,7 +108,7 @@ async def test_long_urls_that_differ_at_their_ends_or_in_case_are_different_rows
     assert len(rows(database, table)) == 6
 
 
-async def test_an_unchanged_page_keeps_its_row_and_takes_newer_validators(database: Database, table: str) -> None:
+async def test_an_unchanged_page_keeps_its_row_and_gets_newer_validators(database: Database, table: str) -> None:
     before = page(1, title="kept", etag="old", last_modified="Mon", bytes=7)
     async with opened(database.uri(table=table)) as sink:
         await sink.write([before], b"")
@@ -123,7 +121,7 @@ async def test_an_unchanged_page_keeps_its_row_and_takes_newer_validators(databa
 
 
 @pytest.mark.full
-async def test_workers_that_write_the_same_rows_never_lock_each_other_out(database: Database, table: str) -> None:
+async def test_workers_that_write_the_same_rows_do_not_deadlock(database: Database, table: str) -> None:
     log = database.folder / "log"
     before = log.stat().st_size
     chance = random.Random(1)
@@ -143,7 +141,7 @@ async def test_workers_that_write_the_same_rows_never_lock_each_other_out(databa
 
 @pytest.mark.full
 @pytest.mark.parametrize("more", ["", "&table_per_spider"])
-async def test_workers_that_replace_the_same_items_leave_those_of_one_visit(
+async def test_workers_that_replace_the_same_items_leave_the_items_of_one_visit(
     database: Database, table: str, more: str
 ) -> None:
     log = database.folder / "log"
@@ -177,7 +175,7 @@ async def test_workers_that_replace_the_same_items_leave_those_of_one_visit(
 
 
 @pytest.mark.chaos
-async def test_a_server_that_restarts_is_waited_for_and_loses_nothing(database: Database, table: str) -> None:
+async def test_a_sink_waits_for_a_restarting_server_and_loses_nothing(database: Database, table: str) -> None:
     told: list[str] = []
     async with opened(database.uri(table=table), told) as sink:
         await sink.write([page(1)], b"")
@@ -196,7 +194,7 @@ async def test_a_server_that_restarts_is_waited_for_and_loses_nothing(database: 
 
 @pytest.mark.chaos
 @pytest.mark.full
-async def test_a_server_killed_among_batches_keeps_one_row_of_each_key(database: Database, table: str) -> None:
+async def test_a_server_killed_between_batches_keeps_one_row_per_key(database: Database, table: str) -> None:
     written: set[str] = set()
     going = True
 
@@ -224,7 +222,7 @@ async def test_a_server_killed_among_batches_keeps_one_row_of_each_key(database:
 
 
 @pytest.mark.chaos
-async def test_a_row_whose_commit_was_not_heard_of_is_one_row(database: Database, table: str) -> None:
+async def test_a_row_whose_commit_response_was_lost_is_stored_once(database: Database, table: str) -> None:
     told: list[str] = []
     async with proxy(database.port) as between, opened(database.uri(table=table, port=between.port), told) as sink:
         await sink.write([page(0)], b"")
@@ -241,7 +239,7 @@ async def test_a_row_whose_commit_was_not_heard_of_is_one_row(database: Database
 
 
 @pytest.mark.chaos
-async def test_a_server_that_says_nothing_is_left_and_asked_again(
+async def test_a_silent_server_is_reconnected_and_the_write_is_repeated(
     database: Database, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -256,7 +254,7 @@ async def test_a_server_that_says_nothing_is_left_and_asked_again(
     assert len(rows(database, table)) == 1
 
 
-async def test_a_server_that_is_not_there_yet_is_waited_for(database: Database, table: str) -> None:
+async def test_a_sink_waits_for_a_server_that_is_not_running_yet(database: Database, table: str) -> None:
     told: list[str] = []
     port = free_port()
     sink = open_sink(database.uri(table=table, port=port), worker="worker", on_trouble=told.append)
@@ -269,7 +267,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(database: Database, 
     await sink.close()
 
 
-async def test_a_table_that_is_dropped_while_pages_come_is_made_again(database: Database, table: str) -> None:
+async def test_a_table_dropped_during_a_crawl_is_created_again(database: Database, table: str) -> None:
     async with opened(database.uri(table=table)) as sink:
         await sink.write([page(1)], b"")
         database.sql(f"DROP TABLE {table}")
@@ -284,7 +282,7 @@ async def test_a_wrong_password_user_or_database_is_refused(database: Database) 
     assert (await refusal(database.uri("nowhere"))).endswith("; create it first.")
 
 
-async def test_a_user_without_the_right_to_make_a_table_is_refused_until_it_is_there(
+async def test_a_user_who_may_not_create_tables_is_refused_until_the_table_exists(
     database: Database, table: str
 ) -> None:
     user = f"u{table}"
@@ -308,7 +306,7 @@ async def test_a_user_without_the_right_to_make_a_table_is_refused_until_it_is_t
     assert len(rows(database, table)) == 1
 
 
-async def test_a_database_that_cannot_keep_every_character_is_refused(postgresql_server: Database) -> None:
+async def test_a_database_that_cannot_store_every_character_is_refused(postgresql_server: Database) -> None:
     postgresql_server.sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     assert "has the encoding LATIN1, which cannot hold every page" in await refusal(postgresql_server.uri("latin"))
 
@@ -317,15 +315,13 @@ async def test_an_unknown_option_is_refused(database: Database) -> None:
     assert "tabel" in await refusal(database.uri(tabel="pages"))
 
 
-async def test_commits_are_durable_where_the_server_is_told_not_to_wait(
-    postgresql_server: Database, table: str
-) -> None:
+async def test_commits_are_durable_even_if_synchronous_commit_is_off(postgresql_server: Database, table: str) -> None:
     uri = postgresql_server.uri(table=table, synchronous_commit="off")
     async with opened(uri) as sink:
         assert await sink._connection.fetchval("SHOW synchronous_commit") == "on"  # type: ignore[attr-defined]
 
 
-async def test_a_table_can_be_in_a_schema_and_have_a_name_of_any_case(postgresql_server: Database, table: str) -> None:
+async def test_a_table_can_be_in_a_schema_and_have_a_name_in_any_case(postgresql_server: Database, table: str) -> None:
     postgresql_server.sql(f"CREATE SCHEMA s{table}")
     uri = postgresql_server.uri(table=f"s{table}.Order")
     async with opened(uri) as sink:
@@ -337,7 +333,7 @@ async def test_a_table_can_be_in_a_schema_and_have_a_name_of_any_case(postgresql
     assert f'schema "absent{table}" does not exist' in missing
 
 
-def test_a_batch_of_large_pages_is_several_statements() -> None:
+def test_a_batch_of_large_pages_is_split_into_several_statements() -> None:
     lengths = (10, 9_000_000, 10, 4_000_000, 3_900_000)
     records = [page(number, text="x" * length) for number, length in enumerate(lengths)]
     groups = [[int(record.url[-1]) for record in group] for group in server.statements(records)]
@@ -350,7 +346,7 @@ def test_a_batch_of_large_pages_is_several_statements() -> None:
 
 @pytest.mark.full
 @pytest.mark.chaos
-async def test_a_full_disk_of_the_server_is_waited_for(table: str) -> None:
+async def test_a_sink_waits_for_a_server_with_a_full_disk(table: str) -> None:
     """The table is on a small disk of its own."""
     with contextlib.ExitStack() as stack:
         there = stack.enter_context(postgresql())
@@ -380,7 +376,7 @@ async def test_a_unique_index_that_would_merge_pages_is_refused(mariadb_server: 
     assert "has a unique index one_title beside its key" in await refusal(mariadb_server.uri(table=table))
 
 
-async def test_a_text_beyond_the_longest_packet_of_the_server_is_cut(mariadb_server: Database, table: str) -> None:
+async def test_a_text_beyond_the_maximum_packet_size_of_the_server_is_cut(mariadb_server: Database, table: str) -> None:
     text = "é'" * 7_000_000
     async with opened(mariadb_server.uri(table=table)) as sink:
         await sink.write([page(1), page(2, text=text), page(3)], b"")
@@ -392,7 +388,7 @@ async def test_a_text_beyond_the_longest_packet_of_the_server_is_cut(mariadb_ser
     assert 4_000_000 < int(two[0]) < len(text)
 
 
-async def test_mysql_is_spoken_to_over_tls(tmp_path: Path, table: str) -> None:
+async def test_mysql_connections_use_tls(tmp_path: Path, table: str) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))

@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "pages.db"
 
 
-async def test_a_page_that_did_not_change_keeps_its_row(path: Path) -> None:
+async def test_an_unchanged_page_keeps_its_row(path: Path) -> None:
     async with opened(path) as sink:
         await sink.write([page(1, etag='"a"', last_modified="Mon"), page(2, etag='"a"')], b"")
         await sink.write([page(1, status=304, title="", text="", fetched_at=1800000000.0)], b"")
@@ -59,13 +59,13 @@ async def test_a_page_that_did_not_change_keeps_its_row(path: Path) -> None:
     assert third["status"] == 304
 
 
-async def test_a_batch_of_changed_and_unchanged_pages_is_stored_in_its_order(path: Path) -> None:
+async def test_a_batch_of_changed_and_unchanged_pages_is_stored_in_order(path: Path) -> None:
     async with opened(path) as sink:
         await sink.write([page(1, title="a"), page(1, status=304, title="b"), page(2), page(1, title="c")], b"")
         assert titles(path) == {"1": "c", "2": "Page 2"}
 
 
-async def test_another_program_reads_while_a_crawl_runs(path: Path) -> None:
+async def test_another_program_can_read_while_a_crawl_runs(path: Path) -> None:
     tool = program("sqlite3", "apt-get install sqlite3")
     async with opened(path) as sink:
         await sink.write([page(1), page(2, error="dns")], b"")
@@ -94,7 +94,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-async def test_a_lock_of_another_program_is_waited_for_and_told(path: Path, told: list[str]) -> None:
+async def test_a_sink_waits_for_the_lock_of_another_program_and_reports_it(path: Path, told: list[str]) -> None:
     trouble = asyncio.Event()
 
     def on_trouble(sentence: str) -> None:
@@ -115,7 +115,7 @@ async def test_a_lock_of_another_program_is_waited_for_and_told(path: Path, told
     assert titles(path) == {"1": "Page 1"}
 
 
-async def test_a_lock_at_the_start_is_waited_for(path: Path, told: list[str]) -> None:
+async def test_a_sink_waits_for_a_lock_when_it_opens(path: Path, told: list[str]) -> None:
     with database(path, "BEGIN EXCLUSIVE") as other:
         sink = open_sink(f"sqlite:{path}", worker="worker")
         opening = asyncio.create_task(sink.open())
@@ -141,7 +141,7 @@ async def test_a_write_cancelled_while_it_waits_for_a_lock_writes_nothing(path: 
     assert titles(path) == {"2": "Page 2"}
 
 
-async def test_a_file_that_is_moved_away_is_made_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_was_moved_is_created_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(path) as sink:
         await sink.write([page(1)], b"")
         moved = path.rename(path.with_name("moved.db"))
@@ -157,7 +157,7 @@ async def test_a_file_that_is_moved_away_is_made_again(path: Path, caplog: pytes
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-async def test_a_file_that_is_gone_at_the_end_is_reported(
+async def test_a_file_that_is_missing_at_the_end_is_reported(
     path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(path) as sink:
@@ -180,7 +180,7 @@ async def test_columns_that_an_older_table_lacks_are_added(path: Path) -> None:
     assert (new_row["title"], new_row["mine"]) == ("Page 1", None)
 
 
-async def test_tables_of_others_in_the_same_file_stay(path: Path) -> None:
+async def test_other_tables_in_the_same_file_are_not_changed(path: Path) -> None:
     with database(path, "CREATE TABLE mine (x)", "INSERT INTO mine VALUES (1)"):
         pass
     async with opened(path) as sink:
@@ -210,7 +210,7 @@ async def test_a_foreign_database_is_refused_and_not_changed(path: Path, stateme
         assert list(connection.iterdump()) == before
 
 
-async def test_a_file_that_is_no_database_is_refused_and_not_changed(path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_not_changed(path: Path) -> None:
     path.write_text("These are my notes.\n" * 100)
     with pytest.raises(SinkRefused, match=r"is not an SQLite database; name another file\.\Z"):
         async with opened(path):
@@ -218,7 +218,7 @@ async def test_a_file_that_is_no_database_is_refused_and_not_changed(path: Path)
     assert path.read_text() == "These are my notes.\n" * 100
 
 
-async def test_a_damaged_database_is_refused_in_the_middle_of_a_crawl(path: Path) -> None:
+async def test_a_database_damaged_during_a_crawl_is_refused(path: Path) -> None:
     async with opened(path) as sink:
         await sink.write([page(number) for number in range(200)], b"")
     data = path.read_bytes()
@@ -228,7 +228,7 @@ async def test_a_damaged_database_is_refused_in_the_middle_of_a_crawl(path: Path
             await sink.write([page(number) for number in range(200)], b"")
 
 
-async def test_a_constraint_that_a_user_added_is_named(path: Path) -> None:
+async def test_a_violated_constraint_of_a_user_is_named(path: Path) -> None:
     async with opened(path):
         pass
     with database(path, "CREATE UNIQUE INDEX one_title ON pages (title)"):

@@ -119,7 +119,7 @@ async def refusal(uri: str, work: Callable[[Sink], Awaitable[None]] | None = Non
     return sentence
 
 
-async def test_a_message_is_the_object_that_a_line_would_have(there: Stream) -> None:
+async def test_a_message_is_the_same_object_as_a_line_of_jsonl(there: Stream) -> None:
     records = [page(1, redirects=(("https://a.example/", 301),)), page(2, error="timeout", status=0, fetched_at=0.0)]
     records.append(page(3, title="half \ud83d of a pair \0"))
     async with opened(there.uri()) as sink:
@@ -130,7 +130,7 @@ async def test_a_message_is_the_object_that_a_line_would_have(there: Stream) -> 
     assert (len(found), found[2]["title"]) == (3, "half \ufffd of a pair \0")
 
 
-async def test_of_a_crawl_with_a_spider_the_items_are_sent(there: Stream) -> None:
+async def test_a_crawl_with_a_spider_sends_its_items(there: Stream) -> None:
     items = [
         Item(crawl="crawl", url="https://site.example/1", spider="books", number=number, fetched_at=1.0, data={"n": n})
         for number, n in ((1, "one"), (2, [2]))
@@ -148,7 +148,7 @@ async def test_of_a_crawl_with_a_spider_the_items_are_sent(there: Stream) -> Non
 
 @pytest.mark.full
 @pytest.mark.chaos
-async def test_ten_thousand_records_are_there_though_broker_and_writer_die(there: Stream, tmp_path: Path) -> None:
+async def test_ten_thousand_records_arrive_though_broker_and_writer_die(there: Stream, tmp_path: Path) -> None:
     fleet = Fleet(there, tmp_path, range(10_000), batch=250)  # type: ignore[arg-type]
     work = [asyncio.create_task(fleet.worker(kill_after_seconds=0.4 if one == 0 else None)) for one in range(4)]
     await until(lambda: len(fleet.store.taken) > 2000)
@@ -165,7 +165,7 @@ async def test_ten_thousand_records_are_there_though_broker_and_writer_die(there
 
 @pytest.mark.full
 @pytest.mark.chaos
-async def test_a_broker_that_is_away_is_waited_for_and_that_is_said(there: Stream) -> None:
+async def test_a_sink_waits_for_an_unavailable_broker_and_reports_it(there: Stream) -> None:
     told: list[str] = []
     async with opened(there.uri(), told) as sink:
         await sink.write([page(1)], b"")
@@ -186,7 +186,7 @@ async def test_a_broker_that_is_away_is_waited_for_and_that_is_said(there: Strea
     assert keys.keys() == urls([1, 2])
 
 
-async def test_a_cancelled_write_leaves_a_sink_that_goes_on(there: Stream) -> None:
+async def test_a_sink_can_be_used_after_a_cancelled_write(there: Stream) -> None:
     async with opened(there.uri()) as sink:
         for turns in range(12):
             write = asyncio.create_task(sink.write([page(number) for number in range(100, 200)], b""))
@@ -199,7 +199,7 @@ async def test_a_cancelled_write_leaves_a_sink_that_goes_on(there: Stream) -> No
     assert keys.keys() >= urls(range(12))
 
 
-async def test_a_broker_that_was_never_there_is_waited_for(valkey: Server) -> None:
+async def test_a_sink_waits_for_a_broker_that_has_never_been_reachable(valkey: Server) -> None:
     for uri in ("redis://u:hunter2@127.0.0.1:{}/0/x", "kafka://127.0.0.1:{}/x", "amqp://u:hunter2@127.0.0.1:{}/x"):
         told: list[str] = []
         sink = open_sink(uri.format(free_port()), worker="worker", on_trouble=told.append)
@@ -214,7 +214,7 @@ async def test_a_broker_that_was_never_there_is_waited_for(valkey: Server) -> No
 
 
 @pytest.mark.chaos
-async def test_a_group_whose_answer_was_lost_is_sent_again(valkey: Server) -> None:
+async def test_a_group_whose_response_was_lost_is_sent_again(valkey: Server) -> None:
     told: list[str] = []
     async with proxy(valkey.port) as between, opened(f"redis://:hunter2@127.0.0.1:{between.port}/0/lost", told) as sink:
         between.swallow_replies = True
@@ -228,7 +228,7 @@ async def test_a_group_whose_answer_was_lost_is_sent_again(valkey: Server) -> No
     assert valkey.ask("LLEN", "lost") == 4, "at least once: readers keep one of a key"
 
 
-async def test_what_a_redis_server_refuses_is_one_sentence(valkey: Server) -> None:
+async def test_a_refusal_of_a_redis_server_is_reported_in_one_sentence(valkey: Server) -> None:
     async def write(sink: Sink) -> None:
         await sink.write([page(1)], b"")
 
@@ -243,7 +243,7 @@ async def test_what_a_redis_server_refuses_is_one_sentence(valkey: Server) -> No
     assert (await refusal(f"{reader}/0/pages", write)).endswith("; ask an administrator to grant it.")
 
 
-async def test_a_redis_server_without_memory_is_waited_for(valkey: Server) -> None:
+async def test_a_sink_waits_for_a_redis_server_without_memory(valkey: Server) -> None:
     told: list[str] = []
     async with opened(f"{valkey.url}/0/full", told) as sink:
         valkey.ask("CONFIG", "SET", "maxmemory", "1")
@@ -257,13 +257,13 @@ async def test_a_redis_server_without_memory_is_waited_for(valkey: Server) -> No
     assert valkey.ask("LLEN", "full") == 1
 
 
-async def test_a_redis_stream_is_kept_about_as_long_as_it_may_be(valkey: Server) -> None:
+async def test_a_redis_stream_is_trimmed_to_about_its_maximum_length(valkey: Server) -> None:
     async with opened(f"{valkey.url}/0/short?stream&maxlen=100") as sink:
         await sink.write([page(number) for number in range(2000)], b"")
     assert 100 <= valkey.ask("XLEN", "short") < 400
 
 
-async def test_a_redis_server_with_tls_is_trusted_by_its_certificate_alone(tmp_path: Path) -> None:
+async def test_a_redis_server_with_tls_is_trusted_by_its_certificate_only(tmp_path: Path) -> None:
     with tls_server(tmp_path / "tls") as (one, authority):
         uri = f"rediss://localhost:{one.port}/0/pages"
         async with opened(f"{uri}?ssl_ca_certs={authority}") as sink:
@@ -272,7 +272,7 @@ async def test_a_redis_server_with_tls_is_trusted_by_its_certificate_alone(tmp_p
         assert "cannot establish a TLS connection" in await refusal(uri)
 
 
-async def test_what_kafka_refuses_is_one_sentence(brokers: Kafka) -> None:
+async def test_a_refusal_of_kafka_is_reported_in_one_sentence(brokers: Kafka) -> None:
     brokers.fail("absent", 3)
     assert (await refusal(brokers.uri("absent"))).endswith("; create the topic first.")
     brokers.fail("forbidden", 29)
@@ -282,7 +282,7 @@ async def test_what_kafka_refuses_is_one_sentence(brokers: Kafka) -> None:
     assert "; check its options" in await refusal(brokers.uri("pages", "compression.type=rar"))
 
 
-async def test_of_a_page_longer_than_kafka_takes_the_text_is_cut_and_that_is_said(brokers: Kafka) -> None:
+async def test_the_text_of_a_page_too_large_for_kafka_is_cut_and_this_is_reported(brokers: Kafka) -> None:
     async with opened(brokers.uri("large")) as sink:
         await sink.write([page(1, text='"é' * 900_000), page(2)], b"")
     found = await asyncio.to_thread(brokers.consume, "large", lambda got: len(got) == 2)
@@ -292,7 +292,7 @@ async def test_of_a_page_longer_than_kafka_takes_the_text_is_cut_and_that_is_sai
     assert "text_cut" not in two
 
 
-async def test_what_rabbitmq_refuses_is_one_sentence(rabbit: Rabbit) -> None:
+async def test_a_refusal_of_rabbitmq_is_reported_in_one_sentence(rabbit: Rabbit) -> None:
     assert (await refusal(rabbit.uri("x", login="shoal:hunter2"))).endswith(
         " refused the login; check user and password."
     )
@@ -309,7 +309,7 @@ async def test_what_rabbitmq_refuses_is_one_sentence(rabbit: Rabbit) -> None:
     assert (await refusal(rabbit.uri("inner"), write)).endswith("; ask an administrator to grant it.")
 
 
-async def test_rabbitmq_with_tls_is_trusted_by_its_certificate_alone(rabbit: Rabbit) -> None:
+async def test_rabbitmq_with_tls_is_trusted_by_its_certificate_only(rabbit: Rabbit) -> None:
     await asyncio.to_thread(bound, rabbit, "tls")
     uri = rabbit.uri("tls", port=rabbit.tls_port).replace("amqp://", "amqps://").replace("127.0.0.1", "localhost")
     async with opened(f"{uri}?ssl_ca_certs={rabbit.folder}/ca.pem") as sink:
@@ -319,7 +319,7 @@ async def test_rabbitmq_with_tls_is_trusted_by_its_certificate_alone(rabbit: Rab
     assert "cannot be loaded" in await refusal(f"{uri}?ssl_ca_certs=/absent.pem")
 
 
-async def test_a_message_of_rabbitmq_is_durable_and_carries_its_key(rabbit: Rabbit) -> None:
+async def test_a_rabbitmq_message_is_persistent_and_has_its_key(rabbit: Rabbit) -> None:
     await asyncio.to_thread(bound, rabbit, "topics", kind="topic", key="pages.#")
     async with opened(rabbit.uri("topics?routing_key=pages.new")) as sink:
         await sink.write([page(1)], b"")
@@ -334,7 +334,7 @@ async def test_a_message_of_rabbitmq_is_durable_and_carries_its_key(rabbit: Rabb
     assert len(await asyncio.to_thread(rabbit.drain, "topics-queue")) == 1
 
 
-async def test_a_message_that_no_queue_takes_waits_for_one(rabbit: Rabbit) -> None:
+async def test_an_unroutable_message_waits_for_a_queue(rabbit: Rabbit) -> None:
     async def make(channel: AbstractChannel) -> None:
         await channel.declare_exchange("lonely", aio_pika.ExchangeType.FANOUT, durable=True)
 
@@ -361,7 +361,7 @@ async def test_a_message_that_no_queue_takes_waits_for_one(rabbit: Rabbit) -> No
         ("amqp://h/?routing_key=queue", "amqp://h/?routing_key=queue"),
     ],
 )
-def test_an_address_has_one_full_spelling(typed: str, full: str) -> None:
+def test_an_output_address_has_one_canonical_form(typed: str, full: str) -> None:
     assert check_output(typed) == full
     assert check_output(full) == full
     assert not is_local(full)
@@ -384,7 +384,7 @@ def test_an_address_has_one_full_spelling(typed: str, full: str) -> None:
         ("amqp://u:secret@h/a/b/c", "is not a valid address"),
     ],
 )
-def test_what_is_no_address_is_refused_without_its_secret(typed: str, sentence: str) -> None:
+def test_an_invalid_address_is_refused_without_showing_its_secret(typed: str, sentence: str) -> None:
     with pytest.raises(SinkRefused) as refused:
         check_output(typed)
     assert sentence in str(refused.value)
@@ -396,7 +396,7 @@ def test_what_is_no_address_is_refused_without_its_secret(typed: str, sentence: 
     ("typed", "package", "extra"),
     [("kafka://u:secret@h/x", "confluent_kafka", "kafka"), ("amqps://u:secret@h/x", "aio_pika", "amqp")],
 )
-def test_a_missing_package_is_named_with_the_line_that_installs_it(
+def test_a_missing_package_is_reported_with_its_install_command(
     monkeypatch: pytest.MonkeyPatch, typed: str, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -404,7 +404,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
         check_output(typed)
 
 
-def test_a_batch_goes_out_in_groups_of_bounded_size() -> None:
+def test_a_batch_is_sent_in_groups_of_bounded_size() -> None:
     texts = (10, 9_000_000, 10, 4_000_000, 3_900_000)
     messages = (stream.message_of(page(number, text="x" * length)) for number, length in enumerate(texts))
     assert [len(group) for group in stream.groups(messages)] == [1, 1, 3]

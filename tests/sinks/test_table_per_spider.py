@@ -66,7 +66,7 @@ def visit(number: int, *items: Item, **more: Any) -> list[Stored]:
     return [page(number, spider="books", **more), *items]
 
 
-async def test_fields_are_columns_of_their_kinds(database: Database, table: str) -> None:
+async def test_fields_become_columns_of_their_types(database: Database, table: str) -> None:
     data = {"title": "A", "price": 9.5, "count": 3, "new": True, "tags": ["x"], "none": None, "url": "u", "Größe m": 1}
     async with opened(database, table) as sink:
         await sink.write(visit(1, item(1, data=data)), b"")
@@ -80,7 +80,9 @@ async def test_fields_are_columns_of_their_kinds(database: Database, table: str)
     assert columns(database, f"{table}_items") == []
 
 
-async def test_a_new_field_is_a_new_column_and_another_type_goes_to_extra(database: Database, table: str) -> None:
+async def test_a_new_field_becomes_a_column_and_a_value_of_another_type_goes_to_extra(
+    database: Database, table: str
+) -> None:
     big = 2**60 + 1
     async with opened(database, table) as sink:
         await sink.write(visit(1, item(1, data={"price": 9.5}), item(1, 2, {"price": "on request"})), b"")
@@ -96,7 +98,7 @@ async def test_a_new_field_is_a_new_column_and_another_type_goes_to_extra(databa
     ]
 
 
-async def test_items_of_a_page_that_is_visited_again_are_replaced(database: Database, table: str) -> None:
+async def test_the_items_of_a_revisited_page_are_replaced(database: Database, table: str) -> None:
     async with opened(database, table) as sink:
         await sink.write([*visit(1, item(1, data={"a": 1, "b": 1}), item(1, 2)), item(1, spider="other")], b"")
         await sink.write(visit(1, item(1, data={"a": 2})), b"")
@@ -108,7 +110,7 @@ async def test_items_of_a_page_that_is_visited_again_are_replaced(database: Data
     assert rows(database, f"{table}_items_books") == []
 
 
-async def test_more_fields_than_columns_are_in_extra(database: Database, table: str) -> None:
+async def test_fields_beyond_the_maximum_of_columns_go_to_extra(database: Database, table: str) -> None:
     many = {f"field {number}": "x" * 30 for number in range(MOST_COLUMNS + 100)}
     async with opened(database, table) as sink:
         await sink.write(visit(1, item(1, data=many)), b"")
@@ -164,7 +166,7 @@ async def test_many_workers_add_columns_at_once(database: Database, table: str) 
         assert not kept.keys() & extra.keys()
 
 
-async def test_a_column_or_table_that_is_dropped_meanwhile_is_made_again(database: Database, table: str) -> None:
+async def test_a_column_or_table_dropped_meanwhile_is_created_again(database: Database, table: str) -> None:
     async with opened(database, table) as sink:
         await sink.write(visit(1, item(1, data={"a": 1, "b": 1})), b"")
         database.sql(f"ALTER TABLE {table}_items_books DROP COLUMN a")
@@ -178,7 +180,7 @@ async def test_a_column_or_table_that_is_dropped_meanwhile_is_made_again(databas
     assert [fields(row) for row in rows(database, f"{table}_items_books")] == [{"a": 3, "extra": {}}]
 
 
-async def test_who_may_not_add_columns_puts_fields_into_extra(database: Database, table: str) -> None:
+async def test_a_user_who_may_not_add_columns_stores_fields_in_extra(database: Database, table: str) -> None:
     async with opened(database, table) as sink:
         await sink.write(visit(1, item(1, data={"a": 1})), b"")
     user = f"u{table}"
@@ -198,7 +200,9 @@ async def test_who_may_not_add_columns_puts_fields_into_extra(database: Database
     assert fields(rows(database, f"{table}_items_books")[1]) == {"a": 2, "extra": {"b": 2}}
 
 
-async def test_an_item_beyond_the_longest_packet_of_the_server_is_cut(mariadb_server: Database, table: str) -> None:
+async def test_an_item_beyond_the_maximum_packet_size_of_the_server_is_cut(
+    mariadb_server: Database, table: str
+) -> None:
     data = {"text": "é'" * 700_000, "price": 1, "list": ["'" * 900_000]}
     numbers = {"numbers": list(range(1_000_000, 1_200_000))}
     for more, name in (("", f"{table}_items"), ("&table_per_spider", f"{table}_items_books")):
@@ -216,7 +220,7 @@ async def test_an_item_beyond_the_longest_packet_of_the_server_is_cut(mariadb_se
     assert price == b"1"
 
 
-def test_a_value_has_the_kind_that_gives_it_back() -> None:
+def test_a_value_gets_the_column_type_that_preserves_it() -> None:
     values = [True, "x", 1, 1.5, [1], {"a": 1}, (1,), None, float("nan"), 2**53, 2**53 + 1, Path("x")]
     kinds = [
         ColumnKind.BOOLEAN,
@@ -245,11 +249,11 @@ def test_a_value_has_the_kind_that_gives_it_back() -> None:
         ("mysql://u@h/db?table_per_spider", "", "items_"),
     ],
 )
-def test_tables_of_items_have_names_that_need_no_care(uri: str, spider: str, name: str) -> None:
+def test_tables_of_items_have_names_that_need_no_quoting(uri: str, spider: str, name: str) -> None:
     assert parse_server_uri(uri, uri.partition(":")[0], rf"({TABLE_NAME}\.)?{TABLE_NAME}").items(spider) == name
 
 
-def test_long_names_of_tables_are_cut_and_stay_different() -> None:
+def test_long_names_of_tables_are_shortened_and_stay_distinct() -> None:
     address = parse_server_uri("mysql://u@h/db?table_per_spider&table=" + "t" * 60, "mysql", TABLE_NAME)
     one, two = address.items("a" * 100), address.items("a" * 101)
     assert one != two

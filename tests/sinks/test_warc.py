@@ -112,7 +112,7 @@ def of_type(kind: str, found: list[Found]) -> list[Found]:
     return [one for one in found if one.type == kind]
 
 
-async def test_an_answer_is_a_response_its_request_and_what_is_known_of_it(folder: Path) -> None:
+async def test_a_response_is_archived_with_its_request_and_metadata(folder: Path) -> None:
     page = Response(
         url="https://site.example/a/b?c=d", status=404, body=b"\0\xff body\r\n\r\n", http_version="1.1",
         headers=(("content-type", "text/css"), ("set-cookie", "a=1"), ("set-cookie", "b=2"), ("content-length", "11")),
@@ -136,7 +136,7 @@ async def test_an_answer_is_a_response_its_request_and_what_is_known_of_it(folde
     no_fault("fastwarc", "check", "--quiet", "--verify-payloads", file)
 
 
-async def test_a_body_that_came_coded_is_archived_as_it_was_read(folder: Path) -> None:
+async def test_a_compressed_body_is_archived_decoded(folder: Path) -> None:
     headers = (("content-encoding", "gzip"), ("transfer-encoding", "chunked"), ("content-length", "7"))
     _, response, _, _ = await archived(folder, answer(1, headers=headers, body=b"plain text", http_version="2"))
     assert response.http == [
@@ -178,20 +178,20 @@ async def test_a_hostile_value_stays_in_its_header(folder: Path, value: str) -> 
     assert (response.body, request.body, other.body) == (b"body", b"asked", b"other")
 
 
-async def test_answers_without_a_body_are_archived(folder: Path) -> None:
+async def test_responses_without_a_body_are_archived(folder: Path) -> None:
     found = await archived(folder, answer(1, body=b""), answer(2, body=b"", status=204), answer(3, body=b""))
     assert [(one.type, one.body) for one in of_type("response", found)] == [("response", b"")] * 3
     assert dict(of_type("response", found)[0].http)["content-length"] == "0"
 
 
-async def test_what_lets_a_crawl_in_is_not_given_away(folder: Path) -> None:
+async def test_credentials_of_requests_are_masked_in_the_archive(folder: Path) -> None:
     headers = (("Authorization", "Basic c2VjcmV0"), ("cookie", "session=secret"), ("Proxy-Authorization", "secret"))
     capture = Capture(crawl="c", page=answer(1).page, request_headers=headers)
     request = (await archived(folder, capture))[2]
     assert request.http == [("host", "site.example"), *((name, "***") for name, _ in headers)]
 
 
-async def test_a_page_that_did_not_change_is_a_revisit(folder: Path) -> None:
+async def test_an_unchanged_page_is_a_revisit_record(folder: Path) -> None:
     sink = await opened(folder)
     await put(sink, answer(1, status=304, body=b"", headers=(("etag", "e"), ("content-length", "99"))))
     await put(sink, answer(1, body=b"body", started_at=5.0))
@@ -209,7 +209,9 @@ async def test_a_page_that_did_not_change_is_a_revisit(folder: Path) -> None:
     assert known.headers["WARC-Refers-To-Date"] == response.headers["WARC-Date"] == "1970-01-01T00:00:05.000000Z"
 
 
-async def test_a_body_that_is_in_the_archive_is_a_revisit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_already_archived_is_a_revisit_record(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(warc.WarcSink, "part_bytes", 1)
     sink = await opened(folder)
     for moment, body in enumerate((b"one", b"one", b"two", b"two", b"one", b"", b"")):
@@ -231,7 +233,7 @@ async def test_a_body_that_is_in_the_archive_is_a_revisit(folder: Path, monkeypa
     assert (again.status, dict(again.http)["content-length"]) == ("HTTP/1.1 200 OK", "3")
 
 
-async def test_no_revisit_points_to_an_answer_that_was_refused(folder: Path) -> None:
+async def test_no_revisit_record_refers_to_a_rejected_response(folder: Path) -> None:
     sink = await opened(folder)
     await put(sink, answer(1, body=b"one"), refused=(answer(1),))
     await put(sink, answer(1, body=b"one", started_at=9.0))
@@ -240,7 +242,7 @@ async def test_no_revisit_points_to_an_answer_that_was_refused(folder: Path) -> 
     assert (response.type, response.headers["WARC-Date"]) == ("response", "1970-01-01T00:00:09.000000Z")
 
 
-async def test_what_revisits_need_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_memory_for_revisit_records_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warc, "REMEMBERED", 10)
     sink: Any = await opened(folder)
     for moment in (0.0, 1000.0):
@@ -252,7 +254,7 @@ async def test_what_revisits_need_is_bounded(folder: Path, monkeypatch: pytest.M
     assert last == ["revisit", "request", "metadata", "response", "request", "metadata"]
 
 
-async def test_a_file_of_an_ftp_server_is_a_resource(folder: Path) -> None:
+async def test_a_file_of_an_ftp_server_is_a_resource_record(folder: Path) -> None:
     page = Response(url="ftp://site.example/a.txt", status=226, body=b"file", started_at=1.0)
     info, resource, metadata = await archived(folder, Capture(crawl="c", page=page))
     assert (info.type, resource.type, metadata.type) == ("warcinfo", "resource", "metadata")
@@ -260,12 +262,12 @@ async def test_a_file_of_an_ftp_server_is_a_resource(folder: Path) -> None:
     assert metadata.headers["WARC-Concurrent-To"] == resource.id
 
 
-def test_an_answer_that_is_written_again_has_the_same_ids() -> None:
+def test_a_response_that_is_written_again_has_the_same_ids() -> None:
     assert records_of(answer(1), None) == records_of(answer(1), None)
     assert records_of(answer(1), None) != records_of(answer(1, started_at=1.000001), None)
 
 
-async def test_refused_answers_are_left_out_and_every_crawl_has_its_files(folder: Path) -> None:
+async def test_rejected_responses_are_left_out_and_every_crawl_has_its_own_files(folder: Path) -> None:
     sink = await opened(folder, "worker@host/1")
     others = [Capture(crawl="other: 1", page=answer(number).page) for number in (3, 4)]
     await put(sink, answer(1), answer(2), others[0], answer(5), others[1], refused=(answer(2), others[1]))
@@ -295,7 +297,7 @@ async def test_a_file_is_full_at_its_size(folder: Path, monkeypatch: pytest.Monk
     )
 
 
-async def test_a_part_whose_worker_died_is_archived_by_the_gatherer(folder: Path) -> None:
+async def test_the_part_of_a_dead_worker_is_archived_by_the_merge(folder: Path) -> None:
     sink: Any = await opened(folder)
     captures = [answer(number) for number in (1, 2, 3)]
     await sink.write(captures, json.dumps(["", [capture.key for capture in captures]]).encode())
@@ -324,7 +326,7 @@ async def test_a_disk_too_full_for_the_file_keeps_the_part(tmp_path: Path) -> No
         assert [len(one.body) for one in of_type("response", read(small / "archive"))] == [1_500_000]
 
 
-async def test_a_file_in_the_place_of_the_folder_is_refused(folder: Path) -> None:
+async def test_a_file_at_the_path_of_the_folder_is_refused(folder: Path) -> None:
     folder.write_text("")
     with pytest.raises(SinkRefused, match="is a file, but must be a folder"):
         check_output(f"warc:{folder}")
@@ -376,7 +378,7 @@ class Fleet:
 
 @pytest.mark.chaos
 @pytest.mark.full
-async def test_killed_archivers_leave_every_acknowledged_answer_once(folder: Path) -> None:
+async def test_killed_archivers_leave_every_acknowledged_response_once(folder: Path) -> None:
     fleet = Fleet(folder)
     for turn in range(3):
         await asyncio.gather(*(fleet.worker(2000, kill_after=turn + 1) for _ in range(2)))
@@ -393,7 +395,7 @@ async def test_killed_archivers_leave_every_acknowledged_answer_once(folder: Pat
 
 @pytest.mark.chaos
 @pytest.mark.full
-def test_a_gatherer_killed_at_any_step_shows_each_answer_once(tmp_path: Path) -> None:
+def test_a_merge_killed_at_any_step_shows_each_response_once(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
 

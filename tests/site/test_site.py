@@ -38,7 +38,7 @@ def ask(link: socket.socket, host: str, path: str, *headers: str) -> tuple[int, 
     return int(head.split()[1]) if head else 0, head.decode("latin-1"), body
 
 
-def test_answers_come_in_order_and_the_last_one_stays(site: Site) -> None:
+def test_responses_are_served_in_order_and_the_last_one_is_repeated(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(status=503, headers=(("Retry-After", "1"),)), Answer(body="fine"))
     with connect(host) as link:
@@ -48,7 +48,7 @@ def test_answers_come_in_order_and_the_last_one_stays(site: Site) -> None:
     assert [one.status for one in site.requests(host)] == [503, 200, 200, 404]
 
 
-def test_what_it_is_told_holds_from_the_next_request_on(site: Site) -> None:
+def test_a_change_of_the_site_applies_from_the_next_request(site: Site) -> None:
     (host,) = site.take()
     with connect(host) as link:
         assert ask(link, host, "/robots.txt")[0] == 404
@@ -56,7 +56,7 @@ def test_what_it_is_told_holds_from_the_next_request_on(site: Site) -> None:
         assert ask(link, host, "/robots.txt")[2] == b"User-agent: *\nDisallow: /"
 
 
-def test_ports_and_names_are_hosts_of_their_own(site: Site) -> None:
+def test_ports_and_names_are_separate_hosts(site: Site) -> None:
     (host,) = site.take()
     for one in (host, site.beside(host), site.name("a"), site.name("b")):
         site.at(one, "/", Answer(body=one))
@@ -68,7 +68,7 @@ def test_ports_and_names_are_hosts_of_their_own(site: Site) -> None:
             assert ask(link, name, "/")[2] == name.encode()
 
 
-def test_a_validator_is_answered_by_304(site: Site) -> None:
+def test_a_matching_validator_gets_a_304(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(body="text", etag='"1"', modified="Sun, 06 Nov 1994 08:49:37 GMT"))
     with connect(host) as link:
@@ -78,7 +78,7 @@ def test_a_validator_is_answered_by_304(site: Site) -> None:
     assert site.requests(host)[0].headers == {"if-none-match": '"1"'}
 
 
-def test_a_slow_answer_ends_in_the_log_when_its_last_byte_is_out(site: Site) -> None:
+def test_a_slow_response_ends_in_the_log_when_its_last_byte_is_sent(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/late", Answer(body="late", after=0.2))
     site.at(host, "/long", Answer(body="a long text of many words", lasting=0.2))
@@ -89,7 +89,7 @@ def test_a_slow_answer_ends_in_the_log_when_its_last_byte_is_out(site: Site) -> 
         assert one.ended - one.began >= 0.2
 
 
-def test_the_end_of_a_large_answer_waits_for_a_client_that_does_not_read(site: Site) -> None:
+def test_a_large_response_does_not_end_until_the_client_has_read_it(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(size=30_000_000))
     with connect(host) as link:
@@ -104,7 +104,7 @@ def test_the_end_of_a_large_answer_waits_for_a_client_that_does_not_read(site: S
     assert site.requests(host)[0].bytes == 30_000_000
 
 
-def test_a_client_that_leaves_is_noted(site: Site) -> None:
+def test_a_client_that_disconnects_is_logged(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(fault="silent"))
     with connect(host) as link:
@@ -127,7 +127,7 @@ def test_faults_reach_the_client(site: Site, fault: str, sees: bytes | None) -> 
     assert site.requests(host)[0].how == fault
 
 
-def test_a_cut_answer_promises_more_than_it_sends(site: Site) -> None:
+def test_a_truncated_response_announces_more_than_it_sends(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(body="0123456789", cut=4))
     with connect(host) as link:
@@ -137,7 +137,7 @@ def test_a_cut_answer_promises_more_than_it_sends(site: Site) -> None:
         assert link.recv(10) == b""
 
 
-def test_an_endless_answer_goes_on_until_the_client_has_enough(site: Site) -> None:
+def test_an_endless_response_continues_until_the_client_disconnects(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(fault="endless"))
     with connect(host) as link:
@@ -148,7 +148,7 @@ def test_an_endless_answer_goes_on_until_the_client_has_enough(site: Site) -> No
     wait_until(lambda: site.requests(host)[0].how == "gone", "it has seen the client leave")
 
 
-def test_a_host_that_is_shut_refuses_until_it_is_opened(site: Site) -> None:
+def test_a_closed_host_refuses_connections_until_it_is_opened(site: Site) -> None:
     (host,) = site.take()
     with connect(host) as link:
         assert ask(link, host, "/")[0] == 404
@@ -161,14 +161,14 @@ def test_a_host_that_is_shut_refuses_until_it_is_opened(site: Site) -> None:
         assert ask(link, host, "/")[0] == 404
 
 
-def test_headers_go_out_as_they_are(site: Site) -> None:
+def test_headers_are_sent_unchanged(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", redirect("/a\rb\xe9"))
     with connect(host) as link:
         assert "Location: /a\rb\xe9\r\n" in ask(link, host, "/")[1]
 
 
-def test_a_tls_greeting_is_no_request_and_does_no_harm(site: Site) -> None:
+def test_a_tls_handshake_is_not_a_request_and_does_no_harm(site: Site) -> None:
     (host,) = site.take()
     with connect(host) as link:
         link.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100))
@@ -176,7 +176,7 @@ def test_a_tls_greeting_is_no_request_and_does_no_harm(site: Site) -> None:
     assert not site.requests(host)
 
 
-def test_every_page_of_a_tree_is_served_by_its_host_alone(site: Site) -> None:
+def test_every_page_of_a_tree_is_served_only_by_its_host(site: Site) -> None:
     hosts = site.take(3)
     tree = site.plant(40, hosts, size=5000)
     assert len(tree.walk()) == 40

@@ -53,7 +53,7 @@ def test_user_password_database_and_service_are_read_from_the_url() -> None:
         "unix://",
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused_without_its_password(url: str) -> None:
+def test_an_invalid_url_is_refused_without_showing_its_password(url: str) -> None:
     secret = "hunter2"
     with_password = url.replace("://", f"://me:{secret}@") if "://" in url else url
     with pytest.raises(SettingsError) as caught:
@@ -69,7 +69,7 @@ def test_passwords_are_masked_wherever_a_url_carries_them() -> None:
     assert "secret" not in repr(parse_address("redis://u:secret@h"))
 
 
-async def test_a_store_that_is_not_there_is_named_without_its_password() -> None:
+async def test_an_unavailable_store_is_reported_without_its_password() -> None:
     with pytest.raises(StoreUnavailable) as caught:
         await Store.open("redis://me:hunter2@127.0.0.1:1", timeout_seconds=0.2)
     assert "hunter2" not in str(caught.value)

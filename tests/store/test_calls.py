@@ -52,7 +52,7 @@ async def test_a_cancelled_caller_does_not_shift_the_replies_of_others(valkey: S
         assert await second == [b"k", b"mine", 1]
 
 
-async def test_calls_of_one_batch_run_in_their_order_even_when_scripts_are_new(valkey: Server) -> None:
+async def test_the_calls_of_a_batch_run_in_order_even_if_scripts_are_not_loaded(valkey: Server) -> None:
     valkey.ask("SCRIPT", "FLUSH")
     other = Script("other", "return redis.call('RPUSH', KEYS[1], ARGV[1] .. '!')")
     async with await Store.open(valkey.url) as store:
@@ -71,7 +71,7 @@ async def test_many_commands_are_one_round_and_reply_in_their_order(valkey: Serv
         assert await store.command("LLEN", "k1", key="k1") == 2
 
 
-async def test_a_flushed_script_cache_is_not_visible(valkey: Server) -> None:
+async def test_a_flushed_script_cache_is_reloaded_transparently(valkey: Server) -> None:
     async with await Store.open(valkey.url) as store:
         for _ in range(5):
             assert await store.call(ECHO, "k", ["x"]) == [b"k", b"x", 1]
@@ -89,21 +89,21 @@ async def test_every_call_of_a_batch_is_tried_before_the_first_error_is_raised(v
         assert valkey.ask("LRANGE", "tried", 0, -1) == [b"1", b"2"]
 
 
-async def test_a_key_of_another_type_is_corruption(valkey: Server) -> None:
+async def test_a_key_of_another_type_is_reported_as_corrupt(valkey: Server) -> None:
     valkey.ask("SET", "astring", "x")
     async with await Store.open(valkey.url) as store:
         with pytest.raises(StoreCorrupt, match="script push"):
             await store.call(PUSH, "astring", [1])
 
 
-async def test_a_broken_script_is_an_error_with_the_servers_words(valkey: Server) -> None:
+async def test_an_error_in_a_script_has_the_message_of_the_server(valkey: Server) -> None:
     async with await Store.open(valkey.url) as store:
         with pytest.raises(StoreError, match="nosuch"):
             await store.call(Script("broken", "return nosuch()"), "k", [])
 
 
 @pytest.mark.parametrize("binary", [valkey_server, redis_server])
-async def test_a_full_store_is_store_full_and_frees_first_scripts_still_run(
+async def test_a_full_store_raises_store_full_and_scripts_that_free_memory_still_run(
     binary: Callable[[], str], tmp_path: Path
 ) -> None:
     free_first = Script("free_first", "redis.call('DEL', KEYS[1] .. ':none') return redis.call('INCR', KEYS[1])")
@@ -114,7 +114,7 @@ async def test_a_full_store_is_store_full_and_frees_first_scripts_still_run(
             assert await store.call(free_first, "k", []) == 1
 
 
-async def test_a_busy_server_is_waited_for_and_then_named(own: Server) -> None:
+async def test_a_call_waits_for_a_busy_server_and_then_names_it(own: Server) -> None:
     own.ask("CONFIG", "SET", "busy-reply-threshold", "50")
     async with await Store.open(own.url, timeout_seconds=20) as store:
         endless = Script("endless", "while true do end")
@@ -143,7 +143,7 @@ def _open_briefly(url: str) -> BaseException | None:
     return None
 
 
-async def test_a_closed_store_says_so(valkey: Server) -> None:
+async def test_a_call_to_a_closed_store_is_an_error(valkey: Server) -> None:
     store = await Store.open(valkey.url)
     await store.close()
     with pytest.raises(StoreUnavailable, match="closed"):

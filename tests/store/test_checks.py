@@ -39,7 +39,7 @@ async def test_a_server_that_evicts_keys_is_refused(policy: str, tmp_path: Path)
         ({"appendonly": "yes", "appendfsync": "everysec"}, ""),
     ],
 )
-async def test_missing_persistence_is_a_warning_that_says_what_would_be_lost(
+async def test_missing_persistence_is_a_warning_that_names_what_would_be_lost(
     options: dict[str, str], loss: str, tmp_path: Path
 ) -> None:
     warnings: list[str] = []
@@ -120,7 +120,7 @@ async def test_the_documented_rights_are_enough_and_less_is_refused(own: Server)
             await store.call(NOTE, "shoal{1}k", [1])
 
 
-async def test_tls_is_spoken_and_an_unknown_certificate_is_refused(tmp_path: Path) -> None:
+async def test_tls_is_used_and_an_unknown_certificate_is_refused(tmp_path: Path) -> None:
     with tls_server(tmp_path) as (one, authority):
         url = f"rediss://localhost:{one.port}"
         async with await Store.open(f"{url}?ssl_ca_certs={authority}") as store:
@@ -131,11 +131,11 @@ async def test_tls_is_spoken_and_an_unknown_certificate_is_refused(tmp_path: Pat
         assert "ssl_ca_certs" in await _refusal(f"rediss://127.0.0.1:{one.port}?ssl_ca_certs={authority}")
 
 
-async def test_tls_to_a_port_without_it_is_named_as_the_reason(valkey: Server) -> None:
+async def test_tls_to_a_port_without_tls_is_reported_as_the_reason(valkey: Server) -> None:
     # A Redis server waits for the rest of what it takes for a command, so only time tells.
     with pytest.raises(StoreUnavailable, match="no TLS handshake within"):
         await Store.open(f"rediss://127.0.0.1:{valkey.port}", timeout_seconds=0.5)
 
 
-async def test_a_cluster_url_and_a_plain_server_do_not_match(valkey: Server) -> None:
+async def test_a_cluster_url_for_a_plain_server_is_refused(valkey: Server) -> None:
     assert "is not a cluster" in await _refusal(f"redis+cluster://127.0.0.1:{valkey.port}")

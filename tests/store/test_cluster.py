@@ -17,7 +17,7 @@ TAGS = [f"{{{n}}}:set" for n in range(30)]
 
 
 @pytest.mark.smoke
-async def test_a_batch_is_spread_over_the_nodes_and_answered_in_order(three_nodes: Cluster) -> None:
+async def test_a_batch_is_spread_over_the_nodes_and_its_replies_are_in_order(three_nodes: Cluster) -> None:
     async with await Store.open(three_nodes.url) as store:
         assert store.kind == "cluster"
         assert store.durable
@@ -37,7 +37,7 @@ def test_slots_are_computed_as_the_server_does(three_nodes: Cluster) -> None:
         assert slot_of(key) == three_nodes.nodes[0].ask("CLUSTER", "KEYSLOT", key)
 
 
-async def test_a_cluster_node_given_as_a_plain_server_says_what_to_write(three_nodes: Cluster) -> None:
+async def test_a_cluster_node_given_as_a_plain_server_is_refused_with_a_suggestion(three_nodes: Cluster) -> None:
     async with await Store.open(three_nodes.nodes[0].url) as store:
         with pytest.raises(StoreRefused, match=r"redis\+cluster://"):
             await store.call_many([(ADD, key, ["x"]) for key in TAGS])
@@ -123,7 +123,7 @@ async def test_a_confirmed_write_has_reached_a_replica(tmp_path: Path) -> None:
             assert primary.peers[0].ask("SCARD", "k") == 2
 
 
-async def test_a_primary_that_is_demoted_while_a_write_waits_is_left(tmp_path: Path) -> None:
+async def test_a_primary_that_is_demoted_while_a_write_waits_is_replaced_by_its_successor(tmp_path: Path) -> None:
     with replicated(tmp_path) as primary:
         other = primary.peers[0]
         async with await Store.open(primary.url, timeout_seconds=WAIT_SECONDS) as store:
@@ -144,7 +144,7 @@ async def test_a_primary_that_is_demoted_while_a_write_waits_is_left(tmp_path: P
             assert await calling == 0
 
 
-async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
+async def test_the_new_primary_is_found_through_sentinels(tmp_path: Path) -> None:
     with sentinel_trio(tmp_path) as trio:
         with pytest.raises(StoreRefused, match="knows the service"):
             await Store.open(trio.url.replace("/crawl", "/nosuch"), timeout_seconds=2)
@@ -173,7 +173,7 @@ async def test_sentinels_lead_to_the_new_primary(tmp_path: Path) -> None:
             assert await store.command("SCARD", "k") == confirmed + 1
 
 
-async def test_a_primary_that_does_not_know_of_its_successor_is_left(tmp_path: Path) -> None:
+async def test_a_primary_that_does_not_know_its_successor_is_abandoned(tmp_path: Path) -> None:
     with sentinel_trio(tmp_path) as trio:
         old, (successor, replica) = trio.primary, trio.primary.peers
         async with await Store.open(trio.url, timeout_seconds=WAIT_SECONDS) as store:
@@ -191,7 +191,7 @@ async def test_a_primary_that_does_not_know_of_its_successor_is_left(tmp_path: P
             assert successor.ask("SCARD", "k") == 2
 
 
-async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
+async def test_a_demoted_primary_is_abandoned(tmp_path: Path) -> None:
     with replicated(tmp_path) as primary:
         other = primary.peers[0]
         async with await Store.open(primary.url, timeout_seconds=10) as store:

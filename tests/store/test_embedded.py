@@ -101,7 +101,7 @@ async def test_the_first_store_starts_a_server_and_the_last_one_stops_it(tmp_pat
         assert await again.call(ADD, "k", [1]) == 0
 
 
-async def test_the_folder_is_private_and_the_server_says_nothing_on_the_terminal(
+async def test_the_folder_is_private_and_the_server_prints_nothing_to_the_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with await Store.open(folder=tmp_path) as store:
@@ -114,7 +114,7 @@ async def test_the_folder_is_private_and_the_server_says_nothing_on_the_terminal
     assert "Ready to accept connections" in (tmp_path / "store/server.log").read_text()
 
 
-async def test_maxmemory_is_what_was_asked_for(tmp_path: Path) -> None:
+async def test_maxmemory_is_set_as_requested(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path, maxmemory="64mb") as store:
         assert (await store.command("CONFIG", "GET", "maxmemory"))[1] == b"67108864"
 
@@ -152,7 +152,7 @@ async def test_clients_that_come_and_go_never_miss_the_server(tmp_path: Path) ->
         assert await store.command("SCARD", "visits") == 20
 
 
-async def test_a_killed_server_comes_back_with_everything_that_was_answered(tmp_path: Path) -> None:
+async def test_a_killed_server_restarts_with_all_confirmed_writes(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path) as store:
         answered: list[int] = []
 
@@ -172,7 +172,7 @@ async def test_a_killed_server_comes_back_with_everything_that_was_answered(tmp_
         assert {int(member) for member in await store.command("SMEMBERS", "k")} == set(answered)
 
 
-async def test_a_killed_keeper_is_replaced_and_its_server_goes_on(tmp_path: Path) -> None:
+async def test_a_killed_embedded_supervisor_is_replaced_and_its_server_keeps_running(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
     pid, keeper = store.embedded_pid(), keeper_pid(tmp_path)
     assert pid is not None
@@ -184,7 +184,7 @@ async def test_a_killed_keeper_is_replaced_and_its_server_goes_on(tmp_path: Path
     wait_until(lambda: not alive(pid), "the adopted server is stopped")
 
 
-async def test_killed_keeper_and_server_both_come_back(tmp_path: Path) -> None:
+async def test_a_killed_embedded_supervisor_and_its_server_are_both_restarted(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path) as store:
         await store.call(ADD, "k", [1])
         os.kill(keeper_pid(tmp_path), signal.SIGKILL)
@@ -192,7 +192,7 @@ async def test_killed_keeper_and_server_both_come_back(tmp_path: Path) -> None:
         assert await store.call(ADD, "k", [1]) == 0
 
 
-async def test_leaving_without_a_keeper_stops_the_server_too(tmp_path: Path) -> None:
+async def test_closing_the_store_without_an_embedded_supervisor_stops_the_server_too(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
     pid = store.embedded_pid()
     assert pid is not None
@@ -203,7 +203,7 @@ async def test_leaving_without_a_keeper_stops_the_server_too(tmp_path: Path) -> 
     wait_until(lambda: not alive(pid), "the server is gone")
 
 
-async def test_what_a_killed_run_left_behind_is_no_obstacle(tmp_path: Path) -> None:
+async def test_files_of_a_killed_run_do_not_prevent_a_start(tmp_path: Path) -> None:
     store = await Store.open(folder=tmp_path)
     pid, keeper = store.embedded_pid() or 0, keeper_pid(tmp_path)
     await store.call(ADD, "k", [1])
@@ -237,7 +237,7 @@ def short() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def test_the_private_directory_of_a_socket_goes_with_the_server(
+async def test_the_private_directory_of_a_socket_is_removed_with_the_server(
     tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, first, second = tmp_path / ("long" * 40), short / "first", short / "second"
@@ -256,7 +256,7 @@ async def test_the_private_directory_of_a_socket_goes_with_the_server(
     wait_until(lambda: not list(first.iterdir()) and not list(second.iterdir()), "both directories are gone")
 
 
-async def test_the_server_of_a_copied_folder_leaves_the_original_its_socket(
+async def test_the_server_of_a_copied_folder_does_not_use_the_socket_of_the_original(
     tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
@@ -283,7 +283,7 @@ async def test_a_relative_folder_survives_a_change_of_directory(
         assert await store.command("PING") == b"PONG"
 
 
-async def test_redis_server_can_take_the_place_of_the_bundled_one(tmp_path: Path) -> None:
+async def test_redis_server_can_replace_the_bundled_server(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path, server=redis_server()) as store:
         assert store.durable
         await store.call(ADD, "k", [1])
@@ -299,7 +299,7 @@ async def _failure(error: type[StoreError], folder: Path, *, server: str = "", t
     return str(caught.value)
 
 
-async def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+async def test_an_unusable_folder_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "below a file" in await _failure(StoreRefused, tmp_path / "file")
     (tmp_path / "store").write_text("x")
@@ -307,7 +307,7 @@ async def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert "cannot be written" in await _failure(StoreRefused, Path("/proc/shoal"))
 
 
-async def test_a_program_that_is_no_server_is_named(tmp_path: Path) -> None:
+async def test_a_program_that_is_not_a_server_is_reported_by_name(tmp_path: Path) -> None:
     assert "does not exist" in await _failure(StoreRefused, tmp_path, server="/no/such/server")
     (tmp_path / "plain").write_text("x")
     assert "is not executable" in await _failure(StoreRefused, tmp_path, server=str(tmp_path / "plain"))
@@ -318,7 +318,7 @@ async def test_a_program_that_is_no_server_is_named(tmp_path: Path) -> None:
     assert "too old" in await _failure(StoreRefused, tmp_path, server=str(old))
 
 
-async def test_a_damaged_data_file_is_the_reason_given(tmp_path: Path) -> None:
+async def test_a_damaged_data_file_is_reported_as_the_reason(tmp_path: Path) -> None:
     async with await Store.open(folder=tmp_path) as store:
         for number in range(50):
             await store.call(ADD, "k", [number])
@@ -337,7 +337,7 @@ async def test_a_damaged_data_file_is_the_reason_given(tmp_path: Path) -> None:
         assert await store.command("SCARD", "k") == 50
 
 
-async def test_a_server_that_keeps_failing_is_not_started_in_a_storm(tmp_path: Path) -> None:
+async def test_a_server_that_keeps_failing_is_restarted_with_pauses(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     failing = tmp_path / "failing"
     failing.write_text(

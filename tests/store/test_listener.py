@@ -24,7 +24,7 @@ async def test_a_published_message_wakes_the_listener(valkey: Server) -> None:
         assert await listener.wait(0.05) == []
 
 
-async def test_a_listener_survives_cuts_and_a_restart(own: Server) -> None:
+async def test_a_listener_survives_lost_connections_and_a_restart(own: Server) -> None:
     async with (
         proxy(own.port) as between,
         await Store.open(f"redis://127.0.0.1:{between.port}") as store,
@@ -55,7 +55,7 @@ async def test_a_listener_whose_connection_died_silently_notices(own: Server) ->
         assert await listener.wait(2) == [b""]
 
 
-async def test_while_the_store_is_away_waiting_only_times_out(own: Server) -> None:
+async def test_waiting_only_times_out_while_the_store_is_unavailable(own: Server) -> None:
     async with await Store.open(own.url) as store, store.listener("wake") as listener:
         assert await listener.wait(2) == [b""]
         own.kill()
@@ -64,7 +64,7 @@ async def test_while_the_store_is_away_waiting_only_times_out(own: Server) -> No
         assert await listener.wait(3) == [b""]
 
 
-async def test_a_script_on_any_cluster_node_is_heard(three_nodes: Cluster) -> None:
+async def test_a_message_published_on_any_cluster_node_is_received(three_nodes: Cluster) -> None:
     async with await Store.open(three_nodes.url) as store, store.listener("wake") as listener:
         assert await listener.wait(2) == [b""]
         for n in range(6):

@@ -36,7 +36,7 @@ async def test_calls_survive_broken_connections(how: str, own: Server) -> None:
 
 
 @pytest.mark.smoke
-async def test_a_lost_reply_is_asked_for_again(own: Server) -> None:
+async def test_a_call_whose_reply_was_lost_is_repeated(own: Server) -> None:
     async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
         between.swallow_replies = True
         waiting = asyncio.create_task(store.call(ONCE, "lost", [1]))
@@ -48,7 +48,7 @@ async def test_a_lost_reply_is_asked_for_again(own: Server) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["refuse", "down"])
-async def test_many_callers_make_fewer_than_five_connections_a_second(trouble: str, own: Server) -> None:
+async def test_many_callers_open_fewer_than_five_connections_per_second(trouble: str, own: Server) -> None:
     async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
         async with store.listener("c") as listener:
             await listener.wait(1)
@@ -88,7 +88,7 @@ def test_no_retry_waits_for_more_than_a_second() -> None:
     assert max(pause_seconds(failures) for failures in range(1000)) <= 1.0
 
 
-async def test_a_frozen_store_is_waited_for(own: Server) -> None:
+async def test_a_call_waits_for_a_frozen_store(own: Server) -> None:
     async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
         await store.call(ONCE, "k", [1])
         own.freeze()
@@ -101,7 +101,7 @@ async def test_a_frozen_store_is_waited_for(own: Server) -> None:
 
 
 @pytest.mark.smoke
-async def test_patience_ends_in_an_error_that_names_store_time_and_reason(own: Server) -> None:
+async def test_the_timeout_of_the_store_is_an_error_that_names_store_time_and_reason(own: Server) -> None:
     async with await Store.open(own.url, timeout_seconds=0.5) as store:
         own.kill()
         with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{own.port} did not respond for 0\.5 s .*refused"):
@@ -121,7 +121,7 @@ async def test_a_half_open_connection_ends_in_time(own: Server) -> None:
         await store.close()
 
 
-async def test_opening_waits_for_a_store_that_starts_later_and_says_so(own: Server) -> None:
+async def test_opening_waits_for_a_store_that_starts_later_and_reports_it(own: Server) -> None:
     own.kill()
     warnings: list[str] = []
     opening = asyncio.create_task(Store.open(own.url, on_warning=warnings.append))

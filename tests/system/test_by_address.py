@@ -70,7 +70,7 @@ async def test_twenty_names_on_one_address_are_one_host_to_politeness(tmp_path: 
     assert min(_gaps(requests)) >= DELAY_SECONDS
 
 
-async def test_otherwise_each_name_is_a_host_of_its_own(tmp_path: Path) -> None:
+async def test_without_the_option_each_name_is_a_separate_host(tmp_path: Path) -> None:
     with serving(tmp_path, hosts=1) as site:
         hosts = [site.name(name) for name in NAMES]
         seeds = [site.at(host, "/", page()) for host in hosts]

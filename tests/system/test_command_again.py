@@ -26,7 +26,9 @@ def asked(site: Site, host: str, since: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("out", ["pages.db", "pages.jsonl.gz"])
-def test_what_changed_is_fetched_what_is_new_found_and_what_is_gone_said(site: Site, shell: Shell, out: str) -> None:
+def test_another_pass_fetches_changed_pages_finds_new_ones_and_reports_missing_ones(
+    site: Site, shell: Shell, out: str
+) -> None:
     (host,) = site.take()
     site.at(host, "/", tagged("/same", "/new-text", "/gone", title="Home", tag="h1"))
     site.at(host, "/same", tagged("/deep", title="Same", tag="s1"))
@@ -68,7 +70,9 @@ def test_what_changed_is_fetched_what_is_new_found_and_what_is_gone_said(site: S
 
 
 @pytest.mark.smoke
-def test_a_name_that_is_new_begins_and_a_finished_one_says_how_to_go_on(site: Site, shell: Shell) -> None:
+def test_a_new_name_starts_a_crawl_and_a_finished_one_shows_the_command_for_another_pass(
+    site: Site, shell: Shell
+) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "daily", "--again")
@@ -78,7 +82,7 @@ def test_a_name_that_is_new_begins_and_a_finished_one_says_how_to_go_on(site: Si
     assert len(site.requests(host)) == 2
 
 
-def test_where_a_seed_leads_is_asked_again(site: Site, shell: Shell) -> None:
+def test_the_redirect_of_a_seed_is_followed_again(site: Site, shell: Shell) -> None:
     first, second, third = site.take(3)
     site.at(first, "/", redirect(f"http://{second}/"))
     site.at(second, "/", tagged(title="Second", tag="2"))
@@ -105,7 +109,7 @@ def test_names_that_share_an_address_are_visited_again(site: Site, shell: Shell)
 
 
 @pytest.mark.chaos
-def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shell: Shell) -> None:
+def test_a_killed_pass_is_resumed_and_visits_nothing_twice(site: Site, shell: Shell) -> None:
     hosts = site.take(2)
     for host in hosts:
         for number in range(60):
@@ -142,7 +146,7 @@ def test_a_pass_that_is_killed_goes_on_and_visits_nothing_twice(site: Site, shel
         (["--out", "x.jsonl"], "There is no output"),
     ],
 )
-def test_what_cannot_be_visited_again_is_said_in_one_sentence(
+def test_a_crawl_that_cannot_be_visited_again_is_reported_in_one_sentence(
     site: Site, shell: Shell, first: list[str], sentence: str
 ) -> None:
     (host,) = site.take()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.smoke
-def test_new_patterns_exclude_urls_that_wait_and_a_preview_counts_them_first(site: Site, shell: Shell) -> None:
+def test_new_patterns_exclude_waiting_urls_and_a_preview_counts_them(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     old, new = [f"/old/{n}" for n in range(40)], [f"/new/{n}" for n in range(10)]
     site.at(host, "/", page(*old, *new))
@@ -43,7 +43,7 @@ def test_new_patterns_exclude_urls_that_wait_and_a_preview_counts_them_first(sit
     assert counts["limits"]["delay_seconds"] == 0.4
 
 
-def test_what_cannot_be_changed_is_refused_in_a_sentence(site: Site, shell: Shell) -> None:
+def test_an_impossible_change_is_refused_in_one_sentence(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a"))
     site.at(host, "/a", page())

@@ -40,7 +40,7 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     assert "is stopped and cannot be resumed" in ran.err
 
 
-def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None:
+def test_failed_urls_are_listed_and_retried_by_the_command(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/gone"))
     assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "again").code == 0
@@ -60,7 +60,7 @@ def test_what_failed_is_listed_and_tried_again(site: Site, shell: Shell) -> None
 
 
 @pytest.mark.smoke
-def test_a_blocked_host_is_not_asked(site: Site, shell: Shell) -> None:
+def test_a_blocked_host_gets_no_requests(site: Site, shell: Shell) -> None:
     first, second = site.take(2)
     site.at(first, "/", page(f"http://{second}/"))
     site.at(second, "/", page())
@@ -72,7 +72,7 @@ def test_a_blocked_host_is_not_asked(site: Site, shell: Shell) -> None:
     assert site.requests(second) == []
 
 
-def test_of_a_host_its_times_are_dates_and_nothing_is_known_of_a_stranger(site: Site, shell: Shell) -> None:
+def test_the_times_of_a_host_are_dates_and_an_unknown_host_has_none(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     assert shell.crawl(f"http://{host}/", "--delay", "0").code == 0
@@ -94,7 +94,7 @@ def test_the_reason_of_a_back_off_is_shown_only_while_it_lasts(capsys: pytest.Ca
     assert "status 503" in capsys.readouterr().out
 
 
-def test_hosts_with_urls_that_wait_are_listed_and_a_delay_is_taken_back(site: Site, shell: Shell) -> None:
+def test_hosts_with_waiting_urls_are_listed_and_a_delay_can_be_removed(site: Site, shell: Shell) -> None:
     first, second = site.take(2)
     for host, pages in ((first, 3), (second, 1)):
         urls = [f"http://{host}/{n}" for n in range(pages)]
@@ -112,7 +112,7 @@ def test_hosts_with_urls_that_wait_are_listed_and_a_delay_is_taken_back(site: Si
     assert re.search(r"^delay seconds +-$", told, re.M)
 
 
-def test_a_crawl_is_submitted_to_the_output_that_is_called_default(shell: Shell) -> None:
+def test_a_submitted_crawl_uses_the_output_named_default(shell: Shell) -> None:
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "pages.jsonl"\n')
     ran = shell.run("submit", "http://127.0.0.1:9/", "--name", "job", "--follow-traps")
     assert (ran.code, ran.out) == (0, "job\n"), ran.err
@@ -121,7 +121,7 @@ def test_a_crawl_is_submitted_to_the_output_that_is_called_default(shell: Shell)
     assert not policy["traps"]
 
 
-def test_a_terminal_that_goes_away_pauses_the_crawl(site: Site, shell: Shell) -> None:
+def test_closing_the_terminal_pauses_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(100, [host])
     # Tests may run under nohup, whose wish Shoal respects.
@@ -133,7 +133,7 @@ def test_a_terminal_that_goes_away_pauses_the_crawl(site: Site, shell: Shell) ->
     assert shell.counts("hup")["state"] == "paused"
 
 
-def test_a_submitted_crawl_is_not_taken_for_one_that_was_interrupted(site: Site, shell: Shell) -> None:
+def test_a_submitted_crawl_is_not_treated_as_interrupted(site: Site, shell: Shell) -> None:
     job, own = site.take(2)
     for host in (job, own):
         site.at(host, "/", page())

@@ -62,7 +62,7 @@ def test_each_output_gets_every_page_once(site: Site, shell: Shell) -> None:
     assert sorted(shell.lines("b.jsonl")) == sorted(tree.walk())
 
 
-def test_seeds_come_from_files_and_from_standard_input(site: Site, shell: Shell) -> None:
+def test_seeds_are_read_from_files_and_from_standard_input(site: Site, shell: Shell) -> None:
     first, second, third = site.take(3)
     (shell.folder / "seeds.txt").write_text(f"# mine\n\nhttp://{first}/a\n")
     # A bare host is meant as http, as for curl and wget.
@@ -74,7 +74,7 @@ def test_seeds_come_from_files_and_from_standard_input(site: Site, shell: Shell)
     ]  # fmt: skip
 
 
-def test_a_crawl_that_got_no_page_is_an_error_to_scripts(site: Site, shell: Shell) -> None:
+def test_a_crawl_without_any_page_exits_with_an_error(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     ran = shell.crawl(f"http://{host}/missing", "--delay", "0")
     assert ran.code == 1
@@ -82,7 +82,7 @@ def test_a_crawl_that_got_no_page_is_an_error_to_scripts(site: Site, shell: Shel
 
 
 @pytest.mark.full
-def test_a_finished_crawl_says_so_and_asks_nothing(site: Site, shell: Shell) -> None:
+def test_a_finished_crawl_is_reported_and_sends_no_requests(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one").code == 0
@@ -101,7 +101,7 @@ def test_a_finished_crawl_with_failures_names_the_command_that_retries_them(site
     assert "Retry 1 failed URL with: shoal failed one --retry\n" in ran.err
 
 
-def test_limits_and_scope_hold(site: Site, shell: Shell) -> None:
+def test_limits_and_scope_are_enforced(site: Site, shell: Shell) -> None:
     hosts = site.take(2)
     tree = site.plant(40, hosts)
     ran = shell.crawl(tree.url(0), "--delay", "0", "--scope", "any", "--max-pages", "7")
@@ -115,7 +115,7 @@ def test_limits_and_scope_hold(site: Site, shell: Shell) -> None:
     assert len(site.requests(*hosts)) - asked <= 3
 
 
-def test_robots_are_kept_unless_they_are_to_be_ignored(site: Site, shell: Shell) -> None:
+def test_robots_txt_is_obeyed_unless_it_is_to_be_ignored(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n"))
     site.at(host, "/", page("/private", "/open"))
@@ -130,7 +130,7 @@ def test_robots_are_kept_unless_they_are_to_be_ignored(site: Site, shell: Shell)
 
 
 @pytest.mark.full
-def test_the_summary_tells_of_traps_files_and_items(site: Site, shell: Shell) -> None:
+def test_the_summary_reports_traps_files_and_items(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/events?date=2150-01-01", "/events?date=2150-01-02", "/a"))
     site.at(host, "/a", page())
@@ -181,7 +181,7 @@ def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> Non
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_pauses_the_crawl_and_its_name_goes_on(site: Site, shell: Shell, how: int) -> None:
+def test_a_signal_pauses_the_crawl_and_its_name_resumes_it(site: Site, shell: Shell, how: int) -> None:
     hosts = site.take(2)
     tree = site.plant(60, hosts)
     running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--name", "mine",
@@ -209,7 +209,7 @@ def test_a_signal_pauses_the_crawl_and_its_name_goes_on(site: Site, shell: Shell
 
 
 @pytest.mark.full
-def test_a_second_signal_ends_everything_at_once(site: Site, shell: Shell) -> None:
+def test_a_second_signal_stops_everything_at_once(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(fault="silent"))
     # Longer than this test waits: nothing else ends it.
@@ -230,7 +230,7 @@ def test_a_second_signal_ends_everything_at_once(site: Site, shell: Shell) -> No
 
 
 @pytest.mark.full
-def test_an_interrupted_crawl_is_paused_when_another_one_begins(site: Site, shell: Shell) -> None:
+def test_an_interrupted_crawl_is_paused_when_another_one_starts(site: Site, shell: Shell) -> None:
     first, second = site.take(2)
     tree = site.plant(50, [first])
     site.at(second, "/", page())
@@ -262,7 +262,7 @@ def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: S
 
 
 @pytest.mark.full
-def test_secrets_are_in_no_command_line_and_in_no_message(site: Site, shell: Shell) -> None:
+def test_secrets_appear_in_no_command_line_and_no_message(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(body="x", after=2))
     running = shell.start(
@@ -282,7 +282,7 @@ def test_secrets_are_in_no_command_line_and_in_no_message(site: Site, shell: She
     assert '"X-Key": "***"' in shown.out
 
 
-def test_flags_become_rules_of_the_crawl(site: Site, shell: Shell) -> None:
+def test_flags_become_options_of_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     flags = ("--sitemaps", "--priority", "4", "--files", "kept", "--file-types", "image/,Application/PDF",
@@ -323,7 +323,7 @@ def test_shells_complete_commands_flags_and_files(shell: Shell) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed: apt install bash")
-def test_bash_takes_what_is_printed(shell: Shell) -> None:
+def test_bash_accepts_the_completion_script(shell: Shell) -> None:
     (shell.folder / "bin").mkdir()
     run = shell.folder / "bin/shoal"
     run.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m shoal "$@"\n')

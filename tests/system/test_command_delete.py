@@ -42,7 +42,7 @@ def test_an_ended_crawl_is_deleted_from_a_store(shell: Shell) -> None:
     check(shell)
 
 
-def test_an_ended_crawl_is_deleted_by_an_api(shell: Shell, tmp_path: Path) -> None:
+def test_an_ended_crawl_is_deleted_through_an_api(shell: Shell, tmp_path: Path) -> None:
     with served(tmp_path / "served") as api:
         shell.environ = {"SHOAL_STORE": api.url}
         check(shell)
@@ -52,7 +52,7 @@ def test_an_ended_crawl_is_deleted_by_an_api(shell: Shell, tmp_path: Path) -> No
     "args",
     [("doctor",), ("dump",), ("load",), ("listen", "redis://127.0.0.1:1/0/x"), ("serve",), ("worker",), ("crawl", URL)],
 )  # fmt: skip
-def test_a_command_that_needs_the_store_itself_says_so(args: tuple[str, ...], shell: Shell) -> None:
+def test_a_command_that_needs_the_store_itself_reports_it(args: tuple[str, ...], shell: Shell) -> None:
     ran = shell.run(*args, "--store", "http://me:hush@127.0.0.1:1")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
@@ -69,7 +69,7 @@ def test_the_url_of_an_api_may_be_in_the_settings(shell: Shell, tmp_path: Path) 
         assert "needs the store itself" in shell.run("doctor").err
 
 
-def test_submitting_knows_extensions_and_the_names_of_outputs(shell: Shell) -> None:
+def test_submit_accepts_extensions_and_the_names_of_outputs(shell: Shell) -> None:
     (shell.folder / "shoal.toml").write_text('[outputs]\nmain = "main.db"\n')
     ran = shell.run(
         "submit", URL, "--out", "main", "--name", "x", "--deny-extension", "zip", "--deny-extension", "tar.gz"

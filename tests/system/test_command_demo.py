@@ -29,7 +29,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_demo_reports_what_held(shell: Shell) -> None:
+def test_the_demo_reports_its_guarantees(shell: Shell) -> None:
     for _ in range(2):  # the second one replaces the results of the first
         ran = shell.run("demo")
         assert ran.code == 0, ran.err
@@ -50,7 +50,7 @@ def test_the_demo_reports_what_held(shell: Shell) -> None:
     ("program", "sentence"),
     [(STRICTER, "s after the previous one"), (UNRULY, "pages of 37 are missing")],
 )
-def test_a_demo_in_which_something_does_not_hold_says_so(shell: Shell, program: str, sentence: str) -> None:
+def test_a_demo_in_which_a_guarantee_is_broken_reports_it(shell: Shell, program: str, sentence: str) -> None:
     ran = shell.start("demo", program=("-c", program)).end()
     assert ran.code == 1, ran.err
     assert sentence in ran.err

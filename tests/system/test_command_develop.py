@@ -24,7 +24,7 @@ def furnish(site: Site) -> str:
     return f"http://{host}/"
 
 
-def test_each_request_is_one_line_with_v(shell: Shell, site: Site) -> None:
+def test_each_request_is_one_line_with_the_flag_v(shell: Shell, site: Site) -> None:
     start = furnish(site)
     ran = shell.crawl(start, *HOW, "-v")
     assert ran.code == 0, ran.err
@@ -43,7 +43,7 @@ def test_a_log_in_json_has_an_event_for_each_request(shell: Shell, site: Site) -
     assert requests[f"{start}a"]["bytes"] > 0
 
 
-def test_nothing_is_written_with_q_but_an_error(shell: Shell, site: Site) -> None:
+def test_only_errors_are_printed_with_the_flag_q(shell: Shell, site: Site) -> None:
     start = furnish(site)
     ran = shell.crawl(start, *HOW, "-q")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
@@ -90,7 +90,7 @@ def test_a_fetched_page_is_cached_too(shell: Shell, site: Site) -> None:
 
 
 @pytest.mark.parametrize("template", ["list", "article", "json"])
-def test_a_new_spider_and_its_test_run_as_they_are(shell: Shell, site: Site, template: str) -> None:
+def test_a_generated_spider_and_its_test_run_unchanged(shell: Shell, site: Site, template: str) -> None:
     (host,) = site.take()
     start = f"http://{host}/"
     if template == "json":
@@ -113,5 +113,5 @@ def test_a_new_spider_and_its_test_run_as_they_are(shell: Shell, site: Site, tem
     assert "my_shop.py exists" in ran.err
 
 
-def test_a_name_that_is_none_is_refused(shell: Shell) -> None:
+def test_an_invalid_name_is_refused(shell: Shell) -> None:
     assert "is not a name for a spider" in shell.call("new", "spider", "9").err

@@ -37,7 +37,7 @@ def test_every_command_and_flag_is_in_the_reference(name: str) -> None:
                 assert re.search(rf"`[^`]*{re.escape(flag)}\b", PAGE), f"{flag} of {name} is not in the reference"
 
 
-def test_the_reference_names_no_flag_that_is_not_there() -> None:
+def test_the_reference_names_no_flag_that_does_not_exist() -> None:
     known = {"--help", "--version"}
     for name in COMMANDS:
         known |= {flag for param in _params(_command(name)) for flag in param.opts}

@@ -31,7 +31,7 @@ def findings(ran: Ran) -> dict[str, str]:
 
 
 @pytest.mark.smoke
-def test_before_the_first_crawl_all_is_well_and_no_store_is_made(shell: Shell) -> None:
+def test_doctor_reports_no_problem_before_the_first_crawl_and_creates_no_store(shell: Shell) -> None:
     ran = shell.run("doctor")
     assert ran.code == 0, ran.out
     found = findings(ran)
@@ -41,7 +41,7 @@ def test_before_the_first_crawl_all_is_well_and_no_store_is_made(shell: Shell) -
     assert list(shell.folder.iterdir()) == []
 
 
-def test_an_embedded_store_is_well(shell: Shell) -> None:
+def test_doctor_reports_no_problem_for_an_embedded_store(shell: Shell) -> None:
     async def make() -> None:
         async with await Frontier.open(folder=str(shell.folder / ".shoal"), shards=4):
             pass
@@ -58,7 +58,7 @@ def test_an_embedded_store_is_well(shell: Shell) -> None:
 
 
 @pytest.mark.smoke
-def test_a_server_is_looked_at_and_nothing_is_written_to_it(shell: Shell, tmp_path: Path) -> None:
+def test_a_server_is_checked_and_nothing_is_written_to_it(shell: Shell, tmp_path: Path) -> None:
     with server(tmp_path / "server", options={"requirepass": "s3cret"}) as one:
         ran = shell.run("doctor", "--store", one.url)
         assert ran.code == 0, ran.out
@@ -77,7 +77,7 @@ def test_a_server_is_looked_at_and_nothing_is_written_to_it(shell: Shell, tmp_pa
         ({"maxmemory": "1mb", "maxmemory-policy": "noeviction"}, 1, "memory", "fail"),
     ],
 )
-def test_what_a_server_would_lose_is_found(
+def test_a_server_that_could_lose_writes_is_reported(
     shell: Shell, tmp_path: Path, options: dict[str, str], code: int, check: str, says: str
 ) -> None:
     with server(tmp_path / "server", options=options) as one:
@@ -88,7 +88,7 @@ def test_what_a_server_would_lose_is_found(
         assert {name for name, text in found.items() if not text.startswith("ok")} == {check}
 
 
-def test_a_store_that_is_not_there_fails_without_its_password(shell: Shell) -> None:
+def test_an_unavailable_store_fails_the_check_without_showing_its_password(shell: Shell) -> None:
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     ran = shell.run("doctor", "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
     assert ran.code == 1
@@ -97,7 +97,7 @@ def test_a_store_that_is_not_there_fails_without_its_password(shell: Shell) -> N
     assert "python" in findings(ran), "the machine is looked at all the same"
 
 
-def test_a_lost_shard_and_another_schema_fail(shell: Shell, tmp_path: Path) -> None:
+def test_a_lost_shard_and_another_schema_fail_the_check(shell: Shell, tmp_path: Path) -> None:
     with server(tmp_path / "server") as one:
 
         async def make() -> list[str]:
@@ -116,7 +116,7 @@ def test_a_lost_shard_and_another_schema_fail(shell: Shell, tmp_path: Path) -> N
         assert findings(ran)["schema"].startswith("fail namespace 'shoal' has schema 0")
 
 
-def test_every_server_of_a_cluster_is_looked_at(shell: Shell, tmp_path: Path) -> None:
+def test_every_server_of_a_cluster_is_checked(shell: Shell, tmp_path: Path) -> None:
     with cluster(tmp_path / "cluster") as nodes:
         nodes.nodes[2].ask("CONFIG", "SET", "appendfsync", "everysec")
         ran = shell.run("doctor", "--store", nodes.url)
@@ -134,13 +134,13 @@ def test_every_server_of_a_cluster_is_looked_at(shell: Shell, tmp_path: Path) ->
         (4096, 4096, 0, "ok limit of 4,096 open files"),
     ],
 )  # fmt: skip
-def test_too_few_open_files_are_found(shell: Shell, soft: int, hard: int, code: int, says: str) -> None:
+def test_a_limit_of_too_few_open_files_is_reported(shell: Shell, soft: int, hard: int, code: int, says: str) -> None:
     ran = shell.start(program=("-c", LIMITED.format(soft, hard))).end()
     assert ran.code == code, ran.out
     assert findings(ran)["files"].startswith(says)
 
 
-def test_certificates_that_are_not_there_fail(shell: Shell) -> None:
+def test_missing_certificates_fail_the_check(shell: Shell) -> None:
     shell.environ["SSL_CERT_FILE"] = "nowhere.pem"
     ran = shell.run("doctor")
     assert ran.code == 1
@@ -152,7 +152,7 @@ def test_certificates_that_are_not_there_fail(shell: Shell) -> None:
     assert findings(ran)["certificates"].startswith("fail empty.pem has no readable certificates")
 
 
-def test_a_place_that_is_no_folder_fails(shell: Shell) -> None:
+def test_a_path_that_is_not_a_folder_fails_the_check(shell: Shell) -> None:
     (shell.folder / "file").touch()
     ran = shell.run("doctor", "--folder", "file")
     assert ran.code == 1

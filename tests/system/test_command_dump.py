@@ -38,7 +38,7 @@ def shards_of(url: str) -> int:
     return asyncio.run(ask())
 
 
-def test_an_interrupted_crawl_goes_on_in_another_store(site: Site, shell: Shell, tmp_path: Path) -> None:
+def test_an_interrupted_crawl_is_resumed_in_another_store(site: Site, shell: Shell, tmp_path: Path) -> None:
     (host,) = site.take()
     tree = site.plant(60, [host])
     running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "far")
@@ -65,7 +65,7 @@ def test_an_interrupted_crawl_goes_on_in_another_store(site: Site, shell: Shell,
 
 
 @pytest.mark.smoke
-def test_a_dump_goes_through_a_pipe(shell: Shell, tmp_path: Path) -> None:
+def test_a_dump_can_be_piped(shell: Shell, tmp_path: Path) -> None:
     filled("", folder=str(shell.folder / ".shoal"))
     dumped = shell.run("dump")
     assert dumped.code == 0, dumped.err
@@ -78,7 +78,7 @@ def test_a_dump_goes_through_a_pipe(shell: Shell, tmp_path: Path) -> None:
     wait_until(lambda: not (shell.folder / "other/store/socket").exists(), "the other embedded store stops")
 
 
-def test_a_dump_is_read_by_its_owner_alone_and_overwrites_nothing(shell: Shell, tmp_path: Path) -> None:
+def test_a_dump_is_readable_only_by_its_owner_and_overwrites_nothing(shell: Shell, tmp_path: Path) -> None:
     with server(tmp_path / "server") as one:
         filled(one.url)
         (shell.folder / "mine").write_text("mine")
@@ -106,7 +106,7 @@ def test_a_store_that_has_crawls_is_not_loaded_into(shell: Shell, tmp_path: Path
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_dump_that_is_ended_lets_the_workers_go_on_at_once(shell: Shell, tmp_path: Path, how: int) -> None:
+def test_an_interrupted_dump_lets_the_workers_continue_at_once(shell: Shell, tmp_path: Path, how: int) -> None:
     with server(tmp_path / "server") as one:
         filled(one.url, 150_000)
 
@@ -142,7 +142,7 @@ def test_a_dump_that_is_ended_lets_the_workers_go_on_at_once(shell: Shell, tmp_p
         ('\ufffd\n{"end": 1}\n', "The first line is not that of a dump"),
     ],
 )
-def test_what_is_no_whole_dump_makes_no_store(shell: Shell, text: str, sentence: str) -> None:
+def test_an_incomplete_dump_creates_no_store(shell: Shell, text: str, sentence: str) -> None:
     (shell.folder / "d").write_text(text)
     ran = shell.run("load", "d")
     assert ran.code == 2, ran.err
@@ -154,7 +154,7 @@ def test_what_is_no_whole_dump_makes_no_store(shell: Shell, text: str, sentence:
     assert "Cannot read the dump missing: No such file or directory." in ran.err
 
 
-def test_a_pipe_that_breaks_off_is_named(shell: Shell, tmp_path: Path) -> None:
+def test_a_broken_pipe_is_reported(shell: Shell, tmp_path: Path) -> None:
     with server(tmp_path / "server") as one:
         filled(one.url)
         lines = shell.run("dump", "--store", one.url).out.splitlines(keepends=True)
@@ -164,7 +164,7 @@ def test_a_pipe_that_breaks_off_is_named(shell: Shell, tmp_path: Path) -> None:
         assert "The dump is cut off" in ran.err
 
 
-def test_dumping_makes_no_store(shell: Shell) -> None:
+def test_dumping_creates_no_store(shell: Shell) -> None:
     ran = shell.run("dump", "d")
     assert ran.code == 1
     assert "No store found in .shoal" in ran.err

@@ -76,7 +76,7 @@ URL = "http://127.0.0.1:9/"
         (["hosts", "--block"], "Name the HOST to change"),
     ],
 )  # fmt: skip
-def test_what_is_typed_wrongly_is_said_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
+def test_wrong_arguments_are_reported_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
     ran = shell.call(*typed)
     assert ran.code == 2, ran.err
     said = ran.err.splitlines()
@@ -88,7 +88,7 @@ def test_what_is_typed_wrongly_is_said_in_one_sentence(shell: Shell, typed: list
     assert not (shell.folder / "pages.db").exists()
 
 
-def test_a_line_of_a_seed_file_that_is_no_url_is_named(shell: Shell) -> None:
+def test_an_invalid_line_of_a_seed_file_is_named(shell: Shell) -> None:
     (shell.folder / "seeds").write_text(f"{URL}\n\nhttp://[\n")
     ran = shell.run("crawl", "--seeds", "seeds")
     assert ran.code == 2
@@ -104,7 +104,7 @@ def test_a_line_of_a_seed_file_that_is_no_url_is_named(shell: Shell) -> None:
         ("/proc/pages.jsonl", "cannot be written"),
     ],
 )
-def test_an_output_that_cannot_be_is_refused_before_anything_is_made(shell: Shell, out: str, sentence: str) -> None:
+def test_an_impossible_output_is_refused_before_anything_is_created(shell: Shell, out: str, sentence: str) -> None:
     ran = shell.run("crawl", URL, "--out", out)
     assert ran.code == 1, ran.err
     assert sentence in ran.err
@@ -114,7 +114,7 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_made(shell: Shel
 
 @pytest.mark.full
 @pytest.mark.parametrize("typed", [("crawls",), ("plan", "--pages", "1M", "--hosts", "1")])
-def test_a_disk_that_is_full_is_no_defect_of_shoal(shell: Shell, typed: tuple[str, ...]) -> None:
+def test_a_full_disk_is_not_reported_as_an_internal_error(shell: Shell, typed: tuple[str, ...]) -> None:
     assert shell.run("submit", URL, "--out", "pages.db", "--name", "one").code == 0
     with Path("/dev/full").open("wb") as full:
         ran = subprocess.run(
@@ -124,7 +124,7 @@ def test_a_disk_that_is_full_is_no_defect_of_shoal(shell: Shell, typed: tuple[st
     assert ran.stderr == "shoal: Cannot write to stdout: No space left on device.\n"
 
 
-def test_a_file_where_the_folder_should_be(shell: Shell) -> None:
+def test_a_file_at_the_path_of_the_folder_is_reported(shell: Shell) -> None:
     (shell.folder / ".shoal").write_text("a file")
     ran = shell.run("crawl", URL)
     assert ran.code == 1
@@ -134,7 +134,7 @@ def test_a_file_where_the_folder_should_be(shell: Shell) -> None:
     assert (shell.folder / ".shoal").read_text() == "a file"
 
 
-def test_a_folder_that_cannot_be_written(shell: Shell) -> None:
+def test_an_unwritable_folder_is_reported(shell: Shell) -> None:
     ran = shell.run("crawl", URL, "--folder", "/proc/shoal")
     assert ran.code == 1
     assert "/proc/shoal" in ran.err
@@ -156,7 +156,7 @@ def test_a_store_of_another_version_is_refused(shell: Shell) -> None:
     assert "Traceback" not in ran.err
 
 
-def test_a_store_that_does_not_answer_is_waited_for_and_then_named_without_its_password(shell: Shell) -> None:
+def test_a_command_waits_for_a_silent_store_then_names_it_without_its_password(shell: Shell) -> None:
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     ran = shell.run("crawl", URL, "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")
     assert ran.code == 1
@@ -164,7 +164,7 @@ def test_a_store_that_does_not_answer_is_waited_for_and_then_named_without_its_p
     assert "s3cret" not in ran.err
 
 
-def test_private_networks_are_not_asked_unless_they_are_allowed(shell: Shell) -> None:
+def test_private_networks_get_no_requests_unless_they_are_allowed(shell: Shell) -> None:
     ran = shell.run("crawl", "http://127.0.0.1:1234/")
     assert ran.code == 1, ran.err
     assert "forbidden address" in ran.err
@@ -172,20 +172,20 @@ def test_private_networks_are_not_asked_unless_they_are_allowed(shell: Shell) ->
     assert "allow one, e.g. --allow-network 127.0.0.0/8" in ran.err
 
 
-def test_a_flag_of_the_command_is_named_as_python_has_it() -> None:
+def test_python_errors_name_options_and_not_flags() -> None:
     with pytest.raises(InvalidInput, match="no argument delay; did you mean delay_seconds"):
         shoal.crawl(URL, delay=1)
     with pytest.raises(InvalidInput, match="no argument max_page; did you mean max_pages"):
         shoal.crawl(URL, max_page=1)
 
 
-def test_a_coordinator_does_not_take_a_crawl_whose_pages_go_nowhere(shell: Shell) -> None:
+def test_a_coordinator_refuses_a_crawl_without_an_output(shell: Shell) -> None:
     coordinator = shoal.Coordinator(folder=str(shell.folder / ".shoal"))
     with pytest.raises(InvalidInput, match=r"No output: pass e\.g\. outputs="):
         coordinator.submit([URL])
 
 
-def test_what_listens_says_what_is_wrong_as_json_too(shell: Shell) -> None:
+def test_listen_reports_errors_as_json_too(shell: Shell) -> None:
     ran = shell.run("listen", "carrier-pigeon://loft", "--log", "json")
     assert ran.code == 2, ran.err
     said = json.loads(ran.err)
@@ -201,7 +201,7 @@ def test_a_host_that_does_not_exist_ends_the_crawl(shell: Shell) -> None:
     assert "robots.txt" not in ran.err
 
 
-def test_looking_at_crawls_makes_no_store(shell: Shell) -> None:
+def test_commands_that_only_read_create_no_store(shell: Shell) -> None:
     for typed in (["crawls"], ["show", "x"], ["pause", "x"], ["failed", "x"], ["hosts", "x"]):
         ran = shell.run(*typed)
         assert ran.code == 1
@@ -232,13 +232,13 @@ def test_an_unknown_variable_only_warns(shell: Shell) -> None:
         ("--tries", "--retries"), ("--output", "--out"), ("--input-file", "--seeds"), ("--time-limit", "--max-time"),
     ],
 )  # fmt: skip
-def test_a_flag_of_another_program_names_the_one_that_is_meant(shell: Shell, typed: str, meant: str) -> None:
+def test_a_flag_of_another_program_suggests_the_flag_of_shoal(shell: Shell, typed: str, meant: str) -> None:
     ran = shell.call("crawl", "http://localhost/", typed, "3")
     assert ran.code == 2
     assert f"No such option {typed}; did you mean {meant}?" in ran.err
 
 
-def test_a_misspelt_flag_with_several_candidates_is_one_sentence(shell: Shell) -> None:
+def test_a_misspelt_flag_with_several_candidates_is_reported_in_one_sentence(shell: Shell) -> None:
     ran = shell.call("crawl", "http://localhost/", "--max-bite", "3")
     assert ran.code == 2
     assert re.search(

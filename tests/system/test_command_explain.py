@@ -9,7 +9,7 @@ from tests.site.site import Site
 from tests.system.commanding import Shell
 
 
-def test_a_crawl_can_say_why_each_url_was_not_visited(shell: Shell, site: Site) -> None:
+def test_explain_shows_why_each_url_was_not_visited(shell: Shell, site: Site) -> None:
     host, other = site.take(2)
     start = f"http://{host}/"
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n"))
@@ -51,7 +51,7 @@ def test_a_crawl_can_say_why_each_url_was_not_visited(shell: Shell, site: Site) 
     assert site.requests(other) == []
 
 
-def test_an_unknown_crawl_is_one_sentence(shell: Shell, site: Site) -> None:
+def test_an_unknown_crawl_is_reported_in_one_sentence(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     assert shell.crawl(f"http://{host}/", "--name", "c", "--delay", "0", "--out", "pages.db").code == 0

@@ -42,7 +42,7 @@ def cells(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def test_an_export_is_what_the_crawl_would_have_written_itself(site: Site, shell: Shell) -> None:
+def test_an_export_equals_what_the_crawl_would_have_written(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/gone"))
     site.at(host, "/a", page())
@@ -66,7 +66,7 @@ def test_an_export_is_what_the_crawl_would_have_written_itself(site: Site, shell
     assert sorted(path.name for path in shell.folder.iterdir() if "part" in path.name) == []
 
 
-def test_formulas_become_text_in_csv_and_stay_what_they_are_in_json(shell: Shell) -> None:
+def test_formulas_become_text_in_csv_and_are_unchanged_in_json(shell: Shell) -> None:
     titles = ["=1+1", "+1", "-1", "@a", "\tx", "\rx", "'=1", "plain = x", 'a "b", c\nd', "'tis", ""]
     rows = [{"crawl": "c", "url": f"http://h/{n}", "title": title} for n, title in enumerate(titles)]
     stored(shell.folder, rows)
@@ -77,7 +77,7 @@ def test_formulas_become_text_in_csv_and_stay_what_they_are_in_json(shell: Shell
     assert [json.loads(line)["title"] for line in (shell.folder / "p.jsonl").open()] == titles
 
 
-def test_one_crawl_is_exported_and_an_unknown_one_named(shell: Shell) -> None:
+def test_one_crawl_is_exported_and_an_unknown_one_is_reported(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": name, "url": "http://h/"} for name in ("a", "b")])
     ran = shell.run("export", "--to", "-", "--crawl", "b")
     assert [json.loads(line)["crawl"] for line in ran.out.splitlines()] == ["b"]
@@ -87,7 +87,7 @@ def test_one_crawl_is_exported_and_an_unknown_one_named(shell: Shell) -> None:
     assert not (shell.folder / "x.csv").exists()
 
 
-def test_a_file_of_an_older_shoal_has_every_column_all_the_same(shell: Shell) -> None:
+def test_the_export_of_a_file_of_an_older_shoal_has_every_column(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/", "title": "t"}], columns=("crawl", "url", "title"))
     (line,) = shell.run("export", "--to", "-").out.splitlines()
     told = json.loads(line)
@@ -125,7 +125,7 @@ def test_a_file_that_exists_is_kept_unless_forced(shell: Shell) -> None:
     assert {path.name for path in shell.folder.iterdir()} == {"pages.db", "p.csv"}
 
 
-def test_a_broken_row_leaves_no_half_file_and_the_old_one(shell: Shell) -> None:
+def test_a_broken_row_leaves_the_old_file_and_no_partial_one(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/", "redirects": "no json"}])
     (shell.folder / "p.jsonl").write_text("old")
     ran = shell.run("export", "--to", "p.jsonl", "--force")
@@ -135,7 +135,7 @@ def test_a_broken_row_leaves_no_half_file_and_the_old_one(shell: Shell) -> None:
     assert {path.name for path in shell.folder.iterdir()} == {"pages.db", "p.jsonl"}
 
 
-def test_a_reader_that_has_had_enough_is_no_defect(shell: Shell) -> None:
+def test_a_reader_that_closes_the_pipe_causes_no_internal_error(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": f"http://h/{n}", "text": "x" * 10_000} for n in range(500)])
     program = (
         "import subprocess, sys\n"
@@ -148,7 +148,7 @@ def test_a_reader_that_has_had_enough_is_no_defect(shell: Shell) -> None:
 
 
 @pytest.mark.full
-def test_any_output_goes_into_any_other(site: Site, shell: Shell) -> None:
+def test_any_output_can_be_exported_to_any_other(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/gone", title="=1"))
     site.at(host, "/a", page())
@@ -175,7 +175,7 @@ NOT_ARCHIVED = ("depth", "found", "worker", "response_seconds")
 
 
 @pytest.mark.full
-def test_streams_and_archives_come_back_as_the_crawl_would_have_written_them(
+def test_streams_and_archives_are_exported_as_the_crawl_would_have_written_them(
     site: Site, shell: Shell, valkey: Server, brokers: Kafka
 ) -> None:
     (host,) = site.take()
@@ -211,7 +211,7 @@ def test_streams_and_archives_come_back_as_the_crawl_would_have_written_them(
     assert set(shell.lines("part.jsonl")) <= rows.keys()
 
 
-def test_outputs_of_the_settings_go_by_their_names(shell: Shell) -> None:
+def test_outputs_in_the_settings_are_selected_by_name(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/"}])
     (shell.folder / "shoal.toml").write_text('[outputs]\nhouse = "sqlite:pages.db"\nlines = "there.jsonl"\n')
     ran = shell.run("export", "--from", "house", "--to", "lines")
@@ -222,7 +222,7 @@ def test_outputs_of_the_settings_go_by_their_names(shell: Shell) -> None:
     assert "Unsupported output 'nobody'" in ran.err
 
 
-def test_reading_a_database_leaves_nothing_beside_it(site: Site, shell: Shell) -> None:
+def test_exporting_a_database_leaves_no_extra_files(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one").code == 0
@@ -230,7 +230,7 @@ def test_reading_a_database_leaves_nothing_beside_it(site: Site, shell: Shell) -
     assert sorted(path.name for path in shell.folder.iterdir() if path.is_file()) == ["pages.db"]
 
 
-def test_items_of_a_database_are_exported_when_they_are_asked_for(shell: Shell) -> None:
+def test_items_of_a_database_are_exported_on_request(shell: Shell) -> None:
     item = Item(crawl="c", url="http://h/", spider="s", number=1, fetched_at=1.5, data={"price": 3})
 
     async def write() -> None:
@@ -344,7 +344,7 @@ def test_columns_that_cannot_be_chosen_are_refused(shell: Shell, typed: list[str
         ([], 2, "Missing option '--to'"),
     ],
 )
-def test_what_cannot_be_exported_is_said_in_one_sentence(
+def test_an_impossible_export_is_reported_in_one_sentence(
     shell: Shell, typed: list[str], code: int, sentence: str
 ) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/"}])

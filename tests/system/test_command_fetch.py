@@ -44,7 +44,7 @@ def test_a_page_is_shown_as_a_crawl_would_see_it(shell: Shell, site: Site) -> No
     assert not judge.impolite(0.1)
 
 
-def test_all_of_it_is_json_and_the_body_is_itself(shell: Shell, site: Site) -> None:
+def test_the_whole_result_can_be_json_and_the_body_can_be_raw(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", title="Hello"))
     ran = shell.run("fetch", f"http://me:secret@{host}/", "--delay", "0", "--json", *LOCAL)
@@ -69,7 +69,7 @@ def test_robots_txt_is_obeyed_with_its_line(shell: Shell, site: Site) -> None:
     assert shell.run("fetch", f"http://{host}/private", "--ignore-robots", *LOCAL).code == 0
 
 
-def test_a_failing_robots_txt_and_a_missing_page_are_said(shell: Shell, site: Site) -> None:
+def test_a_failing_robots_txt_and_a_missing_page_are_reported(shell: Shell, site: Site) -> None:
     host, other = site.take(2)
     site.at(host, "/robots.txt", Answer(status=503))
     ran = shell.run("fetch", f"http://{host}/", "--delay", "0", *LOCAL)
@@ -129,7 +129,7 @@ def test_a_changed_spider_is_run_again_on_the_same_page(shell: Shell, site: Site
     assert [one.path for one in site.requests(host)] == ["/robots.txt", "/"]
 
 
-def test_a_host_that_cannot_be_requested_is_named_and_not_its_robots_txt(shell: Shell, site: Site) -> None:
+def test_an_unreachable_host_is_named_and_not_its_robots_txt(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     ran = shell.run("fetch", f"http://{host}/")
     assert ran.code != 0

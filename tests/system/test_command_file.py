@@ -23,7 +23,7 @@ def told(shell: Shell, crawl: str) -> dict[str, Any]:
     return shown["policy"] | shown["limits"]
 
 
-def test_a_crawl_is_what_its_file_says_and_what_is_typed_goes_first(site: Site, shell: Shell) -> None:
+def test_a_crawl_uses_its_file_and_flags_take_precedence(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/b"))
     (shell.folder / "crawl.toml").write_text(f"""
@@ -54,7 +54,7 @@ def test_a_crawl_is_what_its_file_says_and_what_is_typed_goes_first(site: Site, 
     assert set(shell.rows("one.db")) == {f"http://{host}/", f"http://{host}/a"}
 
 
-def test_what_a_file_asks_for_later_is_named_as_if_it_were_typed(site: Site, shell: Shell) -> None:
+def test_ignored_options_of_a_file_are_reported_like_flags(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     (shell.folder / "a.toml").write_text(f'urls = ["http://{host}/"]\nname = "n"\nallow-network = ["127.0.0.0/8"]\n')
@@ -91,7 +91,7 @@ def test_what_a_file_asks_for_later_is_named_as_if_it_were_typed(site: Site, she
         (None, "Cannot read c.toml: No such file or directory."),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_one_sentence(
+def test_an_error_in_a_file_is_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     content: str | bytes | None, sentence: str,
 ) -> None:  # fmt: skip

@@ -38,7 +38,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(site: Site, shell: Shel
     assert list((shell.folder / ".shoal/workers").iterdir()) == []
 
 
-def test_workers_of_a_killed_command_end_by_themselves_and_its_name_goes_on(site: Site, shell: Shell) -> None:
+def test_workers_of_a_killed_command_stop_by_themselves_and_its_crawl_can_be_resumed(site: Site, shell: Shell) -> None:
     hosts = site.take(2)
     tree = site.plant(80, hosts)
     running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--name", "orphan",
@@ -59,7 +59,7 @@ def test_workers_of_a_killed_command_end_by_themselves_and_its_name_goes_on(site
     assert not judge.impolite(0.05)
 
 
-def test_after_everything_was_killed_the_crawl_goes_on_at_once(site: Site, shell: Shell) -> None:
+def test_after_everything_was_killed_the_crawl_resumes_at_once(site: Site, shell: Shell) -> None:
     hosts = site.take(2)
     tree = site.plant(60, hosts)
     running = shell.start("crawl", tree.url(0), *LOCAL, "--scope", "any", "--delay", "0.05", "--name", "all",

@@ -36,7 +36,7 @@ HOW = ("--name", "c", "--delay", "0", "--workers", "1", "--out", "pages.db")
         (("--max-pages-per-host", "3"), ("--max-pages-per-host", "9000"), ""),
     ],
 )
-def test_a_crawl_goes_on_when_its_limit_is_raised(
+def test_a_crawl_resumes_when_its_limit_is_raised(
     shell: Shell, site: Site, low: tuple[str, str], high: tuple[str, str], reason: str
 ) -> None:
     start = chain(site, 8)
@@ -62,7 +62,7 @@ def test_a_crawl_goes_on_when_its_limit_is_raised(
     assert site.judge(host).counts().total() <= 10 + (reason == "bytes")
 
 
-def test_a_limit_that_is_reached_already_is_refused_and_changes_nothing(shell: Shell, site: Site) -> None:
+def test_a_limit_that_is_already_reached_is_refused_and_changes_nothing(shell: Shell, site: Site) -> None:
     start = chain(site, 5)
     shell.crawl(start, *HOW, "--max-bytes", "3k")
     before = shell.counts("c")
@@ -72,7 +72,7 @@ def test_a_limit_that_is_reached_already_is_refused_and_changes_nothing(shell: S
     assert shell.counts("c") == before
 
 
-def test_a_crawl_stops_at_its_time_limit_and_goes_on_with_a_higher_one(shell: Shell, site: Site) -> None:
+def test_a_crawl_stops_at_its_time_limit_and_resumes_with_a_higher_one(shell: Shell, site: Site) -> None:
     start = chain(site, 4)
     running = shell.start("crawl", start, *HOW[:2], "--delay", "600", "--max-time", "3s", "--out", "pages.db",
                           "--allow-network", "127.0.0.0/8")  # fmt: skip
@@ -88,13 +88,13 @@ def test_a_crawl_stops_at_its_time_limit_and_goes_on_with_a_higher_one(shell: Sh
 
 
 @pytest.mark.parametrize("text", ["soon", "0s", "-1", "1w"])
-def test_a_time_that_is_none_is_refused(shell: Shell, text: str) -> None:
+def test_an_invalid_time_is_refused(shell: Shell, text: str) -> None:
     ran = shell.call("crawl", "http://localhost/", "--max-time", text)
     assert ran.code == 2
     assert "--max-time" in ran.err
 
 
-def test_other_urls_for_a_finished_crawl_are_refused(shell: Shell, site: Site) -> None:
+def test_new_urls_for_a_finished_crawl_are_refused(shell: Shell, site: Site) -> None:
     start, other = chain(site, 1), chain(site, 1)
     assert shell.crawl(start, *HOW).code == 0
     assert shell.crawl(start, *HOW).code == 0
@@ -137,7 +137,7 @@ def test_a_start_url_that_is_a_sitemap_is_read(shell: Shell, site: Site) -> None
     assert site.judge(host).times(f"http://{host}/a") == 1
 
 
-def test_a_second_signal_leaves_the_command_to_resume(shell: Shell, site: Site) -> None:
+def test_a_second_signal_still_prints_the_command_to_resume(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", Answer(body="late", lasting=600.0))
     running = shell.start("crawl", f"http://{host}/", *HOW, "--allow-network", "127.0.0.0/8")
@@ -150,9 +150,7 @@ def test_a_second_signal_leaves_the_command_to_resume(shell: Shell, site: Site) 
 
 
 @pytest.mark.full
-def test_each_depth_has_its_number_of_urls_also_in_another_pass_and_under_a_higher_limit(
-    shell: Shell, site: Site
-) -> None:
+def test_the_urls_per_depth_are_limited_also_in_another_pass_and_under_a_higher_limit(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow:\n"))
     site.at(host, "/", page("/1-a", "/1-b", "/1-c", "/1-d", "/1-e"))

@@ -31,7 +31,7 @@ def test_one_host_is_limited_by_politeness_and_more_machines_cannot_help(shell: 
     assert list(shell.folder.iterdir()) == []
 
 
-def test_too_few_workers_are_the_limit_and_it_says_how_many_help(shell: Shell) -> None:
+def test_if_workers_are_the_limit_the_plan_states_how_many_would_help(shell: Shell) -> None:
     told = planned(shell, "--pages", "10M", "--hosts", "2400", "--workers", 2, "--page-size", "10kb")
     # 2,400 hosts / 1.2 s = 2,000 pages/s for all of them, 400 for one worker
     assert told["limit"] == "workers"
@@ -44,14 +44,14 @@ def test_too_few_workers_are_the_limit_and_it_says_how_many_help(shell: Shell) -
     assert f"workers: {told['workers_useful']} would reach the next limit" in ran.out
 
 
-def test_without_a_number_of_workers_there_are_as_many_as_help() -> None:
+def test_without_a_number_of_workers_the_plan_uses_as_many_as_help() -> None:
     made = plan(pages=10**7, hosts=2400, delay=1, response=0.2, page_bytes=1)
     assert (made.workers, made.limit) == (made.workers_useful, "politeness")
     more = plan(pages=10**7, hosts=2400, delay=1, response=0.2, page_bytes=1, workers=made.workers + 10)
     assert more.pages_per_second == made.pages_per_second
 
 
-def test_a_million_hosts_are_more_than_one_server_of_the_store_serves(shell: Shell) -> None:
+def test_a_million_hosts_exceed_one_store_server(shell: Shell) -> None:
     ran = shell.run("plan", "--pages", "1B", "--hosts", "1M")
     told = planned(shell, "--pages", "1B", "--hosts", "1M")
     # A delay of 1 s leaves room for one visit in a lease.
@@ -79,17 +79,17 @@ def test_nodes_share_pages_and_memory_until_something_else_is_the_limit(shell: S
     assert "52.5 GB if every URL waits at once, 13.1 GB on each of 4 nodes" in ran.out
 
 
-def test_a_server_that_would_have_to_hold_too_much_is_warned_of(shell: Shell) -> None:
+def test_a_store_server_that_needs_too_much_memory_gives_a_warning(shell: Shell) -> None:
     ran = shell.run("plan", "--pages", "2B", "--hosts", "1M")
     assert "One server of the store may need 105 GB of memory: with --nodes 2, each needs at most 64.0 GB." in ran.err
     assert "may need" not in shell.run("plan", "--pages", "2B", "--hosts", "1M", "--nodes", 2).err
 
 
-def test_the_cpu_of_a_small_crawl_is_in_seconds(shell: Shell) -> None:
+def test_the_cpu_time_of_a_small_crawl_is_in_seconds(shell: Shell) -> None:
     assert "16.0 s of one core in all" in shell.run("plan", "--pages", "10k", "--hosts", "3").out
 
 
-def test_more_nodes_than_shards_are_warned_of(shell: Shell) -> None:
+def test_more_nodes_than_shards_give_a_warning(shell: Shell) -> None:
     ran = shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 17)
     assert "`store.shards` set to 17 or a multiple" in ran.err
     assert "shards" not in shell.run("plan", "--pages", "1B", "--hosts", "1M", "--nodes", 16).err
@@ -100,7 +100,7 @@ def test_more_nodes_than_shards_are_warned_of(shell: Shell) -> None:
     # 2 s hold so many visits; between them the place is kept for the gap.
     [(1, 0.2, 1, 0.2), (0.5, 0.4, 2, 0.4 + 0.5 / 2), (0.2, 0.3, 3, 0.3 + 0.3 * 2 / 3), (0, 0.2, 10, 0.2)],
 )
-def test_a_lease_keeps_its_place_in_the_gaps_between_its_visits(
+def test_a_lease_occupies_a_worker_during_the_delays_between_its_visits(
     delay: float, response: float, visits: int, place_seconds: float
 ) -> None:
     made = plan(pages=10**6, hosts=10**6, delay=delay, response=response, page_bytes=1, workers=1)
@@ -108,7 +108,7 @@ def test_a_lease_keeps_its_place_in_the_gaps_between_its_visits(
     assert made.worker_pages_per_second == pytest.approx(min(400, 200 / place_seconds))
 
 
-def test_large_pages_take_more_of_a_worker_and_small_ones_as_much() -> None:
+def test_large_pages_need_more_worker_time_and_small_pages_the_same() -> None:
     usual, small, large = (
         plan(pages=10**6, hosts=10**6, delay=1, response=0.2, page_bytes=size, workers=1)
         for size in (planning.PAGE_BYTES, 1000, 10 * planning.PAGE_BYTES)
@@ -119,19 +119,19 @@ def test_large_pages_take_more_of_a_worker_and_small_ones_as_much() -> None:
     assert large.bytes_per_second == pytest.approx(usual.bytes_per_second)
 
 
-def test_a_server_that_is_slower_than_the_delay_is_given_as_long_as_it_took() -> None:
+def test_if_the_response_time_exceeds_the_delay_it_becomes_the_delay() -> None:
     assert plan(pages=100, hosts=1, delay=1, response=3, page_bytes=1).seconds == pytest.approx(600)
     assert plan(pages=100, hosts=1, delay=0, response=3, page_bytes=1).seconds == pytest.approx(300)
 
 
-def test_slow_servers_take_more_workers() -> None:
+def test_slow_servers_need_more_workers() -> None:
     slow = plan(pages=10**6, hosts=10_000, delay=60, response=50, page_bytes=1)
     # 200 hosts at once, 50 s each
     assert slow.worker_pages_per_second == 4
     assert slow.workers == 23
 
 
-def test_memory_agrees_with_what_the_benchmarks_measured() -> None:
+def test_the_estimated_memory_agrees_with_the_benchmarks() -> None:
     """The model has two figures for what waits; the third, at 50,000 hosts, was not used to make it."""
     for hosts, measured in ((200, 51.7), (50_000, 65.1), (1_000_000, 341.8)):
         made = plan(pages=10**6, hosts=hosts, delay=0, response=0.1, page_bytes=1)
@@ -140,7 +140,7 @@ def test_memory_agrees_with_what_the_benchmarks_measured() -> None:
     assert done.store_bytes_end / done.pages == pytest.approx(8.38 + planning.VALIDATOR_BYTES, rel=0.01)
 
 
-def test_the_constants_are_those_of_the_page_of_benchmarks() -> None:
+def test_the_constants_match_the_page_of_benchmarks() -> None:
     rows = {}
     for line in (ROOT / "docs/reference/benchmarks.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")]
@@ -173,7 +173,7 @@ def test_the_constants_are_those_of_the_page_of_benchmarks() -> None:
         (["--pages", "10", "--hosts", "1", "--page-size", "big"], "'big' is not a size"),
     ],
 )
-def test_what_cannot_be_meant_is_said_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
+def test_invalid_input_is_reported_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
     ran = shell.call("plan", *typed)
     assert (ran.code, ran.out) == (2, "")
     assert len(ran.err.splitlines()) == 1

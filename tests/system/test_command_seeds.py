@@ -37,7 +37,7 @@ def poured(shell: Shell, text: list[str]) -> IO[str]:
 
 
 @pytest.mark.chaos
-def test_a_command_killed_while_it_reads_is_told_the_rest_by_the_same_command(site: Site, shell: Shell) -> None:
+def test_a_command_killed_while_reading_seeds_gets_the_rest_when_it_is_repeated(site: Site, shell: Shell) -> None:
     hosts = site.take(20)
     seeds = lines(hosts, 6000)
     os.mkfifo(shell.folder / "pipe")
@@ -64,7 +64,7 @@ def test_a_command_killed_while_it_reads_is_told_the_rest_by_the_same_command(si
     assert not site.judge(*hosts).impolite(2)
 
 
-def test_a_silent_pipe_holds_up_neither_the_crawl_nor_its_end(site: Site, shell: Shell) -> None:
+def test_a_silent_pipe_of_seeds_delays_neither_the_crawl_nor_its_end(site: Site, shell: Shell) -> None:
     hosts = site.take(5)
     os.mkfifo(shell.folder / "pipe")
     running = shell.start("crawl", "--seeds", "pipe", "--name", "slow", "--delay", "0", "--no-follow", *LOCAL)
@@ -79,7 +79,7 @@ def test_a_silent_pipe_holds_up_neither_the_crawl_nor_its_end(site: Site, shell:
     pipe.close()
 
 
-def test_bad_lines_behind_the_first_are_left_out_and_named(site: Site, shell: Shell) -> None:
+def test_invalid_lines_after_the_first_batch_are_skipped_and_named(site: Site, shell: Shell) -> None:
     hosts = site.take(5)
     seeds = lines(hosts, 1200)
     seeds[1100:1100] = ["http://[\n", "# a note\n", "mailto:ann@example.org\n", "x" * 200_000 + "\n", "http://]\n"]
@@ -105,7 +105,7 @@ def test_bad_lines_behind_the_first_are_left_out_and_named(site: Site, shell: Sh
     ],
     ids=["no URL", "no UTF-8", "no gzip", "gzip cut off", "nothing"],
 )
-def test_bad_lines_among_the_first_stop_it_before_anything_is_made(
+def test_invalid_lines_in_the_first_batch_are_refused_before_anything_is_created(
     shell: Shell, content: bytes, name: str, sentence: str
 ) -> None:
     (shell.folder / name).write_bytes(content)
@@ -129,7 +129,7 @@ def test_links_on_the_hosts_of_late_seeds_are_followed(site: Site, shell: Shell)
 
 
 @pytest.mark.full
-def test_a_long_file_takes_little_memory(site: Site, shell: Shell) -> None:
+def test_a_long_seed_file_takes_little_memory(site: Site, shell: Shell) -> None:
     """20 MB of URLs. Slow, because so many have to be read before it could take much."""
     hosts = site.take(10)
     with (shell.folder / "seeds").open("w") as file:

@@ -47,7 +47,7 @@ def test_workers_join_a_store_and_leave_it(site: Site, store: Server, shell: She
     assert not (shell.folder / ".shoal").exists()
 
 
-def test_a_file_is_refused_while_workers_of_another_machine_are_there(store: Server, shell: Shell) -> None:
+def test_a_file_output_is_refused_while_workers_of_another_machine_are_connected(store: Server, shell: Shell) -> None:
     async def elsewhere() -> None:
         async with await Frontier.open(store.url, worker="far-away-1") as frontier:
             await frontier.workers.beat({"machine": "far-away"})
@@ -58,7 +58,7 @@ def test_a_file_is_refused_while_workers_of_another_machine_are_there(store: Ser
     assert "is a file on this machine, but worker far-away-1 of another machine uses the store" in ran.err
 
 
-def test_a_worker_does_not_join_a_crawl_that_writes_files_elsewhere(store: Server, shell: Shell) -> None:
+def test_a_worker_does_not_join_a_crawl_that_writes_files_on_another_machine(store: Server, shell: Shell) -> None:
     async def elsewhere() -> None:
         async with await Frontier.open(store.url) as frontier:
             policy = CrawlSpec(outputs=("sqlite:/data/pages.db",), machine="far-away")
@@ -70,7 +70,7 @@ def test_a_worker_does_not_join_a_crawl_that_writes_files_elsewhere(store: Serve
     assert "Crawl 'theirs' writes sqlite:/data/pages.db, a file on another machine" in ran.err
 
 
-def test_a_crawl_goes_on_only_where_its_files_are(store: Server, shell: Shell) -> None:
+def test_a_crawl_is_resumed_only_on_the_machine_that_has_its_files(store: Server, shell: Shell) -> None:
     async def elsewhere() -> None:
         async with await Frontier.open(store.url) as frontier:
             policy = CrawlSpec(outputs=("sqlite:/data/pages.db",), machine="far-away")
@@ -84,7 +84,7 @@ def test_a_crawl_goes_on_only_where_its_files_are(store: Server, shell: Shell) -
     assert shell.counts("theirs", "--store", store.url)["state"] == "paused"
 
 
-def test_a_worker_keeps_on_when_its_store_was_away(site: Site, store: Server, shell: Shell) -> None:
+def test_a_worker_continues_after_its_store_was_unavailable(site: Site, store: Server, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(60, [host])
     running = shell.start("crawl", tree.url(0), "--store", store.url, *LOCAL, "--delay", "0.05")
@@ -96,7 +96,7 @@ def test_a_worker_keeps_on_when_its_store_was_away(site: Site, store: Server, sh
     assert not site.judge(host).impolite(0.05)
 
 
-def test_a_crawl_whose_store_does_not_come_back_says_how_to_resume_it(site: Site, store: Server, shell: Shell) -> None:
+def test_a_crawl_whose_store_stays_unavailable_prints_how_to_resume_it(site: Site, store: Server, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(60, [host])
     # The leases of its workers cannot be released, and expire.
@@ -141,7 +141,9 @@ def test_an_unavailable_store_is_reported_at_once_with_the_reason(
     assert set(shell.rows()) == tree.walk()
 
 
-def test_crawls_of_scrapy_on_the_store_are_shown_and_in_nobodys_way(site: Site, store: Server, shell: Shell) -> None:
+def test_crawls_of_scrapy_on_the_store_are_shown_and_do_not_block_others(
+    site: Site, store: Server, shell: Shell
+) -> None:
     async def scrapy() -> None:
         async with await Frontier.open(store.url) as frontier:
             await frontier.crawls.create("books@1", Limits(spider="scrapy:books"), {"scrapy": "books"})
@@ -162,7 +164,7 @@ def test_crawls_of_scrapy_on_the_store_are_shown_and_in_nobodys_way(site: Site, 
     assert worker.end(signal.SIGTERM).code == 0
 
 
-def test_a_submitted_crawl_keeps_bodies_of_the_types_it_wants(site: Site, store: Server, shell: Shell) -> None:
+def test_a_submitted_crawl_stores_bodies_of_the_requested_types(site: Site, store: Server, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/one.png"))
     site.at(host, "/one.png", Answer(body="a picture", type="image/png"))
@@ -179,9 +181,7 @@ def test_a_submitted_crawl_keeps_bodies_of_the_types_it_wants(site: Site, store:
     assert worker.end(signal.SIGTERM).code == 0
 
 
-def test_a_crawl_whose_output_cannot_be_used_is_paused_and_others_go_on(
-    site: Site, store: Server, shell: Shell
-) -> None:
+def test_a_crawl_with_an_unusable_output_is_paused_and_others_continue(site: Site, store: Server, shell: Shell) -> None:
     (shell.folder / "foreign.db").write_text("this is no database, but a text that somebody wrote")
     here, there = site.take(2)
     bad, good = site.plant(5, [here]), site.plant(5, [there])

@@ -117,7 +117,7 @@ def _crawl(site: DynamicSite, spider: type[shoal.Spider] = Visits, **more: Any) 
 
 
 @pytest.mark.smoke
-def test_cookies_are_kept_from_page_to_page_unless_that_is_turned_off() -> None:
+def test_cookies_are_kept_between_pages_unless_disabled() -> None:
     def answer(asked: Asked) -> Reply:
         sets = {"/0": "a=1", "/1": "b=2; Path=/2", "/2": "a=; Max-Age=0"}
         return _said(asked, *((("Set-Cookie", sets[asked.path]),) if asked.path in sets else ()))
@@ -169,7 +169,7 @@ def test_cookies_of_a_request_join_those_of_the_crawl_and_of_the_jar() -> None:
     assert second == {"path": "/1", "currency": "EUR", "own": "1", "a": "1"}
 
 
-def test_a_page_that_sends_its_visitor_back_with_a_cookie_is_visited_again() -> None:
+def test_a_page_that_redirects_to_itself_with_a_cookie_is_visited_again() -> None:
     def answer(asked: Asked) -> Reply:
         if asked.path == "/consent":
             return moved("/0", 302, ("Set-Cookie", "ok=1; Path=/"))

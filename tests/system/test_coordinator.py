@@ -45,7 +45,7 @@ CALLS: dict[str, Callable[[shoal.Coordinator], Any]] = {
 }
 
 
-def test_before_its_start_it_says_that_it_is_not_at_work() -> None:
+def test_calls_before_the_start_of_a_coordinator_are_refused() -> None:
     coordinator = shoal.Coordinator(folder="kept", settings=LOCAL)
     for call in CALLS.values():
         with pytest.raises(InvalidInput, match="not started; call start first"):
@@ -53,7 +53,7 @@ def test_before_its_start_it_says_that_it_is_not_at_work() -> None:
     assert coordinator.pids == []
 
 
-def test_started_again_it_counts_its_rates_anew(site: Site) -> None:
+def test_a_restarted_coordinator_resets_its_rates(site: Site) -> None:
     tree = site.plant(20, site.take())
     coordinator = shoal.Coordinator(folder="kept", settings=LOCAL)
     with coordinator:
@@ -66,7 +66,7 @@ def test_started_again_it_counts_its_rates_anew(site: Site) -> None:
     assert (stats.pages_per_second, stats.requests_per_second) == (0, 0)
 
 
-def test_a_spider_that_nobody_has_is_told_and_a_host_is_counted_once(site: Site) -> None:
+def test_a_spider_without_workers_is_reported_and_a_host_is_counted_once(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", page())
     with shoal.Coordinator(folder="kept", spiders=["spiders.py:One"], settings=LOCAL) as coordinator:

@@ -30,7 +30,7 @@ def state(crawls: Crawls, host: str) -> Host:
 
 
 @pytest.mark.smoke
-def test_the_gap_counts_from_the_end_of_a_slow_answer(crawls: Crawls) -> None:
+def test_the_delay_counts_from_the_end_of_a_slow_response(crawls: Crawls) -> None:
     late, long = crawls.site.take(2)
     answers: list[tuple[str, dict[str, Any]]] = [(late, {"after": 0.4}), (long, {"lasting": 0.4})]
     for host, answer in answers:
@@ -43,7 +43,7 @@ def test_the_gap_counts_from_the_end_of_a_slow_answer(crawls: Crawls) -> None:
 
 
 @pytest.mark.smoke
-def test_three_workers_are_one_visitor(crawls: Crawls) -> None:
+def test_three_workers_together_keep_the_delay(crawls: Crawls) -> None:
     hosts = crawls.site.take(16)
     tree = crawls.site.plant(96, hosts)
     done = crawls.run(tree.url(0), hosts=tuple(hosts), delay_seconds=0.1, scope="any")
@@ -53,7 +53,7 @@ def test_three_workers_are_one_visitor(crawls: Crawls) -> None:
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [("0.4", 0.4), (".35", 0.35), ("1", 1.0)])
-def test_a_crawl_delay_is_kept_to_its_fraction(crawls: Crawls, asked: str, seconds: float) -> None:
+def test_a_fractional_crawl_delay_is_kept_exactly(crawls: Crawls, asked: str, seconds: float) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/robots.txt", robots(f"User-agent: *\nCrawl-delay: {asked}\n"))
     tree = crawls.site.plant(5, [host], fan=5)
@@ -72,7 +72,7 @@ def test_a_crawl_delay_shorter_than_our_own_changes_nothing(crawls: Crawls) -> N
     assert not done.judge.impolite(0.3)
 
 
-def test_the_crawl_delay_of_the_group_that_holds_for_us_counts(crawls: Crawls) -> None:
+def test_the_crawl_delay_of_the_applicable_group_counts(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     groups = [
         "User-agent: *\nDisallow: /no\nCrawl-delay: 200\n",
@@ -86,7 +86,7 @@ def test_the_crawl_delay_of_the_group_that_holds_for_us_counts(crawls: Crawls) -
     assert not done.judge.impolite(0.3)
 
 
-def test_a_crawl_delay_means_one_place_whatever_the_crawl_allows(crawls: Crawls) -> None:
+def test_a_crawl_delay_allows_one_slot_whatever_the_crawl_allows(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/robots.txt", robots("User-agent: *\nCrawl-delay: 0.2\n", after=0.1))
     tree = crawls.site.plant(10, [host], fan=10)
@@ -94,7 +94,7 @@ def test_a_crawl_delay_means_one_place_whatever_the_crawl_allows(crawls: Crawls)
     assert not done.judge.impolite(0.2)
 
 
-def test_more_places_are_used_and_no_more_than_there_are(crawls: Crawls) -> None:
+def test_all_slots_of_a_host_are_used_and_no_more(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page(*(f"/{number}" for number in range(24))))
     for number in range(24):
@@ -106,7 +106,7 @@ def test_more_places_are_used_and_no_more_than_there_are(crawls: Crawls) -> None
 
 
 @pytest.mark.parametrize("absurd", ["-1", "nan", "10s", "inf", "", "1,5", "0x10"])
-def test_a_crawl_delay_that_is_no_number_is_ignored(crawls: Crawls, absurd: str) -> None:
+def test_a_crawl_delay_that_is_not_a_number_is_ignored(crawls: Crawls, absurd: str) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/robots.txt", robots(f"User-agent: *\nCrawl-delay: {absurd}\nDisallow: /no\n"))
     tree = crawls.site.plant(3, [host])
@@ -125,7 +125,7 @@ def test_an_absurd_crawl_delay_is_capped(crawls: Crawls, absurd: str) -> None:
     crawls.do(crawls.frontier.crawls.stop(crawl))
 
 
-def test_a_slow_server_is_left_alone_for_as_long_as_it_took(crawls: Crawls) -> None:
+def test_a_slow_server_is_given_a_delay_of_its_response_time(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     paths = [f"/{number}" for number in range(4)]
     crawls.site.at(host, "/", Answer(body="".join(f'<a href="{path}">x</a>' for path in paths), after=0.4))
@@ -156,7 +156,7 @@ def test_retry_after_is_kept_by_the_whole_fleet(crawls: Crawls, status: int, for
         assert following.began + offset >= int(began + 4) - 0.01
 
 
-def test_a_huge_retry_after_is_kept_for_a_day_at_most(crawls: Crawls) -> None:
+def test_a_huge_retry_after_is_kept_for_at_most_a_day(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", Answer(status=503, headers=(("Retry-After", "99999999999"),)))
     crawl = crawls.begin(f"http://{host}/")
@@ -175,14 +175,14 @@ def test_retry_after_on_robots_txt_is_kept_too(crawls: Crawls) -> None:
     assert done.judge.gaps(host)[0] >= 2.0
 
 
-def test_a_retry_after_of_the_past_brings_the_usual_back_off(crawls: Crawls) -> None:
+def test_a_retry_after_in_the_past_causes_the_usual_back_off(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     past = Answer(status=503, headers=(("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT"),))
     done = crawls.run(crawls.site.at(host, "/", past, page()))
     assert done.judge.gaps(host)[-1] >= 2.5
 
 
-def test_a_delay_that_an_operator_sets_holds_soon_for_a_host_that_is_being_asked(crawls: Crawls) -> None:
+def test_a_delay_set_by_an_operator_soon_applies_to_a_host_that_is_being_crawled(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(400, [host], fan=400)
     crawl = crawls.begin(tree.url(0), delay_seconds=0.02)
@@ -197,7 +197,7 @@ def test_a_delay_that_an_operator_sets_holds_soon_for_a_host_that_is_being_asked
     assert not Judge(late).impolite(0.06)
 
 
-def test_robots_txt_redirect_hops_and_retries_are_requests_like_any_other(crawls: Crawls) -> None:
+def test_robots_txt_redirects_and_retries_keep_the_delay_like_other_requests(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     site = crawls.site
     site.at(host, "/robots.txt", redirect("/rules"))
@@ -214,7 +214,7 @@ def test_robots_txt_redirect_hops_and_retries_are_requests_like_any_other(crawls
     assert not done.judge.impolite(0.3)
 
 
-def test_a_failed_page_is_tried_again_with_growing_pauses_then_fails_with_its_reason(crawls: Crawls) -> None:
+def test_a_failed_page_is_retried_with_growing_pauses_and_then_fails_with_its_reason(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", Answer(status=500))
     done = crawls.run(f"http://{host}/", retries=1)
@@ -225,7 +225,7 @@ def test_a_failed_page_is_tried_again_with_growing_pauses_then_fails_with_its_re
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 410])
-def test_a_page_that_is_not_there_is_not_asked_for_again(crawls: Crawls, status: int) -> None:
+def test_a_missing_page_is_not_requested_again(crawls: Crawls, status: int) -> None:
     (host,) = crawls.site.take()
     done = crawls.run(crawls.site.at(host, "/", Answer(status=status)))
     assert done.judge.paths(host) == ["/robots.txt", "/"]

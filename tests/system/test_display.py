@@ -125,7 +125,7 @@ def is_sane(pane: Pane) -> None:
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 50)])
-def test_a_crawl_is_seen_while_it_runs_and_ends_in_its_summary(
+def test_a_crawl_is_shown_while_it_runs_and_ends_with_its_summary(
     site: Site, opens: Opens, columns: int, rows: int
 ) -> None:
     hosts = site.take(4)
@@ -150,7 +150,7 @@ def test_a_crawl_is_seen_while_it_runs_and_ends_in_its_summary(
 
 
 @pytest.mark.smoke
-def test_messages_outlast_a_change_of_size_and_ctrl_c(site: Site, opens: Opens) -> None:
+def test_messages_survive_a_change_of_size_and_ctrl_c(site: Site, opens: Opens) -> None:
     tree = site.plant(3000, site.take(4))
     pane = opens(120, 40)
     pane.crawl(tree.url(0), "--scope", "any", "--delay", "0.2", "--workers", "2", "--name", "sized")
@@ -218,7 +218,7 @@ def test_a_terminal_that_cannot_show_it_gets_plain_lines(
     assert "stored      2 pages" in text or "stored      1 page" in text
 
 
-def test_no_colour_is_no_colour_and_nothing_of_the_terminal_is_switched(site: Site, shell: Shell) -> None:
+def test_no_color_disables_colours_and_no_terminal_mode_is_changed(site: Site, shell: Shell) -> None:
     tree = site.plant(40, site.take(1))
     args = ("crawl", tree.url(0), *LOCAL, "--workers", "1", "--delay", "0.05")
     code, text, out = Terminal(shell, *args, NO_COLOR="1").end()
@@ -233,7 +233,7 @@ def test_no_colour_is_no_colour_and_nothing_of_the_terminal_is_switched(site: Si
 
 
 @pytest.mark.smoke
-def test_through_a_pipe_there_are_plain_lines(site: Site, shell: Shell) -> None:
+def test_output_to_a_pipe_is_plain_lines(site: Site, shell: Shell) -> None:
     url = site.at(site.take()[0], "/", page())
     ran = shell.crawl(url, "--workers", "1")
     assert ran.code == 0, ran.err
@@ -250,7 +250,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_log_of_json_tells_how_far_it_is_and_how_long_it_takes(site: Site, shell: Shell) -> None:
+def test_a_json_log_reports_progress_and_remaining_time(site: Site, shell: Shell) -> None:
     """Ten seconds: progress is told every five, and half of the crawl should be left then."""
     slow, *quick = site.take(4)
     site.at(slow, "/", page(*(f"/{n}" for n in range(39))))
@@ -275,7 +275,7 @@ def test_a_log_of_json_tells_how_far_it_is_and_how_long_it_takes(site: Site, she
     assert progress["left_seconds"] == pytest.approx(left, rel=0.3)
 
 
-def test_workers_log_what_happens_to_them(shell: Shell) -> None:
+def test_workers_log_their_start_and_end(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = "json"
     running = shell.start("worker", "--workers", "1", *LOCAL)
     running.until_said("workers.started")
@@ -290,7 +290,7 @@ def test_workers_log_what_happens_to_them(shell: Shell) -> None:
     assert said["workers.stopped"]["pages"] == 0
 
 
-def test_workers_show_themselves_on_a_terminal(shell: Shell, opens: Opens) -> None:
+def test_workers_are_shown_on_a_terminal(shell: Shell, opens: Opens) -> None:
     pane = opens(80, 24)
     pane.type(f"{sys.executable} -m shoal worker --workers 2 --folder {shell.folder / '.shoal'} {' '.join(LOCAL)}")
     pane.until(r"^ +2 +\d+ +0 .* work$")

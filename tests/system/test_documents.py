@@ -52,7 +52,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 
 @pytest.mark.full
-def test_a_crawl_stores_exactly_what_a_walk_finds(web: Web, tmp_path: Path) -> None:
+def test_a_crawl_stores_exactly_the_pages_that_a_reference_crawl_finds(web: Web, tmp_path: Path) -> None:
     walks = {tree: walk(web.sites(tree)[0], tree) for tree, _ in TREES}
     assert all(sum(answer.is_html for answer in found.values()) > 100 for found in walks.values())
     assert any(answer.status == 200 and not answer.is_html for found in walks.values() for answer in found.values())

@@ -110,7 +110,7 @@ def test_the_example_has_thirty_lines() -> None:
     assert sum(bool(line.strip()) for line in code) <= 30
 
 
-def test_the_example_finds_every_page_once_and_keeps_the_delay(site: Site, tmp_path: Path) -> None:
+def test_the_example_visits_every_page_once_and_keeps_the_delay(site: Site, tmp_path: Path) -> None:
     out = finish(start(tmp_path, site.url))
 
     asked = Counter(path for path, _, _ in site.requests)

@@ -56,7 +56,7 @@ def test_a_whole_tree_is_crawled(crawls: Crawls, folder: Path, without: tuple[st
         assert len(fetched) == len(set(fetched))
 
 
-def test_robots_txt_and_a_login_hold_for_ftp_too(crawls: Crawls, folder: Path) -> None:
+def test_robots_txt_and_a_login_apply_to_ftp_too(crawls: Crawls, folder: Path) -> None:
     (folder / "robots.txt").write_text("User-agent: *\nDisallow: /private/\nDisallow: /*.html")
     with serving_ftp(folder, address="127.0.2.3", users={"ann": "s3cret"}) as server:
         done = crawls.run(server.url("/", user="ann:s3cret"))
@@ -70,7 +70,7 @@ def test_robots_txt_and_a_login_hold_for_ftp_too(crawls: Crawls, folder: Path) -
     assert "s3cret" not in "".join(crawls.errors(name) for name in crawls.workers)
 
 
-def test_a_page_of_the_web_cannot_send_a_crawl_to_ftp(crawls: Crawls, folder: Path) -> None:
+def test_a_web_page_cannot_send_a_crawl_to_ftp(crawls: Crawls, folder: Path) -> None:
     with serving_ftp(folder, address="127.0.2.4") as server:
         (host,) = crawls.site.take()
         start = crawls.site.at(host, "/", page(server.url("/file0.txt"), "/more"))

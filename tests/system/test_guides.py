@@ -298,7 +298,7 @@ def serve(reader: Reader) -> Running:
 
 
 @pytest.mark.full
-def test_the_readme_ends_in_what_it_shows(reader: Reader) -> None:
+def test_the_readme_gives_the_result_that_it_shows(reader: Reader) -> None:
     serve(reader)
     # `make demo` in a copy of the repository in which everything is installed.
     here = reader.folder / "here"
@@ -312,43 +312,43 @@ def test_the_readme_ends_in_what_it_shows(reader: Reader) -> None:
 
 
 @pytest.mark.full
-def test_the_quickstart_prints_what_it_says(reader: Reader) -> None:
+def test_the_quickstart_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/quickstart.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_resuming_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_resuming_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/resuming.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_several_machines_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_several_machines_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/several-machines.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_responsible_crawling_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_responsible_crawling_prints_the_output_that_it_shows(reader: Reader) -> None:
     serve(reader)
     reader.follow("docs/guides/responsible-crawling.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_a_first_crawler_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_a_first_crawler_prints_the_output_that_it_shows(reader: Reader) -> None:
     examples(reader)
     reader.follow("docs/guides/first-crawler.md")
 
 
-def test_the_guide_to_planning_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_planning_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/planning.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_block_of_a_guide_escapes_being_run(page: str) -> None:
+def test_every_block_of_a_guide_is_run(page: str) -> None:
     for language, text in blocks(page):
         assert language == "console" or file_of(text) or (page, language) in NOT_RUN, text
 
 
-def test_a_page_that_says_something_else_is_noticed() -> None:
+def test_a_page_with_other_output_fails_the_check() -> None:
     said = "Crawl a is finished.\n  stored    3 pages, 1.3 kB received\n"
     assert re.fullmatch(pattern(["...", "  stored    3 pages, 9.9 kB received"], loose=False), said)
     assert not re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=False), said)
@@ -365,13 +365,13 @@ def examples(reader: Reader) -> None:
 
 
 @pytest.mark.full
-def test_the_guide_to_spiders_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_spiders_prints_the_output_that_it_shows(reader: Reader) -> None:
     examples(reader)
     reader.follow("docs/guides/spiders.md")
 
 
 @pytest.mark.full
-def test_the_guide_to_developing_prints_what_it_says(reader: Reader) -> None:
+def test_the_guide_to_developing_prints_the_output_that_it_shows(reader: Reader) -> None:
     reader.follow("docs/guides/developing.md")
 
 

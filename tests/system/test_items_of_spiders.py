@@ -51,7 +51,7 @@ def _run(shell: Shell, shelf: str, *args: str) -> str:
 
 
 @pytest.mark.smoke
-def test_a_file_of_items_is_flat_and_is_added_to_or_overwritten(shell: Shell, shelf: str) -> None:
+def test_a_file_of_flat_items_is_appended_to_or_overwritten(shell: Shell, shelf: str) -> None:
     path = shell.folder / "books.csv"
     assert _run(shell, shelf, "-o", "books.csv", "-o", "books.jsonl") == ""
     rows = _csv(path)
@@ -87,7 +87,7 @@ def test_overwriting_a_database_leaves_nothing_of_it(site: Site, shell: Shell, s
 
 
 @pytest.mark.smoke
-def test_records_go_to_standard_output_and_everything_else_does_not(shell: Shell, shelf: str) -> None:
+def test_only_records_go_to_standard_output(shell: Shell, shelf: str) -> None:
     out = _run(shell, shelf, "--out", "-", "--name", "n")
     lines = [json.loads(line) for line in out.splitlines()]
     assert sorted(line["title"] for line in lines) == ["Book a", "Book b", "Root"]
@@ -98,7 +98,7 @@ def test_records_go_to_standard_output_and_everything_else_does_not(shell: Shell
     assert not list((shell.folder / ".shoal/stdout").glob("*.jsonl*"))
 
 
-def test_a_reader_that_has_enough_pauses_the_crawl(site: Site, shell: Shell) -> None:
+def test_a_reader_that_closes_the_pipe_pauses_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(3000, [host])
     running = shell.start("crawl", tree.url(0), "--delay", "0.05", "--out", "-", "--name", "n", *LOCAL)
@@ -133,7 +133,7 @@ def test_a_data_frame_of_a_crawl_has_a_column_for_each_field(site: Site, tmp_pat
 
 
 @pytest.mark.smoke
-def test_a_crawl_with_a_spider_is_visited_again_from_its_start(site: Site, shell: Shell) -> None:
+def test_another_pass_of_a_crawl_with_a_spider_starts_from_its_seeds(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/a#x", "/moved", title="Root"))
     site.at(host, "/a", page("/", title="A"))
@@ -185,7 +185,7 @@ def test_an_interrupted_crawl_prints_each_record_once(site: Site, shell: Shell) 
     assert sorted(urls) == sorted(tree.walk())
 
 
-def test_chosen_fields_are_the_columns_of_each_file_in_their_order(shell: Shell, shelf: str) -> None:
+def test_selected_fields_are_the_columns_of_each_file_in_order(shell: Shell, shelf: str) -> None:
     names = ("chosen.csv", "chosen.jsonl", "chosen.parquet", "chosen.db")
     outputs = [part for name in names for part in ("-o", name)]
     ran = shell.crawl(
@@ -220,7 +220,7 @@ def test_chosen_fields_are_the_columns_of_each_file_in_their_order(shell: Shell,
         (["--spider", "shelf.py:Shelf", "--fields", "title,title"], "one that is named twice"),
     ],
 )
-def test_fields_that_nothing_can_have_are_refused(
+def test_fields_that_no_record_can_have_are_refused(
     shell: Shell, shelf: str, flags: list[str], sentence: str
 ) -> None:  # fmt: skip
     ran = shell.crawl(*flags, f"{shelf}/")

@@ -46,7 +46,7 @@ def test_credentials_of_a_start_url_are_sent_to_its_origin_and_written_nowhere(s
         assert "ann:" not in text
 
 
-def test_one_origin_has_one_login() -> None:
+def test_different_credentials_for_one_origin_are_refused() -> None:
     plain, logins = without_logins(["http://a:b@h.example/x", "http://h.example/y", "ftp://u@f.example/"])
     assert plain == ["http://h.example/x", "http://h.example/y", "ftp://f.example/"]
     assert logins == {"http://h.example": "a:b", "ftp://f.example": "u:"}
@@ -55,7 +55,7 @@ def test_one_origin_has_one_login() -> None:
     assert "secret" not in str(told.value)
 
 
-def test_urls_that_are_added_later_have_no_credentials() -> None:
+def test_urls_that_are_added_later_may_not_have_credentials() -> None:
     assert seed_url_without_login("h.example/x") == "http://h.example/x"
     with pytest.raises(InvalidUrl, match="has credentials") as told:
         seed_url_without_login("http://a:secret@h.example/x")

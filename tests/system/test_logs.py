@@ -78,7 +78,7 @@ BEGINS = {"serve": "Serving redis://", "worker": "1 worker on", "listen": "Liste
 
 
 @pytest.mark.parametrize("kind", BEGINS)
-def test_a_service_writes_json_where_nobody_looks_and_text_when_asked(kind: str, store: Server, shell: Shell) -> None:
+def test_a_service_logs_json_without_a_terminal_and_text_on_request(kind: str, store: Server, shell: Shell) -> None:
     # An empty variable is none.
     shell.environ["SHOAL_LOG"] = ""
     running = shell.start(*command(kind, store))
@@ -105,14 +105,14 @@ asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, 
 """
 
 
-def test_a_server_may_be_stopped_as_soon_as_it_reports_that_it_serves(store: Server, shell: Shell) -> None:
+def test_a_server_can_be_stopped_as_soon_as_it_reports_that_it_is_ready(store: Server, shell: Shell) -> None:
     ran = shell.start(store.url, program=("-c", STOPPED_AT_ONCE)).end()
     assert (ran.code, ran.out.split()) == (0, ["serve.started", "serve.open", "serve.stopped"]), ran.err
 
 
 @pytest.mark.parametrize("kind", BEGINS)
 @pytest.mark.parametrize("chosen", ["", "json"])
-def test_a_service_writes_text_on_a_terminal_unless_the_variable_says_otherwise(
+def test_a_service_logs_text_on_a_terminal_unless_the_variable_overrides_it(
     kind: str, chosen: str, store: Server, tmp_path: Path
 ) -> None:
     ours, theirs = pty.openpty()
@@ -143,14 +143,14 @@ def _drain(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def test_commands_for_people_write_plain_lines_into_a_pipe(shell: Shell) -> None:
+def test_interactive_commands_print_plain_lines_into_a_pipe(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     running = shell.start("crawl", "http://127.0.0.1:1/", *LOCAL)
     running.until_said("Press Ctrl-C to pause it.")
     assert running.end(signal.SIGINT).err.startswith("Starting crawl ")
 
 
-def test_why_a_service_does_not_start_is_one_line_of_json(shell: Shell) -> None:
+def test_the_reason_why_a_service_does_not_start_is_one_line_of_json(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     (said,) = events(shell.run("serve", "--host", "0.0.0.0", "--port", "0").err)
     assert (said["event"], said["level"]) == ("error", "error")
@@ -158,7 +158,7 @@ def test_why_a_service_does_not_start_is_one_line_of_json(shell: Shell) -> None:
     assert "none" in said["message"]
 
 
-def test_a_new_token_is_for_who_made_it_and_no_event(shell: Shell) -> None:
+def test_a_new_token_is_shown_once_and_not_logged(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     assert "\n[tokens]\nNAME = " in shell.run("serve", "--make-token", "admin").err
 
@@ -193,7 +193,7 @@ def request(name: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_every_change_of_a_crawl_is_one_event_with_who_asked(api: Served) -> None:
+def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: Served) -> None:
     who = {"who": "boss", "role": "admin", "level": "info"}
     with logged(api) as said:
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
@@ -227,7 +227,7 @@ def test_every_change_of_a_crawl_is_one_event_with_who_asked(api: Served) -> Non
     ]
 
 
-def test_what_scrapy_cluster_asks_for_has_the_same_names(api: Served) -> None:
+def test_requests_of_scrapy_cluster_are_logged_under_the_same_names(api: Served) -> None:
     asked = {"appid": "shop", "crawlid": "old", "url": "http://127.0.0.1:1/"}
     with logged(api) as said:
         # Its requests name no output, and the server has none called default.
@@ -247,7 +247,7 @@ def test_what_scrapy_cluster_asks_for_has_the_same_names(api: Served) -> None:
     assert said[0]["status"] == 400
 
 
-def test_a_change_of_a_host_says_what_it_is_now(api: Served) -> None:
+def test_a_change_of_a_host_is_logged_with_the_new_values(api: Served) -> None:
     with logged(api) as said:
         ask(api, "admin", "PATCH", "/v1/hosts/Example.org", {"delay_seconds": 4, "blocked": "they asked"})
         ask(api, "admin", "PATCH", "/v1/hosts/example.org", {"blocked": ""})
@@ -260,7 +260,7 @@ def test_a_change_of_a_host_says_what_it_is_now(api: Served) -> None:
     assert "blocked" not in second
 
 
-def test_what_is_refused_is_logged_with_the_id_of_its_answer(api: Served) -> None:
+def test_a_refused_request_is_logged_with_the_id_of_its_response(api: Served) -> None:
     with logged(api) as said:
         late = ask(api, "admin", "POST", "/v1/crawls/none/pause")
         bad = ask(api, "admin", "POST", "/v1/crawls", request("bad", seeds=["gopher://a:hunter2@127.0.0.1/"]))
@@ -283,7 +283,7 @@ def test_what_is_refused_is_logged_with_the_id_of_its_answer(api: Served) -> Non
     assert said[-1]["address"] == "127.0.0.1"
 
 
-def test_whoever_is_refused_all_the_time_does_not_fill_the_log(api: Served) -> None:
+def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: Served) -> None:
     with logged(api) as said:
         for _ in range(60):
             ask(api, "read", "POST", "/v1/crawls/none/stop")
@@ -292,7 +292,7 @@ def test_whoever_is_refused_all_the_time_does_not_fill_the_log(api: Served) -> N
     assert sum(one.get("left_out", 0) for one in said) > 0
 
 
-def test_what_is_no_http_is_a_line_of_json_too(api: Served) -> None:
+def test_an_invalid_http_request_is_logged_as_json_too(api: Served) -> None:
     with logged(api) as said, socket.create_connection((api.host, api.port)) as line:
         line.sendall(b"\x00\x01\r\n\r\n")
         line.recv(1000)
@@ -300,9 +300,7 @@ def test_what_is_no_http_is_a_line_of_json_too(api: Served) -> None:
 
 
 @pytest.mark.full
-def test_what_fails_because_the_store_is_away_is_logged_also_of_requests_that_read(
-    store: Server, tmp_path: Path
-) -> None:
+def test_read_requests_that_fail_without_the_store_are_logged_too(store: Server, tmp_path: Path) -> None:
     with served(tmp_path / "api", "--store", store.url) as api:
         store.kill()
         got = api.ask("GET", "/v1/crawls/docs").json
@@ -311,7 +309,7 @@ def test_what_fails_because_the_store_is_away_is_logged_also_of_requests_that_re
     assert (said["crawl"], said["who"]) == ("docs", "local (no authentication)")
 
 
-async def test_a_defect_is_logged_with_its_trace_and_answered_without() -> None:
+async def test_an_internal_error_is_logged_with_its_traceback_and_answered_without_it() -> None:
     async def defective(scope: Scope, receive: Receive, send: Send) -> None:
         raise KeyError("inside")
 
@@ -333,7 +331,7 @@ async def test_a_defect_is_logged_with_its_trace_and_answered_without() -> None:
     assert "inside" not in str(sent)
 
 
-def test_every_route_that_changes_something_is_an_operation() -> None:
+def test_every_route_that_changes_something_is_logged_as_an_operation() -> None:
     # Reports of IndexNow come without a token: nobody is responsible for them, and they could fill the log.
     assert {route.name for route in ROUTES if route.method != "GET" and route.role is not None} == set(OPERATIONS)
 
@@ -364,7 +362,7 @@ class Log(list[tuple[str, dict[str, object]]]):
         self.append((event, facts))
 
 
-async def test_a_notification_reaches_only_what_its_request_was_allowed(store: Server, ear: str) -> None:
+async def test_a_notification_reaches_only_networks_that_its_request_was_allowed(store: Server, ear: str) -> None:
     log = Log()
     # This process may reach the address, the server that took the request may not.
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
@@ -386,7 +384,7 @@ async def test_a_notification_reaches_only_what_its_request_was_allowed(store: S
             to_submission(CrawlRequest(seeds=("https://a.example/",), notify=f"{ear}/"))
 
 
-async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(store: Server, ear: str) -> None:
+async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(store: Server, ear: str) -> None:
     log = Log()
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
     async with await Frontier.open(store.url) as frontier:
@@ -438,7 +436,7 @@ async def test_a_tender_tells_what_becomes_of_crawls_and_of_who_wanted_to_know(s
         assert {(facts["crawl"], facts["reason"]) for facts in freed} == {("docs", "keep_days"), ("deaf", "keep_days")}
 
 
-def test_a_bridge_tells_the_same_operations_and_where_they_came_from(store: Server, shell: Shell) -> None:
+def test_a_bridge_logs_the_same_operations_with_their_source(store: Server, shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "postgresql://root:hunter2@127.0.0.1:1/pages"\n')
     running = shell.start(*command("listen", store))

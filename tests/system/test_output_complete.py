@@ -60,7 +60,7 @@ def test_after_everything_was_killed_the_same_command_completes_every_file(
     assert not list(shell.folder.glob("*.parts"))
 
 
-def test_of_two_commands_of_one_name_one_is_killed_and_the_other_completes_every_file(
+def test_if_one_of_two_commands_of_a_crawl_is_killed_the_other_completes_every_file(
     site: Site, store: Server, shell: Shell
 ) -> None:
     hosts = site.take(4)
@@ -76,7 +76,7 @@ def test_of_two_commands_of_one_name_one_is_killed_and_the_other_completes_every
     assert stored(shell.folder) == {key: Counter(tree.walk()) for key in ("jsonl", "csv", "parquet", "warc")}
 
 
-def test_workers_of_another_process_are_asked_for_their_last_pages(site: Site, store: Server, shell: Shell) -> None:
+def test_workers_of_another_process_are_requested_to_close_their_parts(site: Site, store: Server, shell: Shell) -> None:
     """Without a request, they would keep them for 30 seconds in Parquet and WARC."""
     hosts = site.take(4)
     tree = site.plant(120, hosts)
@@ -88,7 +88,7 @@ def test_workers_of_another_process_are_asked_for_their_last_pages(site: Site, s
     worker.end(signal.SIGTERM)
 
 
-def test_a_command_that_leaves_a_page_outside_a_file_names_the_file_and_fails(site: Site, shell: Shell) -> None:
+def test_a_command_that_cannot_merge_a_page_names_the_file_and_fails(site: Site, shell: Shell) -> None:
     (host,) = site.take(1)
     site.at(host, "/", page())
     held = shell.folder / "pages.jsonl"

@@ -47,7 +47,7 @@ def stored(output: Server) -> list[str]:
     return [json.loads(line)["url"] for line in output.ask("LRANGE", NAME, 0, -1)]
 
 
-def test_a_crawl_waits_for_its_output_and_others_go_on(
+def test_a_crawl_waits_for_its_output_and_others_continue(
     site: Site, store: Server, output: Server, shell: Shell, fleet: Running
 ) -> None:
     hosts = site.take(4)
@@ -76,7 +76,7 @@ def test_a_crawl_waits_for_its_output_and_others_go_on(
     assert fleet.end(signal.SIGTERM).code == 0
 
 
-def test_a_crawl_goes_on_when_the_worker_that_paused_it_is_gone(
+def test_a_crawl_resumes_after_the_worker_that_paused_it_has_died(
     site: Site, store: Server, output: Server, shell: Shell, fleet: Running
 ) -> None:
     hosts = site.take(2)
@@ -93,7 +93,7 @@ def test_a_crawl_goes_on_when_the_worker_that_paused_it_is_gone(
     assert again.end(signal.SIGTERM).code == 0
 
 
-def test_a_crawl_that_a_person_pauses_meanwhile_stays_paused(
+def test_a_crawl_that_an_operator_pauses_meanwhile_stays_paused(
     site: Site, store: Server, output: Server, shell: Shell, fleet: Running
 ) -> None:
     tree = site.plant(30, site.take(2))

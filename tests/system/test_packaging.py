@@ -61,7 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(wheel, source)
 
 
-def test_both_are_named_by_the_one_version(built: Built) -> None:
+def test_wheel_and_source_distribution_have_the_same_version(built: Built) -> None:
     assert built.wheel.name == f"shoal-{shoal.__version__}-py3-none-any.whl"
     assert built.source.name == f"shoal-{shoal.__version__}.tar.gz"
 

@@ -47,7 +47,7 @@ def tagged(*values: str) -> Answer:
         ('<meta name="robots" content="noarchive">', True, "noarchive"),
     ],
 )
-def test_a_page_is_obeyed(crawls: Crawls, head: str, follows: bool, flags: str) -> None:
+def test_robots_directives_of_a_page_are_obeyed(crawls: Crawls, head: str, follows: bool, flags: str) -> None:
     assert followed(crawls, page("/next", head=head))[:2] == (follows, flags)
 
 
@@ -63,11 +63,11 @@ def test_a_page_is_obeyed(crawls: Crawls, head: str, follows: bool, flags: str) 
         (["unavailable_after: Wed, 01 Jan 2070 00:00:00 GMT, nofollow"], False, "nofollow"),
     ],
 )
-def test_headers_are_obeyed(crawls: Crawls, values: list[str], follows: bool, flags: str) -> None:
+def test_robots_directives_in_headers_are_obeyed(crawls: Crawls, values: list[str], follows: bool, flags: str) -> None:
     assert followed(crawls, tagged(*values))[:2] == (follows, flags)
 
 
-def test_of_a_header_and_a_page_the_most_restrictive_holds(crawls: Crawls) -> None:
+def test_the_most_restrictive_of_header_and_page_applies(crawls: Crawls) -> None:
     head = '<meta name="robots" content="index, follow">'
     both = msgspec.structs.replace(page("/next", head=head), headers=(("X-Robots-Tag", "none"),))
     assert followed(crawls, both)[:2] == (False, "noindex nofollow")
@@ -77,17 +77,17 @@ def test_of_a_header_and_a_page_the_most_restrictive_holds(crawls: Crawls) -> No
     ("rel", "follows"),
     [("nofollow", False), ("NoFollow", False), ("noopener nofollow", False), ("nofollower", True), ("ugc", True)],
 )
-def test_a_link_is_obeyed_by_the_tokens_of_its_rel(crawls: Crawls, rel: str, follows: bool) -> None:
+def test_nofollow_in_the_rel_of_a_link_is_obeyed(crawls: Crawls, rel: str, follows: bool) -> None:
     answer = page(body=f'<a href="/next" rel="{rel}">next</a>')
     assert followed(crawls, answer)[:2] == (follows, "")
 
 
-def test_a_link_that_is_there_twice_is_followed_if_one_of_them_may_be(crawls: Crawls) -> None:
+def test_a_repeated_link_is_followed_if_one_occurrence_may_be(crawls: Crawls) -> None:
     answer = page(body='<a href="/next" rel="nofollow">next</a> <a href="/next">next</a>')
     assert followed(crawls, answer)[0]
 
 
-def test_a_page_that_is_not_to_be_indexed_is_stored_with_its_flag_and_its_text(crawls: Crawls) -> None:
+def test_a_page_with_noindex_is_stored_with_its_flag_and_its_text(crawls: Crawls) -> None:
     answer = page(title="Hidden", head='<meta name="robots" content="noindex">', body="Some words.")
     _, flags, done = followed(crawls, answer)
     (row,) = done.rows.values()
@@ -95,16 +95,16 @@ def test_a_page_that_is_not_to_be_indexed_is_stored_with_its_flag_and_its_text(c
     assert "Some words." in row["text"]
 
 
-def test_another_token_has_another_meta_element(crawls: Crawls) -> None:
+def test_another_token_obeys_another_meta_element(crawls: Crawls) -> None:
     answer = page("/next", head='<meta name="librarian" content="nofollow">')
     assert not followed(crawls, answer, user_agent="Librarian/1.0")[0]
 
 
-def test_who_may_ignore_robots_txt_may_ignore_nofollow(crawls: Crawls) -> None:
+def test_a_crawl_that_ignores_robots_txt_ignores_nofollow(crawls: Crawls) -> None:
     answer = page("/next", head='<meta name="robots" content="nofollow">')
     assert followed(crawls, answer, ignore_robots=True)[0]
 
 
-def test_a_header_on_what_is_no_html_is_stored(crawls: Crawls) -> None:
+def test_a_robots_header_of_a_page_that_is_not_html_is_stored(crawls: Crawls) -> None:
     plain = Answer(body="words", type="text/plain", headers=(("X-Robots-Tag", "noindex"),))
     assert followed(crawls, plain)[1] == "noindex"

@@ -12,7 +12,7 @@ from tests.system.crawling import crawling
 pytestmark = pytest.mark.full
 
 
-def test_visits_that_were_leased_before_a_pause_wait_for_its_end(tmp_path: Path) -> None:
+def test_visits_leased_before_a_pause_wait_until_the_crawl_is_resumed(tmp_path: Path) -> None:
     with crawling(tmp_path, hosts=2, workers=1, settings={"frontier.batch_seconds": 60}) as crawls:
         (host,) = crawls.site.take()
         crawls.site.at(host, "/", page(*[f"/{number}" for number in range(12)]))

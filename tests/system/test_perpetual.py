@@ -45,7 +45,7 @@ def visits(site: Site, host: str, path: str) -> int:
 
 
 @pytest.mark.smoke
-def test_a_crawl_with_every_stays_and_reports_what_is_new_changed_gone_and_back(site: Site, shell: Shell) -> None:
+def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", version(1, "/same", "/moving", "/leaving"))
     site.at(host, "/same", version(1))
@@ -91,9 +91,7 @@ def test_a_crawl_with_every_stays_and_reports_what_is_new_changed_gone_and_back(
     assert again.end().code == 1
 
 
-def test_a_page_that_stays_gone_is_dropped_with_a_record_and_a_host_that_fails_loses_none(
-    site: Site, shell: Shell
-) -> None:
+def test_a_page_that_stays_missing_is_dropped_with_a_record_unless_its_host_fails(site: Site, shell: Shell) -> None:
     here, failing = site.take(2)
     site.at(here, "/", version(1, "/left"))
     site.at(here, "/left", version(1))
@@ -192,7 +190,7 @@ def test_an_adaptive_crawl_visits_pages_that_change_more_often_within_its_budget
     assert all(visits(site, host, path) < often for path in still)
 
 
-def test_differences_and_the_last_versions_of_a_page_are_kept_in_a_database(site: Site, shell: Shell) -> None:
+def test_differences_and_the_last_versions_of_a_page_are_stored_in_a_database(site: Site, shell: Shell) -> None:
     (host,) = site.take()
 
     def show(number: int, second: int = 0) -> None:

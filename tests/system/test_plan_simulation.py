@@ -75,14 +75,14 @@ async def test_1_billion_pages_are_limited_by_the_store(store: Store) -> None:
     assert seen.store_busy > 0.95
 
 
-async def test_as_many_workers_as_are_said_to_help_reach_what_politeness_allows(store: Store) -> None:
+async def test_the_suggested_number_of_workers_reaches_the_rate_that_politeness_allows(store: Store) -> None:
     made = plan(pages=10**7, hosts=2000, delay=1, response=0.2, page_bytes=40_000)
     seen = await played(store, made, seconds=2.4, warm_seconds=2.4)
     assert made.limit == "politeness"
     assert seen.pages_per_second == pytest.approx(made.pages_per_second, rel=0.1)
 
 
-async def test_a_lease_of_two_visits_keeps_its_place_in_the_gap_between_them(store: Store) -> None:
+async def test_a_lease_of_two_visits_occupies_a_worker_during_the_delay_between_them(store: Store) -> None:
     made = plan(pages=10**7, hosts=3200, delay=0.5, response=0.4, page_bytes=40_000, workers=8)
     # The first lease of a host is longer, since nobody knows yet how long it takes to answer.
     seen = await played(store, made, seconds=3.6, warm_seconds=8, slice_of=SLICES)
@@ -92,7 +92,7 @@ async def test_a_lease_of_two_visits_keeps_its_place_in_the_gap_between_them(sto
     assert seen.pages_per_second * SLICES == pytest.approx(made.pages_per_second, rel=0.1)
 
 
-async def test_slow_servers_are_limited_by_places(store: Store) -> None:
+async def test_slow_servers_are_limited_by_slots(store: Store) -> None:
     made = plan(pages=10**7, hosts=8000, delay=1, response=1.5, page_bytes=40_000, workers=8)
     seen = await played(store, made, seconds=6, warm_seconds=6, slice_of=SLICES)
     assert (made.visits_a_lease, made.limit) == (1, "workers")

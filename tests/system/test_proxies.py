@@ -10,7 +10,7 @@ from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
 
-def test_a_proxy_that_is_away_is_waited_for_and_no_host_is_blamed(site: Site, shell: Shell, tmp_path: Path) -> None:
+def test_a_crawl_waits_for_an_unavailable_proxy_and_no_host_is_blamed(site: Site, shell: Shell, tmp_path: Path) -> None:
     (host,) = site.take()
     tree = site.plant(5, [host])
     port = free_port()

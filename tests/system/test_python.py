@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_crawl_is_iterated_over(site: Site, folder: Path) -> None:
+def test_a_crawl_can_be_iterated_over(site: Site, folder: Path) -> None:
     tree = site.plant(30, site.take(2))
     crawling = shoal.crawl(tree.url(0), scope="any", delay_seconds=0.02, settings=LOCAL)
     records = list(crawling)
@@ -58,7 +58,7 @@ def test_a_crawl_is_iterated_over(site: Site, folder: Path) -> None:
         next(iter(crawling))
 
 
-def test_with_a_spider_of_this_very_module_it_gives_the_items(site: Site) -> None:
+def test_a_crawl_with_a_spider_of_the_same_module_yields_its_items(site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/b", title="Root"))
     for name in "ab":
@@ -82,7 +82,7 @@ def test_leaving_the_loop_ends_the_crawl(site: Site) -> None:
     assert len(site.requests(host)) == made
 
 
-async def test_it_is_iterated_over_in_an_event_loop_too(site: Site) -> None:
+async def test_a_crawl_can_be_iterated_over_in_an_event_loop_too(site: Site) -> None:
     tree = site.plant(20, site.take(1))
     beats = 0
 
@@ -106,7 +106,7 @@ async def test_it_is_iterated_over_in_an_event_loop_too(site: Site) -> None:
 
 
 @pytest.mark.full
-def test_a_caller_that_is_slow_makes_the_crawl_wait(site: Site) -> None:
+def test_a_slow_caller_makes_the_crawl_wait(site: Site) -> None:
     hosts = site.take(8)
     tree = site.plant(3000, hosts)
     crawling = iter(shoal.crawl(tree.url(0), scope="any", delay_seconds=0, settings=LOCAL))
@@ -120,7 +120,7 @@ def test_a_caller_that_is_slow_makes_the_crawl_wait(site: Site) -> None:
 
 
 @pytest.mark.full
-def test_a_crawl_with_a_folder_goes_on_where_it_was_killed(site: Site, folder: Path) -> None:
+def test_a_killed_crawl_with_a_folder_is_resumed(site: Site, folder: Path) -> None:
     (host,) = site.take()
     tree = site.plant(60, [host])
     program = folder / "program.py"
@@ -159,7 +159,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("program", LEFT.values(), ids=LEFT.keys())
-def test_a_program_may_end_in_the_middle_of_its_crawl(site: Site, folder: Path, program: str) -> None:
+def test_a_program_can_exit_during_its_crawl(site: Site, folder: Path, program: str) -> None:
     (host,) = site.take()
     tree = site.plant(200, [host])
     (folder / "program.py").write_text(
@@ -192,7 +192,7 @@ def test_crawls_of_one_folder_do_not_take_each_others_visits(site: Site) -> None
     assert len(set(begun)) == len(begun)
 
 
-def test_pages_for_a_spider_that_is_not_given_fail_instead_of_waiting_for_ever(
+def test_pages_for_a_missing_spider_fail_instead_of_waiting_forever(
     site: Site, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (host,) = site.take()
@@ -212,7 +212,7 @@ class Callbacks(shoal.Spider):
         return {"url": page.url}
 
 
-def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Site) -> None:
+def test_start_requests_of_a_spider_keep_their_callback_with_any_priority(site: Site) -> None:
     (host,) = site.take()
     for n in range(6):
         site.at(host, f"/{n}", page())
@@ -241,13 +241,13 @@ def test_where_a_spider_starts_keeps_its_callback_whatever_its_priority(site: Si
         ({"settings": {"fetch.proxy": 1}}, "fetch.proxy is .* in settings"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_before_anything_starts(how: dict[str, Any], told: str, folder: Path) -> None:
+def test_invalid_arguments_are_refused_before_anything_starts(how: dict[str, Any], told: str, folder: Path) -> None:
     with pytest.raises(shoal.errors.ShoalError, match=told):
         shoal.crawl("http://127.0.0.1:1/", **how)
     assert not list(folder.iterdir())
 
 
-def test_a_coordinator_runs_workers_and_tells_how_it_goes(site: Site, folder: Path) -> None:
+def test_a_coordinator_runs_workers_and_reports_progress(site: Site, folder: Path) -> None:
     hosts = site.take(4)
     tree = site.plant(60, hosts)
     (folder / "titles.py").write_text((ROOT / "tests/system/test_python.py").read_text().partition("@pytest")[0])

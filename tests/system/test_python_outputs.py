@@ -28,7 +28,7 @@ def _urls(path: Path) -> list[str]:
     return sorted(json.loads(line)["url"] for line in path.read_text().splitlines())
 
 
-def test_files_are_whole_when_the_loop_is_over(site: Site, folder: Path) -> None:
+def test_files_are_complete_when_the_loop_is_over(site: Site, folder: Path) -> None:
     tree = site.plant(12, site.take())
     outputs = ["pages.jsonl", "pages.csv.gz"]
     records = list(shoal.crawl(tree.url(0), outputs=outputs, delay_seconds=0, settings=LOCAL))
@@ -38,7 +38,7 @@ def test_files_are_whole_when_the_loop_is_over(site: Site, folder: Path) -> None
     assert sorted(path.name for path in folder.iterdir()) == ["pages.csv.gz", "pages.jsonl"]
 
 
-def test_files_have_what_came_before_the_loop_was_left(site: Site, folder: Path) -> None:
+def test_files_have_all_records_yielded_before_the_loop_was_left(site: Site, folder: Path) -> None:
     tree = site.plant(100, site.take())
     for record in shoal.crawl(tree.url(0), outputs=["pages.jsonl"], delay_seconds=0.02, settings=LOCAL):
         assert record.url in tree.walk()
@@ -47,7 +47,7 @@ def test_files_have_what_came_before_the_loop_was_left(site: Site, folder: Path)
     assert [path.name for path in folder.iterdir()] == ["pages.jsonl"]
 
 
-def test_a_crawl_that_was_killed_at_its_end_gets_its_files_by_the_same_call(site: Site, folder: Path) -> None:
+def test_the_same_call_completes_the_files_of_a_crawl_killed_at_its_end(site: Site, folder: Path) -> None:
     tree = site.plant(12, site.take())
     program = folder / "program.py"
     program.write_text(
@@ -67,7 +67,7 @@ def test_a_crawl_that_was_killed_at_its_end_gets_its_files_by_the_same_call(site
     assert _urls(folder / "pages.jsonl") == sorted(tree.walk())
 
 
-def test_bodies_are_kept_where_files_says(site: Site, folder: Path) -> None:
+def test_bodies_are_stored_in_the_folder_given_by_files(site: Site, folder: Path) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a.pdf", "/b"))
     site.at(host, "/a.pdf", Answer(body="%PDF-1.4", type="application/pdf"))
@@ -80,7 +80,7 @@ def test_bodies_are_kept_where_files_says(site: Site, folder: Path) -> None:
     assert kept == ["%PDF-1.4"]
 
 
-def test_a_coordinator_that_is_left_finishes_and_gathers_what_is_done(site: Site, folder: Path) -> None:
+def test_a_coordinator_finishes_and_merges_completed_crawls_when_it_stops(site: Site, folder: Path) -> None:
     tree = site.plant(20, site.take())
     long = site.plant(200, site.take())
     with shoal.Coordinator(folder="kept", workers=1, settings=LOCAL) as coordinator:

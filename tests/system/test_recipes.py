@@ -59,12 +59,12 @@ def furnish(site: Site) -> dict[str, str]:
     return hosts
 
 
-def test_there_are_twelve() -> None:
+def test_the_guide_has_twelve_recipes() -> None:
     assert len(RECIPES) == 12
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_is_short_and_all_of_it_is_run(name: str) -> None:
+def test_every_recipe_is_short_and_run_completely(name: str) -> None:
     path = f"docs/guides/recipes/{name}.md"
     files = [text for _, text in blocks(path) if file_of(text)]
     typed = sum(step.command.count("\n") + 1 for step in steps(path) if step.command != "^C")
@@ -75,7 +75,7 @@ def test_a_recipe_is_short_and_all_of_it_is_run(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_prints_what_it_says(name: str, reader: Reader, example: Site) -> None:
+def test_every_recipe_prints_the_output_that_it_shows(name: str, reader: Reader, example: Site) -> None:
     if name == "service":
         program("curl", "apt-get install curl")
     hosts = furnish(example)

@@ -42,11 +42,11 @@ def test_every_kind_of_redirect_is_followed_and_named_in_the_chain(crawls: Crawl
 
 
 @pytest.mark.parametrize("status", [300, 305, 306, 399])
-def test_what_is_no_redirect_is_not_followed(crawls: Crawls, status: int) -> None:
+def test_a_response_that_is_not_a_redirect_is_not_followed(crawls: Crawls, status: int) -> None:
     assert reason_of(crawls, redirect("/there", status)) == {f"failed:status {status}": 1}
 
 
-def test_a_chain_over_hosts_asks_each_for_its_robots_txt_and_keeps_every_gap(crawls: Crawls) -> None:
+def test_a_chain_over_hosts_requests_each_robots_txt_and_keeps_every_delay(crawls: Crawls) -> None:
     hosts = crawls.site.take(4)
     for here, there in pairwise(hosts):
         crawls.site.at(here, "/", redirect(f"http://{there}/"))
@@ -58,7 +58,7 @@ def test_a_chain_over_hosts_asks_each_for_its_robots_txt_and_keeps_every_gap(cra
     assert not done.judge.impolite(0.2)
 
 
-def test_a_seed_may_lead_to_another_host_and_its_site_is_crawled_there(crawls: Crawls) -> None:
+def test_a_seed_may_redirect_to_another_host_which_is_then_crawled(crawls: Crawls) -> None:
     bare, full = crawls.site.take(2)
     crawls.site.at(bare, "/", redirect(f"http://{full}/", 301))
     crawls.site.at(full, "/", page("/a"))
@@ -67,7 +67,7 @@ def test_a_seed_may_lead_to_another_host_and_its_site_is_crawled_there(crawls: C
     assert set(done.rows) == {f"http://{full}/", f"http://{full}/a"}
 
 
-def test_a_link_that_leads_out_of_scope_by_a_redirect_is_excluded(crawls: Crawls) -> None:
+def test_a_link_that_redirects_out_of_scope_is_excluded(crawls: Crawls) -> None:
     here, there = crawls.site.take(2)
     crawls.site.at(there, "/", page())
     crawls.site.at(here, "/a", redirect(f"http://{there}/"))
@@ -77,7 +77,7 @@ def test_a_link_that_leads_out_of_scope_by_a_redirect_is_excluded(crawls: Crawls
 
 
 @pytest.mark.parametrize("cycle", [1, 2, 3])
-def test_a_loop_ends_with_its_reason(crawls: Crawls, cycle: int) -> None:
+def test_a_redirect_loop_ends_with_its_reason(crawls: Crawls, cycle: int) -> None:
     (host,) = crawls.site.take()
     for number in range(cycle):
         crawls.site.at(host, f"/{number}", redirect(f"/{(number + 1) % cycle}"))
@@ -87,7 +87,7 @@ def test_a_loop_ends_with_its_reason(crawls: Crawls, cycle: int) -> None:
     assert done.counts.failed == 1
 
 
-def test_twenty_hops_are_followed_and_the_next_is_one_too_many(crawls: Crawls) -> None:
+def test_twenty_redirects_are_followed_and_the_next_one_is_not(crawls: Crawls) -> None:
     within, beyond = crawls.site.take(2)
     for host, hops in ((within, 20), (beyond, 21)):
         for number in range(hops):
@@ -101,7 +101,7 @@ def test_twenty_hops_are_followed_and_the_next_is_one_too_many(crawls: Crawls) -
 
 
 @pytest.mark.parametrize("status", [301, 307])
-def test_a_redirect_to_nowhere_fails_with_its_reason(crawls: Crawls, status: int) -> None:
+def test_a_redirect_without_a_target_fails_with_its_reason(crawls: Crawls, status: int) -> None:
     assert reason_of(crawls, redirect(None, status)) == {"failed:redirect without location": 1}
 
 
@@ -131,7 +131,7 @@ def test_a_location_is_resolved_as_browsers_do(crawls: Crawls, location: str, pa
     assert done.rows[there]["title"] == "There"
 
 
-def test_of_two_locations_at_most_the_first_is_taken(crawls: Crawls) -> None:
+def test_at_most_the_first_of_two_locations_is_followed(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     answer = Answer(status=302, headers=(("Location", "/first"), ("Location", "/second")))
     crawls.site.at(host, "/first", page())
@@ -142,7 +142,7 @@ def test_of_two_locations_at_most_the_first_is_taken(crawls: Crawls) -> None:
 
 
 @pytest.mark.parametrize("location", ["/a%0d%0aX-Evil:%201", "/a\rX-Evil: 1", "/a\r\n\tX-Evil: 1"])
-def test_a_line_break_in_a_location_makes_no_header(crawls: Crawls, location: str) -> None:
+def test_a_line_break_in_a_location_does_not_inject_a_header(crawls: Crawls, location: str) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "*", page())
     done = crawls.run(crawls.site.at(host, "/", redirect(location)), retries=0)
@@ -155,11 +155,11 @@ def test_a_line_break_in_a_location_makes_no_header(crawls: Crawls, location: st
     ["file:///etc/passwd", "gopher://127.0.0.1:70/_x", "javascript:alert(1)", "data:text/html,x", "dict://127.0.0.1:1/",
      "http://", "http://[::1", "http://a:99999/", "mailto:a@b.example", "http://exa mple/", "smb://127.0.0.1/x"],
 )  # fmt: skip
-def test_a_redirect_to_what_is_no_web_address_fails_with_its_reason(crawls: Crawls, location: str) -> None:
+def test_a_redirect_to_another_scheme_fails_with_its_reason(crawls: Crawls, location: str) -> None:
     assert reason_of(crawls, redirect(location), scope="any") == {"failed:redirect to no web address": 1}
 
 
-def test_a_redirect_to_an_address_that_is_not_allowed_connects_to_nobody(
+def test_a_redirect_to_a_forbidden_address_opens_no_connection(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     # Only the site's own first addresses are allowed here, so that a listener on another one stands for a private net.
@@ -185,7 +185,7 @@ def test_a_redirect_to_an_address_that_is_not_allowed_connects_to_nobody(
         assert done.counts.stored == 1
 
 
-def test_cookies_and_passwords_are_dropped_where_another_origin_begins(crawls: Crawls) -> None:
+def test_cookies_and_passwords_are_dropped_at_a_redirect_to_another_origin(crawls: Crawls) -> None:
     here, there = crawls.site.take(2)
     crawls.site.at(here, "/", redirect("/mine"))
     crawls.site.at(here, "/mine", redirect(f"http://{there}/"))

@@ -57,7 +57,7 @@ def test_twenty_forbidden_pages_in_a_row_do_not_pause_their_host(crawls: Crawls)
     assert state(crawls, host).backoff_until == 0
 
 
-def test_a_host_that_answers_all_pages_with_500_is_left_alone_for_longer_and_longer(crawls: Crawls) -> None:
+def test_a_host_that_responds_to_all_pages_with_500_is_paused_for_longer_and_longer(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     failing = {f"bad{number}": Answer(status=500) for number in range(40)}
     done = crawls.run(plant(crawls, host, 0, **failing), delay_seconds=0.0)
@@ -71,7 +71,7 @@ def test_a_host_that_answers_all_pages_with_500_is_left_alone_for_longer_and_lon
     assert all(gap >= pause for gap, pause in zip(gaps, reversed(pauses), strict=False)), (gaps, pauses)
 
 
-def test_a_success_between_two_failures_counts_although_one_lease_had_them_all(crawls: Crawls) -> None:
+def test_a_success_between_two_failures_counts_even_within_one_lease(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/robots.txt", OPEN)
     links = []
@@ -95,7 +95,7 @@ def test_a_page_that_recovers_is_stored_by_its_own_retry(crawls: Crawls) -> None
 
 
 @pytest.mark.parametrize(("status", "header"), [(429, ()), (503, (("Retry-After", "1"),))])
-def test_a_host_is_paused_at_once_when_its_server_says_so(
+def test_a_host_is_paused_at_once_when_its_server_requests_it(
     crawls: Crawls, status: int, header: tuple[tuple[str, str], ...]
 ) -> None:
     (host,) = crawls.site.take()
@@ -126,7 +126,7 @@ def test_retrying_failed_urls_ends_the_pause_that_they_caused(crawls: Crawls) ->
     assert all(done.rows[f"http://{host}{path}"]["status"] == 200 for path in bad)
 
 
-def test_retrying_failed_urls_keeps_the_pause_that_a_server_asked_for(crawls: Crawls) -> None:
+def test_retrying_failed_urls_keeps_the_pause_that_a_server_requested(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/robots.txt", OPEN)
     crawls.site.at(host, "/gone", Answer(status=404))
@@ -139,7 +139,7 @@ def test_retrying_failed_urls_keeps_the_pause_that_a_server_asked_for(crawls: Cr
     crawls.finish(crawl, host)
 
 
-def test_a_crawl_says_for_which_host_it_waits_and_why(crawls: Crawls) -> None:
+def test_a_crawl_reports_which_host_it_waits_for_and_why(crawls: Crawls) -> None:
     busy, failing = crawls.site.take(2)
     for host in (busy, failing):
         crawls.site.at(host, "/robots.txt", OPEN)

@@ -33,7 +33,7 @@ def again(crawls: Crawls, crawl: str, url: str) -> None:
         ({"etag": '"v1"', "modified": DATE}, "if-none-match", '"v1"'),
     ],
 )
-def test_an_unchanged_page_is_confirmed_and_keeps_its_row(
+def test_an_unchanged_page_is_confirmed_by_304_and_keeps_its_row(
     crawls: Crawls, validators: dict[str, Any], header: str, value: str
 ) -> None:
     (host,) = crawls.site.take()
@@ -67,7 +67,7 @@ def test_a_changed_page_replaces_its_row(crawls: Crawls) -> None:
     assert done.judge.requests[-1].headers["if-none-match"] == '"new"'
 
 
-def test_a_page_that_comes_without_a_validator_is_asked_for_without_one_the_next_time(crawls: Crawls) -> None:
+def test_a_page_without_a_validator_is_requested_without_one_the_next_time(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     old = Answer(body=html(title="Old"), etag='"old"')
     url = crawls.site.at(host, "/", old, Answer(body=html(title="New")), old)
@@ -81,7 +81,7 @@ def test_a_page_that_comes_without_a_validator_is_asked_for_without_one_the_next
     assert done.rows[url]["title"] == "Old"
 
 
-def test_a_304_that_nobody_asked_for_is_no_page(crawls: Crawls) -> None:
+def test_an_unrequested_304_is_not_a_page(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     done = crawls.run(crawls.site.at(host, "/", Answer(status=304)))
     assert done.counts.stored == 0

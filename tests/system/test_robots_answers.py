@@ -47,7 +47,7 @@ def test_the_product_token_is_in_every_user_agent_header_and_its_group_is_obeyed
     assert not done.judge.unannounced()
 
 
-def test_a_user_agent_of_ones_own_brings_its_own_group(crawls: Crawls) -> None:
+def test_a_custom_user_agent_selects_its_own_group(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     text = "User-agent: *\nDisallow: /\n\nUser-agent: librarian\nDisallow: /private\n"
     agent = "Librarian/2.0 (+https://library.example/robot)"
@@ -64,14 +64,14 @@ def test_a_forbidden_page_is_excluded_with_its_reason_and_has_no_row(crawls: Cra
     assert set(done.rows) == {f"http://{host}/", f"http://{host}/open"}
 
 
-def test_robots_txt_is_ignored_only_when_the_crawl_says_so_and_every_row_says_it_too(crawls: Crawls) -> None:
+def test_robots_txt_is_ignored_only_on_request_and_every_row_records_it(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     done = crawls.run(furnish(crawls, host, robots("User-agent: *\nDisallow: /\n")), ignore_robots=True)
     assert pages(done.judge, host) == {"/", "/open", "/private"}
     assert [row["robots_ignored"] for row in done.rows.values()] == [1, 1, 1]
 
 
-def test_two_ports_of_one_address_have_rules_of_their_own(crawls: Crawls) -> None:
+def test_two_ports_of_one_address_have_separate_rules(crawls: Crawls) -> None:
     (first,) = crawls.site.take()
     second = crawls.site.beside(first)
     seeds = [
@@ -84,7 +84,7 @@ def test_two_ports_of_one_address_have_rules_of_their_own(crawls: Crawls) -> Non
     assert not done.judge.unannounced()
 
 
-def test_two_names_of_one_address_have_rules_of_their_own(crawls: Crawls) -> None:
+def test_two_names_of_one_address_have_separate_rules(crawls: Crawls) -> None:
     first, second = crawls.site.name("localhost"), crawls.site.name("127.0.0.1")
     seeds = [
         furnish(crawls, first, robots("User-agent: *\nDisallow: /open\n")),
@@ -123,14 +123,14 @@ def test_five_redirects_over_five_hosts_are_followed_and_the_rules_are_those_of_
     assert not done.judge.impolite(DELAY)
 
 
-def test_a_robots_txt_that_is_redirected_without_end_counts_as_none(crawls: Crawls) -> None:
+def test_a_robots_txt_with_endless_redirects_counts_as_missing(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     done = crawls.run(furnish(crawls, host, redirect("/robots.txt")))
     assert pages(done.judge, host) == {"/", "/open", "/private"}
     assert 6 <= done.judge.times(f"http://{host}/robots.txt") <= 21
 
 
-def test_a_robots_txt_redirected_to_a_host_that_is_broken_closes_the_first_host_with_back_off(crawls: Crawls) -> None:
+def test_a_robots_txt_that_redirects_to_a_broken_host_makes_the_first_host_back_off(crawls: Crawls) -> None:
     host, broken = crawls.site.take(2)
     crawls.site.at(broken, "/rules.txt", Answer(status=503))
     crawl = crawls.begin(furnish(crawls, host, redirect(f"http://{broken}/rules.txt")))
@@ -168,7 +168,7 @@ UNREACHABLE = {
 }
 
 
-def test_while_robots_txt_cannot_be_had_nothing_else_is_asked_for_and_no_page_is_lost(crawls: Crawls) -> None:
+def test_while_robots_txt_is_unavailable_nothing_else_is_requested_and_no_page_is_lost(crawls: Crawls) -> None:
     site, frontier = crawls.site, crawls.frontier
     hosts = dict(zip(UNREACHABLE, site.take(len(UNREACHABLE)), strict=True))
     seeds = [furnish(crawls, host, UNREACHABLE[name]) for name, host in hosts.items()]
@@ -193,7 +193,7 @@ def test_while_robots_txt_cannot_be_had_nothing_else_is_asked_for_and_no_page_is
     assert not done.judge.unannounced()
 
 
-def test_a_host_that_refuses_from_the_first_request_is_given_up_by_itself(crawls: Crawls) -> None:
+def test_a_host_that_refuses_from_the_first_request_is_given_up(crawls: Crawls) -> None:
     (refusing,) = crawls.site.take()
     seed = furnish(crawls, refusing, robots(CLOSED))
     crawls.site.shut(refusing)
@@ -202,7 +202,7 @@ def test_a_host_that_refuses_from_the_first_request_is_given_up_by_itself(crawls
     assert crawls.do(crawls.frontier.hosts.get(refusing)).failures == 3
 
 
-def test_a_server_without_tls_is_not_asked_in_the_clear(crawls: Crawls) -> None:
+def test_no_plain_request_is_sent_to_a_server_without_tls(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     furnish(crawls, host)
     crawl = crawls.begin(f"https://{host}/")
@@ -211,7 +211,7 @@ def test_a_server_without_tls_is_not_asked_in_the_clear(crawls: Crawls) -> None:
     crawls.do(crawls.frontier.crawls.stop(crawl))
 
 
-def test_an_endless_robots_txt_is_read_as_far_as_needed_and_left(crawls: Crawls) -> None:
+def test_only_the_needed_part_of_an_endless_robots_txt_is_read(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     done = crawls.run(furnish(crawls, host, robots(CLOSED, fault="endless")))
     assert pages(done.judge, host) == {"/", "/open"}
@@ -235,7 +235,7 @@ def test_the_first_500_kib_of_a_large_robots_txt_are_obeyed_and_the_rest_is_not_
     assert pages(done.judge, host) == {"/", "/open"}
 
 
-def test_a_page_for_people_in_place_of_robots_txt_forbids_nothing(crawls: Crawls) -> None:
+def test_an_html_page_instead_of_robots_txt_forbids_nothing(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     answer = msgspec.structs.replace(page("/private", title="Welcome"), status=200)
     done = crawls.run(furnish(crawls, host, answer))

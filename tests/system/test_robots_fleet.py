@@ -36,7 +36,7 @@ def age(crawls: Crawls, host: str, seconds: float) -> None:
     crawls.do(crawls.frontier.robots.write(host, name, changed, known=True))
 
 
-def test_eight_workers_ask_once_for_each_robots_txt_and_before_any_page(crawls: Crawls) -> None:
+def test_eight_workers_request_each_robots_txt_once_and_before_any_page(crawls: Crawls) -> None:
     hosts = crawls.site.take(16)
     for host in hosts:
         crawls.site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /no\n", after=0.2))
@@ -74,7 +74,7 @@ def test_a_copy_that_is_a_day_old_is_confirmed_by_a_conditional_request(crawls: 
     assert done.judge.paths(host) == ["/robots.txt", "/", "/robots.txt", "/", "/"]
 
 
-def test_a_date_serves_where_there_is_no_etag(crawls: Crawls) -> None:
+def test_a_date_is_the_validator_if_there_is_no_etag(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     date = "Sun, 06 Nov 1994 08:49:37 GMT"
     crawls.site.at(host, "/robots.txt", robots(CLOSED, modified=date))
@@ -86,7 +86,7 @@ def test_a_date_serves_where_there_is_no_etag(crawls: Crawls) -> None:
     assert (again.headers.get("if-modified-since"), again.status) == (date, 304)
 
 
-def test_a_day_old_copy_serves_while_robots_txt_cannot_be_had(crawls: Crawls) -> None:
+def test_a_day_old_copy_is_used_while_robots_txt_is_unavailable(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/robots.txt", robots(CLOSED))
     start = crawls.site.at(host, "/", page("/open", "/private"))
@@ -100,7 +100,7 @@ def test_a_day_old_copy_serves_while_robots_txt_cannot_be_had(crawls: Crawls) ->
     assert done.judge.times(f"http://{host}/robots.txt") == 2
 
 
-def test_a_copy_of_more_than_thirty_days_does_not_serve(crawls: Crawls) -> None:
+def test_a_copy_older_than_thirty_days_is_not_used(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/robots.txt", robots(CLOSED))
     start = crawls.site.at(host, "/", page("/open", "/private"))
@@ -115,7 +115,7 @@ def test_a_copy_of_more_than_thirty_days_does_not_serve(crawls: Crawls) -> None:
 
 
 @pytest.mark.smoke
-def test_rules_that_change_in_mid_crawl_hold_for_what_already_waits(crawls: Crawls) -> None:
+def test_rules_that_change_during_a_crawl_apply_to_waiting_urls(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     site = crawls.site
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /no\n", etag='"open"'))

@@ -80,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["seeds", "branch"])
-def test_a_coordinator_waits_for_it(site: Site, folder: Path, kind: str) -> None:
+def test_a_coordinator_waits_for_an_open_feed_or_branch(site: Site, folder: Path, kind: str) -> None:
     host, other = site.take(2)
     site.at(host, "/", page())
     put, remove = obstacle(kind, "c", f"http://{other}/")
@@ -99,7 +99,7 @@ def test_a_coordinator_waits_for_it(site: Site, folder: Path, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["seeds", "branch"])
-def test_a_crawl_from_python_waits_for_it(site: Site, folder: Path, kind: str) -> None:
+def test_a_crawl_from_python_waits_for_an_open_feed_or_branch(site: Site, folder: Path, kind: str) -> None:
     class Lister(shoal.Spider):
         def parse(self, page: shoal.Page) -> Iterator[object]:
             yield {"title": page.title}
@@ -123,7 +123,7 @@ def test_a_crawl_from_python_waits_for_it(site: Site, folder: Path, kind: str) -
 
 
 @pytest.mark.parametrize("kind", ["seeds", "branch"])
-def test_a_submission_that_waits_waits_for_it(site: Site, shell: Shell, kind: str) -> None:
+def test_submit_with_wait_waits_for_an_open_feed_or_branch(site: Site, shell: Shell, kind: str) -> None:
     put, remove = obstacle(kind, "c", "http://127.0.0.1:9/b")
 
     async def visit(frontier: Frontier) -> None:
@@ -143,7 +143,7 @@ def test_a_submission_that_waits_waits_for_it(site: Site, shell: Shell, kind: st
     assert on_store(shell.folder, state) is State.FINISHED
 
 
-def test_a_command_without_the_seeds_pauses_it(site: Site, shell: Shell) -> None:
+def test_a_command_without_the_missing_seeds_pauses_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a"))
     site.at(host, "/a", page())

@@ -9,7 +9,7 @@ from shoal.frontier import mono
 from shoal.settings import load
 
 
-async def test_a_frontier_is_as_its_settings_say(tmp_path: Path) -> None:
+async def test_every_setting_reaches_the_frontier(tmp_path: Path) -> None:
     file = tmp_path / "shoal.toml"
     file.write_text(
         f"""

@@ -92,7 +92,7 @@ def test_every_kind_of_sitemap_leads_to_its_pages(crawls: Crawls) -> None:
     assert not done.judge.unannounced()
 
 
-def test_a_packed_sitemap_is_unpacked(crawls: Crawls) -> None:
+def test_a_compressed_sitemap_is_decompressed(crawls: Crawls) -> None:
     host = start(crawls)
     crawls.site.at(host, "/from-gz", page())
     with serving_bytes("/s.xml.gz", gzip.compress(urlset(f"http://{host}/from-gz").encode())) as other:
@@ -102,13 +102,13 @@ def test_a_packed_sitemap_is_unpacked(crawls: Crawls) -> None:
     assert done.counts.failed == 0
 
 
-def test_without_the_policy_no_sitemap_is_asked_for(crawls: Crawls) -> None:
+def test_without_the_option_no_sitemap_is_requested(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
     crawls.run(f"http://{host}/")
     assert asked(crawls, host) == ["/"]
 
 
-def test_the_usual_place_is_tried_once_for_seeds(crawls: Crawls) -> None:
+def test_the_usual_sitemap_url_is_tried_once_for_seeds(crawls: Crawls) -> None:
     hosts = [start(crawls) for _ in range(4)]
     usual, missing, elsewhere, soft = hosts
     crawls.site.at(usual, "/", page("/linked", f"http://{elsewhere}/"))
@@ -127,7 +127,7 @@ def test_the_usual_place_is_tried_once_for_seeds(crawls: Crawls) -> None:
     assert f"http://{soft}/sitemap.xml" not in done.rows
 
 
-def test_a_sitemap_that_is_promised_and_missing_has_failed(crawls: Crawls) -> None:
+def test_a_sitemap_in_robots_txt_that_is_missing_counts_as_failed(crawls: Crawls) -> None:
     host = start(crawls, "/missing.xml", "/page.html", "/bomb.xml")
     crawls.site.at(host, "/page.html", page())
     bomb = f"{BOMB}]>{urlset('http://a.example/&j;')}".replace("<?xml version='1.0'?>", "")
@@ -141,7 +141,7 @@ def test_a_sitemap_that_is_promised_and_missing_has_failed(crawls: Crawls) -> No
     assert done.counts.failed == 3
 
 
-def test_robots_and_scope_hold_for_sitemaps_and_what_they_list(crawls: Crawls) -> None:
+def test_robots_txt_and_scope_apply_to_sitemaps_and_their_urls(crawls: Crawls) -> None:
     other = start(crawls)
     host = start(crawls)
     here = f"http://{host}"
@@ -156,7 +156,7 @@ def test_robots_and_scope_hold_for_sitemaps_and_what_they_list(crawls: Crawls) -
     assert done.counts.reasons == {"excluded:robots.txt": 2}
 
 
-def test_a_sitemap_on_another_host_is_read_where_the_crawl_goes_there(crawls: Crawls) -> None:
+def test_a_sitemap_on_another_host_is_read_if_that_host_is_in_scope(crawls: Crawls) -> None:
     other = start(crawls)
     host = start(crawls, f"http://{other}/s.xml")
     crawls.site.at(other, "/s.xml", Answer(body=urlset(f"http://{host}/listed"), type=XML))
@@ -167,7 +167,7 @@ def test_a_sitemap_on_another_host_is_read_where_the_crawl_goes_there(crawls: Cr
     assert not done.judge.unannounced()
 
 
-def test_a_sitemap_may_move_and_stay_one(crawls: Crawls) -> None:
+def test_a_redirected_sitemap_is_still_read_as_a_sitemap(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
     crawls.site.at(host, "/s.xml", redirect("/maps/s"))
     crawls.site.at(host, "/maps/s", Answer(body=urlset("/allowed/listed"), type="text/plain"))
@@ -187,7 +187,7 @@ def test_feeds_that_pages_link_to_are_read_too(crawls: Crawls) -> None:
     assert asked(crawls, host).count("/post") == 1
 
 
-def test_an_index_without_end_ends(crawls: Crawls) -> None:
+def test_an_endless_sitemap_index_terminates(crawls: Crawls) -> None:
     """Each file names the next one: indexes in indexes, and more files than any site has."""
     host = start(crawls, "/0.xml")
     for number in range(10):
@@ -196,7 +196,7 @@ def test_an_index_without_end_ends(crawls: Crawls) -> None:
     assert [path for path in asked(crawls, host) if path != "/"] == ["/0.xml", "/1.xml", "/2.xml", "/3.xml"]
 
 
-def test_a_host_has_so_many_sitemaps_and_no_more(crawls: Crawls) -> None:
+def test_a_host_has_a_maximum_number_of_sitemaps(crawls: Crawls) -> None:
     host = start(crawls, "/wide.xml")
     crawls.site.at(host, "/wide.xml", Answer(body=index(*(f"/{n}.xml" for n in range(3000))), type=XML))
     crawls.site.at(host, "*", Answer(body=index("/0.xml"), type=XML))
@@ -204,7 +204,7 @@ def test_a_host_has_so_many_sitemaps_and_no_more(crawls: Crawls) -> None:
     assert len(asked(crawls, host)) == 1 + 1000
 
 
-def test_depth_is_counted_from_the_page_that_met_the_site(crawls: Crawls) -> None:
+def test_depth_is_counted_from_the_page_that_found_the_site(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
     crawls.site.at(host, "/s.xml", Answer(body=urlset("/listed"), type=XML))
     crawls.run(f"http://{host}/", sitemaps=True, limits={"max_depth": 0})

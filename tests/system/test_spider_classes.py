@@ -111,7 +111,7 @@ def test_arguments_are_not_shown(shell: Shell) -> None:
         ((), "start of Shelf failed: AttributeError: 'Shelf' object has no attribute 'site'."),
     ],
 )  # fmt: skip
-def test_an_argument_that_is_wrong_is_told_before_the_crawl(shell: Shell, args: tuple[str, ...], said: str) -> None:
+def test_a_wrong_argument_is_reported_before_the_crawl(shell: Shell, args: tuple[str, ...], said: str) -> None:
     (shell.folder / "shelf.py").write_text(SHELF)
     ran = shell.crawl("--spider", "shelf.py:Shelf", *args)
     assert ran.code in (1, 2)
@@ -141,7 +141,7 @@ def test_python_passes_arguments_too(site: Site) -> None:
         shoal.crawl(f"http://{host}/", arguments={"wind": "1"}, **how)
 
 
-def test_settings_of_a_class_that_are_wrong_are_told(site: Site) -> None:
+def test_wrong_settings_of_a_class_are_reported(site: Site) -> None:
     class Wrong(Plain):
         settings = {"delay": 1}  # noqa: RUF012
 
@@ -156,7 +156,7 @@ def test_settings_of_a_class_that_are_wrong_are_told(site: Site) -> None:
         shoal.crawl("http://a.example/", spider=Odd)
 
 
-def test_an_end_that_fails_is_printed_and_harms_nothing(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_closed_is_printed_and_does_no_harm(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
     class Ends(Plain):
         async def closed(self, reason: str) -> None:
             raise ValueError(f"it is {reason}")

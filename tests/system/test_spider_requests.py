@@ -66,7 +66,7 @@ def test_a_request_has_the_method_body_headers_and_cookies_that_its_spider_gives
 
 
 @pytest.mark.smoke
-def test_requests_that_differ_in_method_or_body_are_different_pages_with_rows_of_their_own(tmp_path: Path) -> None:
+def test_requests_that_differ_in_method_or_body_are_different_pages_with_separate_rows(tmp_path: Path) -> None:
     class Asks(Echoed):
         def parse(self, page: shoal.Page) -> Iterator[Any]:
             for number in range(3):
@@ -115,7 +115,7 @@ def test_a_redirect_repeats_the_request_or_becomes_a_get(status: int, method: st
     assert end.headers.get("content-type") == ("text/tide" if kept else None)
 
 
-def test_a_redirect_to_another_host_gets_neither_headers_nor_cookies() -> None:
+def test_a_redirect_to_another_host_is_sent_neither_headers_nor_cookies() -> None:
     class Asks(Echoed):
         def start(self) -> Iterator[shoal.Follow]:
             yield shoal.Follow(
@@ -135,7 +135,7 @@ def test_a_redirect_to_another_host_gets_neither_headers_nor_cookies() -> None:
 
 
 @pytest.mark.smoke
-def test_what_a_form_leads_to_is_visited_although_the_crawl_knows_it() -> None:
+def test_the_page_after_a_form_is_visited_even_if_it_was_visited_before() -> None:
     """POST, redirect, GET: the last is the answer to the first."""
 
     class Asks(shoal.Spider):
@@ -150,7 +150,7 @@ def test_what_a_form_leads_to_is_visited_although_the_crawl_knows_it() -> None:
     assert [request.method for request in site.requests] == ["GET", "POST", "GET"]
 
 
-def test_a_page_is_visited_again_if_the_spider_says_so() -> None:
+def test_a_page_is_visited_again_if_the_spider_requests_it() -> None:
     class Polls(shoal.Spider):
         def parse(self, page: shoal.Page) -> Iterator[Any]:
             polls = page.data.get("polls", 0) + 1
@@ -199,7 +199,7 @@ def test_a_failed_post_is_retried_with_its_body() -> None:
         ({"callback": "_private"}, "no method _private"),
     ],
 )  # fmt: skip
-def test_a_request_that_cannot_be_made_fails_its_page_with_one_sentence(
+def test_an_impossible_request_fails_its_page_with_one_sentence(
     request_: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Asks(Echoed):

@@ -86,7 +86,7 @@ def _same(got: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.smoke
-def test_a_spider_gives_items_and_says_where_to_go_on(site: Site, shell: Shell) -> None:
+def test_a_spider_yields_items_and_requests(site: Site, shell: Shell) -> None:
     root = _shelf(site, 4)
     ran = shell.crawl(
         f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--out", "b.db", "--out", "b.jsonl"
@@ -104,7 +104,7 @@ def test_a_spider_gives_items_and_says_where_to_go_on(site: Site, shell: Shell) 
     assert not any(request.path.startswith("/other/") for request in site.requests(root.removeprefix("http://")))
 
 
-def test_without_urls_it_begins_where_the_spider_starts(site: Site, shell: Shell) -> None:
+def test_without_urls_a_crawl_starts_at_the_start_urls_of_the_spider(site: Site, shell: Shell) -> None:
     root = _shelf(site, 1)
     (shell.folder / "mine.py").write_text(
         f"from books import Books\nimport shoal\n\nclass Mine(Books):\n    name = 'my-books'\n\n    def start(self):\n"
@@ -116,7 +116,7 @@ def test_without_urls_it_begins_where_the_spider_starts(site: Site, shell: Shell
     assert shell.counts("mine")["limits"]["spider"] == "my-books"
 
 
-def test_two_spiders_with_workers_of_their_own_serve_one_crawl(site: Site, shell: Shell, tmp_path: Path) -> None:
+def test_two_spiders_with_separate_workers_serve_one_crawl(site: Site, shell: Shell, tmp_path: Path) -> None:
     root = _shelf(site, 3)
     shell.environ["TO"] = "Authors"
     with server(tmp_path / "store") as store:
@@ -163,7 +163,7 @@ def test_an_exception_fails_its_page_with_the_traceback_and_nothing_else(site: S
     assert shell.counts("bad")["failed"] == {"spider: KeyError": 1, "status 404": 1}
 
 
-def test_a_spider_that_ends_its_process_is_found_and_its_page_fails(site: Site, shell: Shell) -> None:
+def test_a_spider_that_ends_its_process_is_detected_and_its_page_fails(site: Site, shell: Shell) -> None:
     root = _shelf(site, 2)
     spider = "import os\nfrom books import Books\n\nclass Deadly(Books):\n    async def author(self, page):\n"
     spider += "        if page.title == 'Author 1':\n            os.abort()\n        return {'author': page.title}\n"
@@ -177,7 +177,7 @@ def test_a_spider_that_ends_its_process_is_found_and_its_page_fails(site: Site, 
     assert len(_items(shell.folder / "b.db")) == 4
 
 
-def test_a_killed_crawl_with_a_spider_goes_on_and_loses_and_repeats_nothing(site: Site, shell: Shell) -> None:
+def test_a_killed_crawl_with_a_spider_is_resumed_and_loses_and_repeats_nothing(site: Site, shell: Shell) -> None:
     root = _shelf(site, 40)
     typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.03", "--name", "k", *LOCAL)
     outputs = ("--out", "b.db", "--out", "b.jsonl", "--workers", "2")
@@ -200,7 +200,7 @@ def test_a_killed_crawl_with_a_spider_goes_on_and_loses_and_repeats_nothing(site
     assert not site.judge(host).impolite(0.03)
 
 
-def test_what_a_spider_asks_for_keeps_to_the_scope_and_the_wishes_of_the_site(site: Site, shell: Shell) -> None:
+def test_requests_of_a_spider_obey_the_scope_and_robots_txt(site: Site, shell: Shell) -> None:
     here, there = site.take(2)
     links = f'<a class=next href="http://{there}/list/1">other host</a><a class=next href="ftp://{here}/">no</a>'
     site.at(here, "/list/0", page(body=links + '<a class=next href="/list/2">2</a><a class=next href="/no">no</a>'))
@@ -222,7 +222,7 @@ def test_what_a_spider_asks_for_keeps_to_the_scope_and_the_wishes_of_the_site(si
         ("books.py", "use FILE.py:Class"),
     ],
 )
-def test_a_spider_that_is_not_there_is_one_sentence(shell: Shell, spider: str, told: str) -> None:
+def test_a_missing_spider_is_reported_in_one_sentence(shell: Shell, spider: str, told: str) -> None:
     for command in (("crawl", "http://127.0.0.1:1/"), ("worker",)):
         ran = shell.run(*command, "--spider", spider)
         assert ran.code == 2, ran.err
@@ -241,7 +241,7 @@ def test_spiders_are_registered_by_name_in_the_settings(site: Site, shell: Shell
     assert (told["limits"]["spider"], told["policy"]["outputs"]) == ("shelf", ["mine"])
 
 
-def test_a_spider_that_another_sends_pages_to_is_served_when_it_is_registered(site: Site, shell: Shell) -> None:
+def test_a_spider_that_another_spider_sends_pages_to_is_found_if_registered(site: Site, shell: Shell) -> None:
     root = _shelf(site, 2)
     shell.environ["TO"] = "people"
     (shell.folder / "shoal.toml").write_text('[spiders]\npeople = "books.py:Authors"\n')
@@ -273,7 +273,7 @@ class Bad(shoal.Spider):
 """
 
 
-def test_whatever_a_spider_does_wrong_no_worker_ends(site: Site, shell: Shell) -> None:
+def test_no_error_of_a_spider_ends_a_worker(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     wrong = ("exit", "cancel", "large", "method", "name")
     site.at(host, "/", page(*(f"/{what}" for what in wrong), "/good"))
@@ -313,7 +313,7 @@ class Odd(shoal.Spider):
 """
 
 
-def test_a_follow_up_may_be_relative_and_what_cannot_be_followed_is_said(site: Site, shell: Shell) -> None:
+def test_a_followed_url_may_be_relative_and_an_invalid_one_is_reported(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/shelf/", page("mailto:me@a.example", "javascript:void(0)"))
     for path in ("/shelf/a?x=1", "/shelf/b", "/shelf/nobody"):
@@ -340,7 +340,7 @@ def test_a_worker_with_two_spiders_of_one_name_is_refused(shell: Shell) -> None:
     assert not (shell.folder / ".shoal").exists()
 
 
-def test_redirects_that_no_entry_can_hold_end_with_a_reason(site: Site, shell: Shell) -> None:
+def test_redirects_too_long_for_an_entry_end_with_a_reason(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     long = "x" * 8000
     site.at(host, "/r0", redirect(f"/r1?{long}"))
@@ -352,7 +352,7 @@ def test_redirects_that_no_entry_can_hold_end_with_a_reason(site: Site, shell: S
     assert shell.counts("r")["failed"] == {"redirects too long": 1}
 
 
-def test_a_killed_crawl_goes_on_with_its_branches(site: Site, shell: Shell) -> None:
+def test_a_killed_crawl_is_resumed_with_its_branches(site: Site, shell: Shell) -> None:
     root = _shelf(site, 12)
     shell.environ["TO"] = "Authors"
     typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--name", "k", *LOCAL)

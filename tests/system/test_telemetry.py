@@ -163,7 +163,7 @@ def test_a_share_of_the_visits_is_traced_and_all_are_counted(site: Site, shell: 
 
 
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:{port}"], ids=["off", "without a collector"])
-def test_telemetry_that_is_off_is_not_imported_and_a_missing_collector_is_no_failure(
+def test_disabled_telemetry_is_not_imported_and_a_missing_collector_is_not_an_error(
     site: Site, shell: Shell, tmp_path: Path, url: str
 ) -> None:
     tree = site.plant(20, site.take(1))

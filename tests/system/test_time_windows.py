@@ -43,7 +43,7 @@ def test_a_window_is_open_from_its_start_to_its_end(between: str, moment: str, i
 
 
 @pytest.mark.parametrize("text", ["22", "22:00", "22:00-22:00", "25:00-26:00", "22:60-23:00", "22:00-06:00 Nowhere/X"])
-def test_what_is_no_time_of_day_is_refused_with_an_example(text: str, shell: Shell) -> None:
+def test_an_invalid_time_of_day_is_refused_with_an_example(text: str, shell: Shell) -> None:
     with pytest.raises(InvalidLimit, match="between is"):
         time_windows_of(text)
     ran = shell.call("crawl", "http://a.example/", "--between", text)
@@ -51,7 +51,7 @@ def test_what_is_no_time_of_day_is_refused_with_an_example(text: str, shell: She
     assert "between is" in ran.err
 
 
-async def test_a_crawl_is_paused_and_resumed_by_the_clock_of_the_store(tmp_path: object) -> None:
+async def test_a_crawl_is_paused_and_resumed_by_the_stores_clock(tmp_path: object) -> None:
     async with await Frontier.open(folder=f"{tmp_path}/s") as frontier:
         now = [int(_at("2026-11-17T12:00:00+00:00") * 1000)]
         frontier.shards.clock_ms = lambda: now[0]
@@ -69,7 +69,7 @@ async def test_a_crawl_is_paused_and_resumed_by_the_clock_of_the_store(tmp_path:
 
 
 @pytest.mark.full
-def test_outside_of_its_times_a_crawl_sends_nothing_and_waits(site: Site, shell: Shell) -> None:
+def test_a_crawl_sends_nothing_outside_of_its_time_window(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a"))
     site.at(host, "/a", page())

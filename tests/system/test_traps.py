@@ -42,7 +42,7 @@ def crawled(crawls: Crawls, host: str, **policy: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["/calendar/{}/{:02}/", "/?date={}-{:02}-01", "/events?year={}&month={}"])
-def test_an_endless_calendar_ends(crawls: Crawls, form: str) -> None:
+def test_the_crawl_of_an_endless_calendar_ends(crawls: Crawls, form: str) -> None:
     (host,) = crawls.site.take()
     paths = [form.format(*month) for month in MONTHS]
     triples = zip(paths, paths[1:], paths[2:], strict=False)
@@ -57,7 +57,7 @@ def test_an_endless_calendar_ends(crawls: Crawls, form: str) -> None:
     assert form.format(2100, 5) not in asked
 
 
-def test_folders_in_folders_end(crawls: Crawls) -> None:
+def test_the_crawl_of_endlessly_nested_folders_ends(crawls: Crawls) -> None:
     """Every page is found, whatever its path, and has links that are deeper: wrong relative links, soft 404s."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "*", page("a/b/", "a/"))
@@ -67,7 +67,7 @@ def test_folders_in_folders_end(crawls: Crawls) -> None:
 
 
 @pytest.mark.smoke
-def test_a_path_that_only_grows_ends(crawls: Crawls) -> None:
+def test_the_crawl_of_ever_longer_paths_ends(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     path = "/"
     for number in range(60):
@@ -76,7 +76,7 @@ def test_a_path_that_only_grows_ends(crawls: Crawls) -> None:
     assert len(crawled(crawls, host)) == 21
 
 
-def test_a_session_in_every_link_is_no_new_page(crawls: Crawls) -> None:
+def test_a_session_id_in_every_link_creates_no_new_pages(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     sessions = (f"{n:032x}" for n in itertools.count())
 
@@ -100,7 +100,7 @@ def test_parameters_in_every_order_are_one_page(crawls: Crawls) -> None:
     assert crawled(crawls, host) == ["/", every[0]]
 
 
-def test_without_the_policy_traps_are_walked_into(crawls: Crawls) -> None:
+def test_without_trap_detection_traps_are_followed(crawls: Crawls) -> None:
     """And the tests above could fail."""
     (host,) = crawls.site.take()
     every = ["/list?" + "&".join(order) for order in itertools.permutations(["a=1", "b=2", "c=3"])]
@@ -147,7 +147,7 @@ def test_other_hosts_keep_their_rate_beside_traps(crawls: Crawls) -> None:
     raise AssertionError(f"beside traps a host had these shares of its rate: {shares}")
 
 
-async def test_subdomains_without_an_end_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_crawl_of_endless_subdomains_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any name of the domain resolves, and every page links to new ones. In this process: names need a resolver."""
     monkeypatch.setattr("shoal.worker.crawl_context.DomainHosts", functools.partial(DomainHosts, most=30))
 

@@ -44,7 +44,7 @@ class Blocker(shoal.Spider):
 
 
 @pytest.mark.smoke
-def test_workers_of_a_stopped_supervisor_work_on(site: Site, shell: Shell) -> None:
+def test_workers_of_a_suspended_supervisor_keep_working(site: Site, shell: Shell) -> None:
     (host,) = site.take(1)
     tree = site.plant(12, [host])
     (shell.folder / "talker.py").write_text(TALKER)
@@ -59,7 +59,7 @@ def test_workers_of_a_stopped_supervisor_work_on(site: Site, shell: Shell) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of other systems have other buffers")
-def test_a_terminal_that_takes_no_output_stops_nothing(site: Site, shell: Shell) -> None:
+def test_a_terminal_that_accepts_no_output_does_not_stop_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take(1)
     tree = site.plant(12, [host])
     (shell.folder / "talker.py").write_text(TALKER)
@@ -81,7 +81,9 @@ def test_a_terminal_that_takes_no_output_stops_nothing(site: Site, shell: Shell)
     assert sorted(item["_url"] for item in items) == sorted(tree.walk())
 
 
-def test_the_hosts_of_a_worker_whose_loop_stands_are_taken_over(site: Site, store: Server, shell: Shell) -> None:
+def test_the_hosts_of_a_worker_with_a_blocked_event_loop_are_taken_over(
+    site: Site, store: Server, shell: Shell
+) -> None:
     blocked, other = site.take(2)
     site.at(blocked, "/block", page())
     tree = site.plant(6, [other])

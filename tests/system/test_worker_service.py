@@ -76,7 +76,7 @@ def submit(shell: Shell, store: Server, *args: object) -> str:
 
 
 @pytest.mark.smoke
-def test_a_worker_until_idle_finishes_what_there_is_and_stops(site: Site, store: Server, shell: Shell) -> None:
+def test_a_worker_until_idle_finishes_all_crawls_and_stops(site: Site, store: Server, shell: Shell) -> None:
     hosts = site.take(3)
     tree = site.plant(30, hosts)
     crawl = submit(shell, store, tree.url(0), "--delay", "0.05", "--out", shell.folder / "pages.jsonl")
@@ -95,7 +95,7 @@ def test_a_worker_until_idle_stops_at_once_on_an_empty_store(store: Server, shel
     assert (ran.code, "\nStored 0 pages" in ran.err) == (0, True), ran.err
 
 
-def test_a_worker_until_idle_waits_for_a_host_that_cools_down(site: Site, store: Server, shell: Shell) -> None:
+def test_a_worker_until_idle_waits_for_a_cooling_host(site: Site, store: Server, shell: Shell) -> None:
     (host,) = site.take()
     tree = site.plant(3, [host])
     submit(shell, store, tree.url(0), "--delay", "2", "--out", shell.folder / "pages.jsonl")
@@ -143,7 +143,7 @@ def test_a_worker_that_waits_for_politeness_is_healthy_and_one_that_is_stuck_is_
     assert worker.end(signal.SIGTERM).code == 0
 
 
-def test_the_health_command_asks_workers_and_servers(store: Server, shell: Shell, tmp_path: Path) -> None:
+def test_the_health_command_checks_workers_and_servers(store: Server, shell: Shell, tmp_path: Path) -> None:
     port = free_port()
     shell.environ["SHOAL_API_PORT"] = str(free_port())
     nobody = shell.run("health")
@@ -166,7 +166,7 @@ def test_the_health_command_asks_workers_and_servers(store: Server, shell: Shell
         assert shell.run("health", "--ready").out == "ready\n"
 
 
-def test_an_address_for_health_checks_that_is_taken_is_an_error(store: Server, shell: Shell) -> None:
+def test_an_address_for_health_checks_that_is_in_use_is_an_error(store: Server, shell: Shell) -> None:
     ran = shell.run("worker", "--store", store.url, "--health", f"127.0.0.1:{store.port}")
     assert ran.code == 2, ran.err
     assert f"Cannot answer health checks at 127.0.0.1:{store.port}: Address already in use." in ran.err
@@ -174,7 +174,7 @@ def test_an_address_for_health_checks_that_is_taken_is_an_error(store: Server, s
     assert "but must be empty, a port like 8081, or an address and a port like 0.0.0.0:8081" in ran.err
 
 
-def test_systemd_is_told_of_the_start_the_watchdog_and_the_end_of_workers(
+def test_systemd_is_notified_of_start_watchdog_and_end_of_workers(
     store: Server, shell: Shell, manager: Manager
 ) -> None:
     shell.environ |= {
@@ -198,7 +198,7 @@ def test_systemd_is_told_of_the_start_the_watchdog_and_the_end_of_workers(
     manager.until(STOPPING="1")
 
 
-def test_systemd_is_told_of_the_start_the_watchdog_and_the_end_of_the_api(
+def test_systemd_is_notified_of_start_watchdog_and_end_of_the_api(
     store: Server, tmp_path: Path, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", manager.name)

@@ -34,19 +34,19 @@ OURS = (Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED)
         (200, None), (204, None), (301, None), (304, None), (400, None), (401, None), (404, None), (410, None),
     ],
 )  # fmt: skip
-def test_a_status_is_a_failure_of_the_host_or_of_nobody(status: int, failure: Failure | None) -> None:
+def test_a_status_counts_as_a_failure_of_the_host_or_not_at_all(status: int, failure: Failure | None) -> None:
     assert failure_of(status) is failure
     assert is_success(status) == (failure is None)
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_only_the_faults_of_the_host_are_counted_to_it(fault: Fault) -> None:
+def test_only_faults_caused_by_the_host_count_against_it(fault: Fault) -> None:
     assert (failure_of(fault) is None) == (fault in OURS)
     assert not is_success(fault)
 
 
 @pytest.mark.parametrize("failure", list(Failure))
-def test_the_pause_doubles_up_to_its_most(failure: Failure) -> None:
+def test_the_pause_doubles_up_to_its_maximum(failure: Failure) -> None:
     back_off = BackOff(first_seconds=2.0, longest_seconds=100.0)
     first, longest = 2.0 * PACES[failure].times_first, 100.0 * PACES[failure].times_longest
     pauses = [pause_seconds(failure, count, jitter=1.0, back_off=back_off) for count in range(1, 20)]
@@ -61,7 +61,7 @@ def test_the_pause_doubles_up_to_its_most(failure: Failure) -> None:
     [(500, 4, 5.0), (503, 4, 5.0), (Fault.RESET, 4, 5.0), (Fault.TIMED_OUT, 2, 5.0), (403, 20, 15.0), (429, 0, 30.0),
      (Fault.REFUSED, 0, 5.0), (Fault.UNRESOLVED, 0, 5.0)],
 )  # fmt: skip
-def test_some_failures_of_pages_bring_no_pause_of_their_host(
+def test_the_first_failures_of_pages_do_not_pause_their_host(
     cause: int | Fault, free: int, first_seconds: float
 ) -> None:
     failure = failure_of(cause)
@@ -71,7 +71,7 @@ def test_some_failures_of_pages_bring_no_pause_of_their_host(
     assert pauses == [0.0] * free + [first_seconds]
 
 
-def test_another_failure_of_one_url_is_not_another_failure_of_its_host() -> None:
+def test_repeated_failures_of_one_url_count_once_against_its_host() -> None:
     for failure in Failure:
         assert counts_against_host(failure, 0)
         assert counts_against_host(failure, 1) == (failure in (Failure.THROTTLED, Failure.UNREACHABLE))
@@ -84,7 +84,7 @@ def test_all_retries_of_a_url_take_less_than_a_minute_by_default() -> None:
     assert retry_seconds(1, jitter=0.0, back_off=BackOff(first_seconds=0.5)) == 0.5
 
 
-def test_a_throttled_host_is_left_alone_for_longer_than_a_broken_one() -> None:
+def test_a_throttling_host_is_paused_for_longer_than_a_broken_one() -> None:
     for count in (1, 5, 50):
         throttled = pause_seconds(Failure.THROTTLED, count, jitter=0.0)
         assert throttled > pause_seconds(Failure.BROKEN, count, jitter=1.0)
@@ -96,14 +96,14 @@ def test_jitter_chooses_between_half_of_the_pause_and_all_of_it(failure: Failure
     assert full / 2 <= pause_seconds(failure, count, jitter=jitter) <= full
 
 
-def test_hosts_that_fail_together_come_back_apart() -> None:
+def test_hosts_that_fail_together_are_retried_at_different_times() -> None:
     chance = random.Random(1)
     pauses = {pause_seconds(Failure.BROKEN, 4, jitter=chance.random()) for _ in range(100)}
     assert len(pauses) == 100
     assert max(pauses) - min(pauses) > 15
 
 
-def test_what_the_server_asks_for_wins_over_our_own_pause() -> None:
+def test_the_pause_that_a_server_requests_overrides_ours() -> None:
     for asked in (1.0, 86400.0):
         assert pause_seconds(Failure.THROTTLED, 5, jitter=0.3, asked_seconds=asked) == asked
     for nothing in (None, 0.0):

@@ -83,7 +83,7 @@ FRONTS = (
 
 
 @given(st.lists(st.sampled_from(FRONTS.split("|")), max_size=8))
-def test_the_short_way_to_the_charset_ends_where_the_prescan_does(pieces: list[str]) -> None:
+def test_the_fast_path_to_the_charset_agrees_with_the_prescan(pieces: list[str]) -> None:
     body = "".join(pieces).encode()
     if prescan(body, PRESCAN_BYTES):
         assert charset(body) == prescan(body, PRESCAN_BYTES)
@@ -91,7 +91,7 @@ def test_the_short_way_to_the_charset_ends_where_the_prescan_does(pieces: list[s
         assert charset(body) == "windows-1252"
 
 
-def test_utf_32_is_not_known_and_two_marks_are_one_mark_and_a_character() -> None:
+def test_utf_32_is_not_supported_and_a_second_byte_order_mark_is_a_character() -> None:
     _present(RESOURCES)
     assert charset((RESOURCES / "utf-32-little-endian-bom.html").read_bytes()) == "utf-16le"
     assert charset((RESOURCES / "utf-32-big-endian-bom.html").read_bytes()) == "windows-1252"
@@ -121,13 +121,13 @@ def test_utf_32_is_not_known_and_two_marks_are_one_mark_and_a_character() -> Non
         (b"", "", "windows-1252"),
     ],
 )
-def test_a_mark_wins_over_the_header_over_the_page_over_the_bytes(
+def test_a_byte_order_mark_overrides_the_header_and_the_header_the_page(
     body: bytes, content_type: str, expected: str
 ) -> None:
     assert charset(body, content_type) == expected
 
 
-def test_every_encoding_of_the_table_decodes_and_knows_its_labels() -> None:
+def test_every_encoding_of_the_table_decodes_and_has_its_labels() -> None:
     for name in CODECS:
         assert encoding_of(name.upper()) == name
         assert decode(b"", name) == ""
@@ -137,20 +137,20 @@ def test_every_encoding_of_the_table_decodes_and_knows_its_labels() -> None:
     assert encoding_of("utf-7") == ""
 
 
-def test_encodings_that_hide_markup_are_not_read() -> None:
+def test_encodings_that_hide_markup_are_refused() -> None:
     page = parse(b"~{<a href=/x>~}", url="http://a.example/", content_type="text/html; charset=hz-gb-2312")
     assert page.text == "\ufffd"
     assert not page.links
 
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(CODECS)))
-def test_any_bytes_in_any_encoding_become_text_that_can_be_written(body: bytes, name: str) -> None:
+def test_any_bytes_in_any_encoding_become_text_that_can_be_stored(body: bytes, name: str) -> None:
     decode(body, name).encode()
     in_utf8(body, name)
     charset(body)
 
 
-def test_a_prescan_of_unclosed_things_ends() -> None:
+def test_a_prescan_of_unclosed_elements_terminates() -> None:
     for piece in (b"<!--", b"<a ", b"<meta charset='", b"<meta content=", b"<title>", b"</", b"<!", b"<?", b"< "):
         assert charset(piece * 100_000) == "windows-1252"
         assert charset(piece * 20_000 + b"\xff") == "windows-1252"

@@ -63,11 +63,11 @@ def _sent(jar: cookies.Jar, url: str, now: float = NOW) -> str:
         ("https://a.example/", "=", "https://a.example/", False),
     ],
 )  # fmt: skip
-def test_a_cookie_goes_where_it_belongs(set_at: str, header: str, asked: str, sent: bool) -> None:
+def test_a_cookie_is_sent_only_to_matching_urls(set_at: str, header: str, asked: str, sent: bool) -> None:
     assert bool(_sent(_after(set_at, header), asked)) is sent
 
 
-def test_cookies_are_sent_in_the_order_of_the_standard_each_once() -> None:
+def test_each_cookie_is_sent_once_in_the_order_of_the_standard() -> None:
     jar = _after("https://a.example/x/", "a=1; Path=/", "b=2", "flag", 'c="q r"; HttpOnly')
     assert _sent(jar, "https://a.example/x/y") == 'b=2; flag; c="q r"; a=1'
     jar = _after("https://a.example/", "a=3", jar=jar, now=NOW + 1)
@@ -76,7 +76,7 @@ def test_cookies_are_sent_in_the_order_of_the_standard_each_once() -> None:
     assert _sent(jar, "https://a.example/") == ""
 
 
-def test_one_that_has_expired_is_neither_sent_nor_kept() -> None:
+def test_an_expired_cookie_is_neither_sent_nor_kept() -> None:
     jar = _after("https://a.example/", "a=1; Max-Age=60", "b=2")
     assert _sent(jar, "https://a.example/", NOW + 61) == "b=2"
     assert [cookie.name for cookie in _after("https://a.example/", "c=3", jar=jar, now=NOW + 61)] == ["b", "c"]
@@ -88,19 +88,19 @@ def test_a_response_that_changes_nothing_leaves_the_same_jar() -> None:
     assert _after("https://a.example/", jar=jar) is jar
 
 
-def test_per_host_a_cookie_goes_back_only_to_the_host_that_set_it() -> None:
+def test_a_cookie_jar_per_host_returns_cookies_only_to_the_host_that_set_them() -> None:
     jar = _after("https://www.a.example/", "sid=1; Domain=a.example", host_only=True)
     assert _sent(jar, "https://www.a.example/") == "sid=1"
     assert _sent(jar, "https://b.www.a.example/") == _sent(jar, "https://a.example/") == ""
 
 
-def test_a_plain_response_does_not_replace_a_cookie_of_https() -> None:
+def test_an_http_response_does_not_replace_a_secure_cookie() -> None:
     jar = _after("https://a.example/", "sid=good; Secure")
     jar = _after("http://a.example/", "sid=bad", jar=jar)
     assert _sent(jar, "https://a.example/") == "sid=good"
 
 
-def test_a_jar_is_bounded_and_loses_the_oldest_first() -> None:
+def test_a_jar_is_bounded_and_drops_the_oldest_cookies_first() -> None:
     jar: cookies.Jar = ()
     for number in range(300):
         jar = _after("https://a.example/", f"c{number}=1", jar=jar, now=NOW + number)
@@ -112,7 +112,7 @@ def test_a_jar_is_bounded_and_loses_the_oldest_first() -> None:
     assert jar[-1].name == "d59"
 
 
-def test_what_is_no_jar_of_shoal_is_an_empty_one() -> None:
+def test_an_invalid_jar_is_read_as_empty() -> None:
     jar = _after("https://a.example/", "a=1")
     assert cookies.unpack(cookies.pack(jar)) == jar
     for data in (b"", b"\xc1", b"\x91\xa1x", cookies.pack(jar)[:-1], b"\x93" * 5000):
@@ -121,7 +121,7 @@ def test_what_is_no_jar_of_shoal_is_an_empty_one() -> None:
     assert cookies.unpack(broken) == ()
 
 
-def test_cookies_of_a_spider_are_for_the_host_of_its_url() -> None:
+def test_cookies_set_by_a_spider_are_for_the_host_of_its_url() -> None:
     jar = cookies.given((), canonical("https://a.example/x/y"), {"tide": "high"}, NOW)
     assert _sent(jar, "https://a.example/z") == "tide=high"
     assert _sent(jar, "https://b.a.example/z") == ""

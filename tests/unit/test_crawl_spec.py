@@ -36,7 +36,7 @@ def stored_crawl(data: bytes) -> Crawl:
     return crawl_of(fields, 0)
 
 
-def test_a_crawl_that_an_earlier_version_stored_is_read_and_written_alike() -> None:
+def test_a_spec_stored_by_an_earlier_version_is_read_and_written_unchanged() -> None:
     crawl = stored_crawl(STORED.read_bytes())
     spec = CrawlSpec.of(crawl)
     assert (spec.scope, spec.seeds, spec.places) == ("domain", ("http://a.example/", "ftp://b.example/"), 4)
@@ -52,17 +52,17 @@ def test_a_crawl_that_an_earlier_version_stored_is_read_and_written_alike() -> N
         assert [name for name in before[part] if before[part][name] == defaults[part][name]] in ([], ["parent"])
 
 
-def test_a_crawl_without_a_specification_has_the_defaults() -> None:
+def test_a_crawl_without_a_spec_has_the_defaults() -> None:
     assert CrawlSpec.of(Crawl("a", "a", State.RUNNING, 1, Limits(places=2), 0.0)) == CrawlSpec(places=2)
 
 
 @pytest.mark.parametrize("spec", [{"unknown": 1}, {"retries": "3"}, {"retries": 101}, {"places": 2}])
-def test_a_specification_of_another_version_is_refused(spec: dict[str, Any]) -> None:
+def test_a_spec_of_another_version_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(InvalidLimit):
         CrawlSpec.of(Crawl("a", "a", State.RUNNING, 1, Limits(), 0.0, spec=spec))
 
 
-def test_every_option_has_a_meaning_and_one_enforcer() -> None:
+def test_every_option_has_a_description_and_one_enforcer() -> None:
     for option in options():
         assert option.description.endswith("."), option.name
         assert option.enforced_by in ("frontier", "worker")
@@ -94,14 +94,14 @@ def test_every_flag_sets_its_option(command_name: str) -> None:
     assert spec_fields(command_name, {str(param.name): None for param in command.params}) == {}
 
 
-def test_a_flag_is_named_by_its_option() -> None:
+def test_every_flag_is_named_after_its_option() -> None:
     assert flag_of("delay_seconds") == "--delay"
     assert flag_of("follow") == "--no-follow"
     assert flag_of("max_pages") == "--max-pages"
     assert flag_of("outputs") == "--out"
 
 
-def test_the_described_request_has_every_option_and_no_internal_one() -> None:
+def test_the_documented_request_has_every_public_option_and_no_internal_one() -> None:
     schema = describe(ROUTES)["components"]["schemas"]["CrawlRequest"]
     assert sorted(schema["properties"]) == sorted(REQUEST_FIELDS)
     assert schema["required"] == ["seeds"]
@@ -142,7 +142,7 @@ class Count:
                 monkeypatch.setattr(module, "canonical", counting)
 
 
-async def test_a_seed_is_canonicalised_twice_at_most_on_its_way_into_the_frontier(
+async def test_a_seed_is_canonicalized_at_most_twice_on_its_way_to_the_frontier(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     urls = [f"http://{host}.example/" for host in ("a", "b", "c")]
@@ -157,11 +157,11 @@ async def test_a_seed_is_canonicalised_twice_at_most_on_its_way_into_the_frontie
         assert (await frontier.crawls.count("begun")).waiting == 3
 
 
-def test_a_crawl_stores_the_first_seeds_and_adds_all() -> None:
+def test_a_spec_stores_the_first_seeds_and_the_crawl_adds_all() -> None:
     seeds = tuple(f"http://a.example/{number}" for number in range(STORED_SEEDS + 5))
     submission = to_submission(CrawlRequest(seeds=seeds))
     assert (len(submission.spec.seeds), len(submission.urls)) == (STORED_SEEDS, STORED_SEEDS + 5)
 
 
-def test_options_are_typed_for_readers_of_the_code() -> None:
+def test_options_have_precise_types() -> None:
     assert typing.get_type_hints(CrawlSpec)["max_depth"] == int | None

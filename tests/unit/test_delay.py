@@ -33,14 +33,14 @@ THEN = 784111777.0
         (0.0, 0.0, 9.0, 0.0, 0.0),
     ],
 )
-def test_the_largest_of_floor_crawl_delay_and_response_time_holds(
+def test_the_delay_is_the_largest_of_minimum_crawl_delay_and_response_time(
     configured: float, crawl_delay: float, response: float, factor: float, expected: float
 ) -> None:
     found = delay_seconds(configured=configured, crawl_delay=crawl_delay, response_seconds=response, factor=factor)
     assert found == expected
 
 
-def test_what_comes_from_outside_is_bounded_and_what_a_person_sets_is_not() -> None:
+def test_delays_from_servers_are_bounded_and_delays_of_operators_are_not() -> None:
     assert delay_seconds(configured=1.0, response_seconds=1e6) == MAX_ADAPTIVE_SECONDS
     assert delay_seconds(configured=1.0, crawl_delay=1e9) == MAX_ADAPTIVE_SECONDS
     assert delay_seconds(configured=3600.0, response_seconds=1e6) == 3600.0
@@ -48,7 +48,7 @@ def test_what_comes_from_outside_is_bounded_and_what_a_person_sets_is_not() -> N
 
 
 @given(st.floats(0, 1e4), st.floats(), st.floats(), st.floats(0, 100))
-def test_no_measurement_brings_the_delay_below_the_floor(
+def test_no_measurement_lowers_the_delay_below_the_minimum(
     floor: float, crawl: float, took: float, factor: float
 ) -> None:
     found = delay_seconds(configured=floor, crawl_delay=crawl, response_seconds=took, factor=factor)
@@ -82,11 +82,11 @@ def test_retry_after_is_seconds_or_a_date_and_at_most_a_day(value: str, seconds:
         "Sun, 06 Nov 99999 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT" + " " * 9999 + "x",
     ],
 )  # fmt: skip
-def test_a_retry_after_that_says_nothing_is_ignored(value: str | None) -> None:
+def test_an_invalid_retry_after_is_ignored(value: str | None) -> None:
     assert retry_after_seconds(value, now=THEN) is None
 
 
-def test_a_date_without_a_zone_is_gmt_whatever_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_date_without_a_time_zone_is_gmt_in_any_local_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
@@ -103,6 +103,6 @@ def test_any_header_gives_a_time_within_a_day_or_nothing(value: str, now: float)
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(429, 7.0), (503, 7.0), (301, None), (200, None), (500, None)])
-def test_retry_after_speaks_of_the_host_only_with_429_and_503(status: int, seconds: float | None) -> None:
+def test_retry_after_applies_to_the_host_only_with_429_and_503(status: int, seconds: float | None) -> None:
     assert asked_pause_seconds(status, "7", now=THEN) == seconds
     assert asked_pause_seconds(status, None, now=THEN) is None

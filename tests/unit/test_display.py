@@ -60,31 +60,31 @@ def shown(made: Rates, columns: int, rows: int, title: str = "docs", *, resumed:
 # Time left
 
 
-def test_the_host_that_takes_longest_decides_however_fast_the_others_are() -> None:
+def test_the_slowest_host_decides_however_fast_the_others_are() -> None:
     assert seconds_left(open=500, ended_per_second=100, ahead_seconds=400) == 400
 
 
-def test_where_the_workers_are_the_limit_their_pace_decides() -> None:
+def test_the_rate_of_the_workers_decides_if_they_are_the_limit() -> None:
     assert seconds_left(open=5000, ended_per_second=10, ahead_seconds=60) == 500
 
 
-def test_a_limit_on_pages_ends_it_sooner() -> None:
+def test_a_limit_on_pages_shortens_the_estimate() -> None:
     left = seconds_left(open=5000, ended_per_second=10, ahead_seconds=900, pages_left=50, pages_per_second=5)
     assert left == 10
 
 
-def test_without_any_pace_nobody_can_say_and_with_nothing_open_it_is_over() -> None:
+def test_without_a_rate_there_is_no_estimate_and_without_open_urls_it_is_zero() -> None:
     assert seconds_left(open=5, ended_per_second=0, ahead_seconds=0) is None
     assert seconds_left(open=5, ended_per_second=0, ahead_seconds=7) == 7
     assert seconds_left(open=0, ended_per_second=0, ahead_seconds=7) == 0
 
 
-def test_the_time_left_is_at_least_the_wait_for_a_failing_host() -> None:
+def test_the_remaining_time_is_at_least_the_wait_for_a_failing_host() -> None:
     assert seconds_left(open=3, ended_per_second=0, ahead_seconds=0, pending_seconds=90) == 90
     assert seconds_left(open=500, ended_per_second=10, ahead_seconds=0, pending_seconds=20) == 50
 
 
-def test_a_pace_reckons_by_its_counts_its_limit_and_its_slowest_host() -> None:
+def test_the_estimate_uses_the_counts_the_limit_and_the_slowest_host() -> None:
     assert pace(to_go=500).left(59.0) == pytest.approx(50, rel=0.01)
     assert pace(to_go=500, ahead=300).left(59.0) == pytest.approx(300)
     # It goes down by itself between two counts.
@@ -93,7 +93,7 @@ def test_a_pace_reckons_by_its_counts_its_limit_and_its_slowest_host() -> None:
     assert Rates().left(1.0) is None
 
 
-def test_a_crawl_that_finds_more_than_it_does_takes_that_long_at_least() -> None:
+def test_the_estimate_of_a_crawl_that_finds_more_urls_than_it_visits_is_a_minimum() -> None:
     made = Rates("docs")
     for second, to_go in enumerate((10, 500, 900)):
         made.note(float(second), WorkerReport(), [], Counts(admitted=to_go + second, waiting=to_go, stored=second))
@@ -108,7 +108,7 @@ def lease(host: str, ahead_seconds: float, crawl: str = "docs") -> Lease:
     return Lease("t", 0, host, 1.0, 1, 60.0, (visit,), ahead_seconds=ahead_seconds)
 
 
-def test_a_worker_knows_its_slowest_host_until_that_is_done_or_set_aside() -> None:
+def test_a_worker_reports_its_slowest_host_until_the_host_is_done_or_given_up() -> None:
     outlook, report = Eta(), WorkerReport()
 
     def told(now: float) -> dict[str, float]:
@@ -135,7 +135,7 @@ def test_a_worker_knows_its_slowest_host_until_that_is_done_or_set_aside() -> No
     assert report.backing_off == 0
 
 
-def test_of_several_workers_the_longest_time_counts_and_a_dead_one_has_none() -> None:
+def test_the_longest_time_of_all_live_workers_counts() -> None:
     totals = Totals()
     totals.keep(WorkerReport(pages=5, ahead={"docs": 900.0}, backing_off=3, open_hosts=4))
     total = totals.of(
@@ -145,7 +145,7 @@ def test_of_several_workers_the_longest_time_counts_and_a_dead_one_has_none() ->
     assert (total.backing_off, total.open_hosts, total.pages) == (1, 0, 6)
 
 
-def test_what_limits_the_speed_is_that_of_the_last_time_alone() -> None:
+def test_the_bottleneck_is_computed_from_the_last_interval_only() -> None:
     before = WorkerReport(alive_seconds=100, cpu_seconds=90, politeness_seconds=10)
     now = WorkerReport(alive_seconds=110, cpu_seconds=91, politeness_seconds=19)
     assert causes(now, since=before) == [("politeness", 0.9), ("CPU", 0.1)]
@@ -154,7 +154,7 @@ def test_what_limits_the_speed_is_that_of_the_last_time_alone() -> None:
 # The frame
 
 
-def test_a_frame_says_what_there_is_to_know() -> None:
+def test_a_frame_shows_every_figure() -> None:
     lines = shown(pace(ahead=300), 80, 24)
     text = "\n".join(lines)
     assert lines[0] == "docs  running  61 s  about 5 min left"
@@ -182,7 +182,7 @@ def test_a_frame_shows_an_unavailable_store_instead_of_a_rate() -> None:
     assert "trouble     127.0.0.1:6379: connection refused" in lines
 
 
-def test_a_store_with_older_data_gives_no_negative_rate() -> None:
+def test_a_store_rolled_back_to_older_data_gives_no_negative_rate() -> None:
     made = Rates("docs")
     for mono, stored in ((0.0, 100), (5.0, 40)):
         made.note(
@@ -191,7 +191,7 @@ def test_a_store_with_older_data_gives_no_negative_rate() -> None:
     assert (made.rate, made.mean, made.rates(10)[0], made.workers()[0].rate) == (0.0, 0.0, [0.0], 0.0)
 
 
-def test_what_is_only_of_this_run_is_called_so_when_there_were_others() -> None:
+def test_figures_of_this_run_are_labelled_if_there_were_earlier_runs() -> None:
     lines = shown(pace(), 100, 24, resumed=True)
     assert lines[0].startswith("docs  running  61 s in this run  about")
     assert "10.0 pages/s now, 10.0 mean in this run" in lines[2]
@@ -199,7 +199,7 @@ def test_what_is_only_of_this_run_is_called_so_when_there_were_others() -> None:
     assert not any("in this run" in line for line in shown(pace(), 100, 24))
 
 
-def test_a_host_whose_visits_are_leased_is_open_before_its_worker_says_so() -> None:
+def test_a_host_with_leased_visits_counts_as_open_before_its_worker_reports_it() -> None:
     made = Rates("docs")
     made.note(0.0, WorkerReport(), [WorkerReport(worker="a")], Counts(admitted=7, waiting=5, leased=2), (0, 0))
     text = "\n".join(shown(made, 80, 24))
@@ -215,7 +215,7 @@ def test_workers_that_do_not_fit_are_counted() -> None:
     assert lines[-1].startswith(f"and {40 - len(rows)} more, with {pages:,} pages")
 
 
-def test_a_wide_terminal_has_two_workers_side_by_side_and_a_tall_one_a_graph() -> None:
+def test_a_wide_terminal_shows_two_workers_per_row_and_a_tall_one_a_graph() -> None:
     lines = shown(pace(workers=60), 200, 50)
     assert sum("politeness 80%" in line for line in lines) >= 20
     assert sum(line.count("politeness 80%") for line in lines if " open " not in line and "limit" not in line) >= 40
@@ -227,7 +227,7 @@ def test_a_wide_terminal_has_two_workers_side_by_side_and_a_tall_one_a_graph() -
     columns=st.integers(1, 250), rows=st.integers(1, 80), workers=st.integers(0, 70),
     title=st.text(max_size=40), trouble=st.text(max_size=200),
 )  # fmt: skip
-def test_whatever_there_is_to_show_fits_and_steers_nothing(
+def test_a_frame_always_fits_and_has_no_control_characters(
     columns: int, rows: int, workers: int, title: str, trouble: str
 ) -> None:
     lines = shown(pace(5, workers=max(1, workers), trouble=trouble), columns, rows, title)
@@ -237,7 +237,7 @@ def test_whatever_there_is_to_show_fits_and_steers_nothing(
         assert line.isprintable()
 
 
-def test_the_display_says_for_which_host_a_crawl_waits_and_why() -> None:
+def test_the_display_shows_which_host_a_crawl_waits_for_and_why() -> None:
     made = pace(40)
     busy = PendingHost(host="busy.example", paused=True, reason="status 503", until=0.0, seconds=600.0, retries=1)
     other = PendingHost(host="other.example", paused=False, reason="", until=0.0, seconds=4.0, retries=2)
@@ -248,19 +248,19 @@ def test_the_display_says_for_which_host_a_crawl_waits_and_why() -> None:
     assert "waiting for busy.example for 10 min (status 503), and 1 other host" in lines
 
 
-def test_nothing_is_known_yet_at_the_start() -> None:
+def test_a_frame_can_be_drawn_before_the_first_report() -> None:
     assert shown(Rates("docs"), 80, 24)[0] == "docs  running  61 s"
     assert shown(Rates(), 80, 24)[-1] == "bottleneck  not known yet"
 
 
-def test_a_graph_has_its_largest_value_at_the_top_and_shows_the_smallest() -> None:
+def test_a_graph_has_its_largest_value_at_the_top_and_shows_small_values() -> None:
     assert graph([0, 1, 50, 100], 1) == [" ▁▄█"]
     assert graph([0, 1, 50, 100], 2) == ["   █", " ▁██"]
     assert graph([0, 100], 1, PLAIN_BARS) == [" @"]
     assert graph([0, 0], 1) == ["  "]
 
 
-def test_a_graph_of_a_long_crawl_takes_several_seconds_together() -> None:
+def test_a_graph_of_a_long_crawl_combines_several_seconds() -> None:
     values, each = pace(100).rates(30)
     assert len(values) <= 30
     assert each == pytest.approx(4, abs=1)
@@ -302,7 +302,7 @@ def test_a_log_line_has_no_control_characters_and_no_secrets(capsys: pytest.Capt
     assert json.loads(line)["message"].startswith("\x1b[2J\x7f\x9b1m\u202eé redis://***@host/0 and")
 
 
-def test_one_is_singular() -> None:
+def test_a_count_of_one_is_singular() -> None:
     assert [console.pluralize(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
     assert [console.size(number) for number in (0, 1, 1000)] == ["0 bytes", "1 byte", "1.0 kB"]
 
@@ -312,7 +312,7 @@ def test_a_line_for_people_has_no_secrets_either(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "The store redis://***@host/0 is away.\n"
 
 
-def test_every_event_has_its_meaning_written_down() -> None:
+def test_every_event_has_a_description() -> None:
     package = Path(events.__file__).parents[1]
     texts = [path.read_text() for path in package.rglob("*.py")]
     used = {name for text in texts for name in re.findall(r'\bevent(?:: str)? ?= ?"([^"]*)"', text)}

@@ -35,13 +35,13 @@ def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_a_page_that_is_out_of_date_is_found(generate: ModuleType) -> None:
+def test_an_outdated_page_is_reported(generate: ModuleType) -> None:
     page = generate.DOCS / "reference/settings.md"
     page.write_text(page.read_text().replace("a whole number from 1 to 1024", "any number"))
     assert list(generate.problems()) == ["docs/reference/settings.md: out of date; run `make docs`"]
 
 
-def test_a_new_page_must_be_in_the_index_and_writing_puts_it_there(generate: ModuleType) -> None:
+def test_a_new_page_must_be_in_the_index_and_generating_adds_it(generate: ModuleType) -> None:
     page = generate.DOCS / "concepts/lease.md"
     page.parent.mkdir()
     page.write_text("# Leases\n\nA [lease](x.md) is a right\nthat ends. It has a token.\n")
@@ -51,7 +51,7 @@ def test_a_new_page_must_be_in_the_index_and_writing_puts_it_there(generate: Mod
 
 
 @pytest.mark.parametrize("text", ["", "# Only a heading\n", "No heading.\n", "# Heading\n\n| a | table |\n"])
-def test_a_page_without_a_heading_and_a_sentence_is_found(generate: ModuleType, text: str) -> None:
+def test_a_page_without_a_heading_and_a_sentence_is_reported(generate: ModuleType, text: str) -> None:
     page = generate.DOCS / "guides/empty.md"
     page.parent.mkdir()
     page.write_text(text)
@@ -59,12 +59,12 @@ def test_a_page_without_a_heading_and_a_sentence_is_found(generate: ModuleType, 
 
 
 @pytest.mark.parametrize("target", ["docs/nowhere.md", "docs/README.md#no-such-heading", "#nor-this-one"])
-def test_a_dead_link_is_found(generate: ModuleType, target: str) -> None:
+def test_a_dead_link_is_reported(generate: ModuleType, target: str) -> None:
     (generate.ROOT / "README.md").write_text(f"# Copy\n\nSee [there]({target}).\n")
     assert [p for p in generate.problems() if f"README.md: the link {target}" in p]
 
 
-def test_a_link_to_a_heading_that_exists_is_fine(generate: ModuleType) -> None:
+def test_a_link_to_an_existing_heading_is_valid(generate: ModuleType) -> None:
     (generate.ROOT / "README.md").write_text(
         "# A copy\n\n[here](#a-copy) [index](docs/README.md#shoals-documentation)\n"
     )
@@ -75,12 +75,12 @@ def test_a_link_to_a_heading_that_exists_is_fine(generate: ModuleType) -> None:
 @pytest.mark.parametrize(
     "text", ["see /wo*rk/main", "in /ro*ot/.cache", "cd /ho*me/me/x", "from https://py*pi.org/simple"]
 )
-def test_a_stray_path_or_registry_is_found(generate: ModuleType, text: str) -> None:
+def test_a_local_path_or_private_registry_is_reported(generate: ModuleType, text: str) -> None:
     (generate.ROOT / "README.md").write_text(f"# Copy\n\n{text.replace('*', '')}\n")
     assert [problem for problem in generate.problems() if problem.startswith("README.md:3: contains ")]
 
 
-def test_a_lock_that_names_an_index_is_found(generate: ModuleType) -> None:
+def test_a_lock_file_that_names_an_index_is_reported(generate: ModuleType) -> None:
     (generate.ROOT / "requirements").mkdir()
     lock = generate.ROOT / "requirements/run.txt"
     lock.write_text("--index-url simple\nmsgspec==1\n")
@@ -89,7 +89,7 @@ def test_a_lock_that_names_an_index_is_found(generate: ModuleType) -> None:
     assert list(generate.problems()) == []
 
 
-def test_a_lock_with_a_version_that_has_no_hash_is_found(generate: ModuleType) -> None:
+def test_a_lock_file_with_a_version_without_a_hash_is_reported(generate: ModuleType) -> None:
     (generate.ROOT / "requirements").mkdir()
     (generate.ROOT / "requirements/run.txt").write_text(
         f"click==8 ; python_version < '3.14'\n    # via shoal\nmsgspec==1 \\\n    --hash=sha256:{'0' * 64}\n"
@@ -97,7 +97,7 @@ def test_a_lock_with_a_version_that_has_no_hash_is_found(generate: ModuleType) -
     assert list(generate.problems()) == ["requirements/run.txt: click==8 has no hash; run `make lock`"]
 
 
-def test_an_error_that_is_missing_from_the_drawn_tree_is_found(
+def test_an_error_that_is_missing_from_the_tree_is_reported(
     generate: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undrawn = re.sub(r"(?m)^.*LeaseLost.*\n", "", generate.errors.__doc__)
@@ -117,7 +117,7 @@ def test_an_error_that_is_missing_from_the_drawn_tree_is_found(
         "listen.recovered",
     ],
 )
-def test_an_event_that_no_table_names_is_found(
+def test_an_event_that_is_missing_from_the_tables_is_reported(
     generate: ModuleType, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     """Whoever tells it: a command, the API, an action, a tender, a bridge."""
@@ -127,7 +127,7 @@ def test_an_event_that_no_table_names_is_found(
     assert f"src/shoal/operations/events.py: the event {event} is not in EVENTS" in list(generate.problems())
 
 
-def test_fields_of_events_are_those_of_the_code(generate: ModuleType) -> None:
+def test_documented_fields_of_events_match_the_code(generate: ModuleType) -> None:
     fields = generate.event_fields()
     assert {"crawl", "state", "failed_by_reason", "outputs"} <= set(fields["crawl.ended"])
     assert "left_seconds" in fields["crawl.progress"]

@@ -44,7 +44,7 @@ URLS = st.sampled_from(
     body=st.binary(max_size=50),
     meta=META,
 )
-def test_a_visit_survives_its_entry(
+def test_a_visit_survives_a_round_trip_through_its_entry(
     url: str, depth: int, found: str, method: str, headers: dict[str, str], body: bytes, meta: dict[str, Any]
 ) -> None:
     visit = Visit(url=url, depth=depth, found=found, method=method, headers=headers, body=body, meta=meta)
@@ -57,7 +57,7 @@ def test_a_visit_survives_its_entry(
     )  # fmt: skip
 
 
-def test_an_ordinary_get_costs_two_bytes_over_its_path() -> None:
+def test_an_ordinary_get_takes_two_bytes_more_than_its_path() -> None:
     target = canonical("http://a.example/some/path?q")
     assert visit_codec.pack(target, Visit(url=target.url, depth=127)) == b"\x00\x7f/some/path?q"
     assert visit_codec.plain(target, 127, "link") == b"\x00\x7f/some/path?q"
@@ -71,7 +71,7 @@ def test_attempts_that_scripts_write_are_read() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_a_visit_or_named_corrupt(data: bytes) -> None:
+def test_any_bytes_are_a_visit_or_reported_as_corrupt(data: bytes) -> None:
     with contextlib.suppress(StoreCorrupt):
         visit = visit_codec.unpack(data, host="a.example", crawl="c", priority=0, number=1)
         assert isinstance(visit.url, str)
@@ -89,7 +89,7 @@ _NO_ENTRIES = st.one_of(
 
 
 @given(_NO_ENTRIES)
-def test_bytes_that_are_no_entry_are_named_corrupt(data: bytes) -> None:
+def test_bytes_that_are_not_an_entry_are_reported_as_corrupt(data: bytes) -> None:
     with pytest.raises(StoreCorrupt, match=r"host a\.example"):
         visit_codec.unpack(data, host="a.example", crawl="c", priority=0, number=1)
 
@@ -103,14 +103,14 @@ _NO_EXTENSIONS = st.one_of(
 
 
 @given(_NO_EXTENSIONS.filter(lambda extension: len(extension) < 128), st.sampled_from([b"", b"/", b"/path"]))
-def test_an_extension_that_is_none_is_named_corrupt(extension: bytes, rest: bytes) -> None:
+def test_an_invalid_extension_is_reported_as_corrupt(extension: bytes, rest: bytes) -> None:
     entry = b"\x08\x00" + bytes((len(extension),)) + extension + rest
     with pytest.raises(StoreCorrupt, match="host a "):
         visit_codec.unpack(entry, host="a", crawl="c", priority=0, number=1)
 
 
 @given(st.binary(max_size=50), st.data())
-def test_an_extension_that_is_cut_is_named_corrupt(body: bytes, data: st.DataObject) -> None:
+def test_a_truncated_extension_is_reported_as_corrupt(body: bytes, data: st.DataObject) -> None:
     target = canonical("http://a/")
     entry = visit_codec.pack(target, Visit(url=target.url, method="POST", body=body))
     end = data.draw(st.integers(1, len(entry) - len(target.rest) - 1))
@@ -119,7 +119,7 @@ def test_an_extension_that_is_cut_is_named_corrupt(body: bytes, data: st.DataObj
 
 
 @given(st.integers(1, 127))
-def test_an_extension_that_is_shorter_than_its_length_is_named_corrupt(more: int) -> None:
+def test_an_extension_shorter_than_its_length_is_reported_as_corrupt(more: int) -> None:
     # What is there is whole: an array without fields.
     with pytest.raises(StoreCorrupt, match="host a "):
         visit_codec.unpack(b"\x08\x00" + bytes((1 + more,)) + b"\x90", host="a", crawl="c", priority=0, number=1)
@@ -130,12 +130,12 @@ def test_an_extension_that_is_shorter_than_its_length_is_named_corrupt(more: int
     [b"", b"\x00", b"\x04", b"\x04\x01\x02", b"\x00\xff\xff", b"\x00" + b"\x80" * 20 + b"\x01", b"\x08\x00",
      b"\x08\x00\x05", b"\x08\x00\x01\xc1", b"\x00\x00\xff\xfe", b"\x08\x00\x02\x91\xc0", b"\x08\x00\x03\x92\xa1x\x90"],
 )  # fmt: skip
-def test_a_cut_entry_is_named_corrupt(data: bytes) -> None:
+def test_a_truncated_entry_is_reported_as_corrupt(data: bytes) -> None:
     with pytest.raises(StoreCorrupt, match=r"host a\.example"):
         visit_codec.unpack(data, host="a.example", crawl="c", priority=0, number=1)
 
 
-def test_deeply_nested_meta_is_named_corrupt() -> None:
+def test_deeply_nested_metadata_is_reported_as_corrupt() -> None:
     extension = b"\x94\xa3GET\x80\xc4\x00\x81\xa1a" + b"\x91" * 30_000 + b"\xc0"
     length = visit_codec._varint(len(extension))
     with pytest.raises(StoreCorrupt):
@@ -147,13 +147,13 @@ def test_deeply_nested_meta_is_named_corrupt() -> None:
     [{"meta": {"a": object()}}, {"meta": {"a": {1: object()}}}, {"headers": {"a": 1}}, {"body": "text"}, {"method": 5},
      {"found": "elsewhere"}, {"body": bytes(MAX_EXTENSION_BYTES)}],
 )  # fmt: skip
-def test_what_cannot_be_stored_is_an_invalid_visit(bad: dict[str, Any]) -> None:
+def test_a_visit_that_cannot_be_stored_is_invalid(bad: dict[str, Any]) -> None:
     target = canonical("http://a.example/")
     with pytest.raises(InvalidVisit):
         visit_codec.pack(target, Visit(url=target.url, **bad))
 
 
-def test_meta_that_holds_itself_is_an_invalid_visit() -> None:
+def test_a_visit_whose_metadata_contains_itself_is_invalid() -> None:
     meta: dict[str, Any] = {}
     meta["self"] = meta
     target = canonical("http://a.example/")
@@ -162,7 +162,7 @@ def test_meta_that_holds_itself_is_an_invalid_visit() -> None:
 
 
 @given(META)
-def test_meta_is_stored_or_refused_by_name(meta: dict[str, Any]) -> None:
+def test_any_metadata_is_stored_or_refused_as_an_invalid_visit(meta: dict[str, Any]) -> None:
     target = canonical("http://a.example/")
     with contextlib.suppress(InvalidVisit):
         packed = visit_codec.pack(target, Visit(url=target.url, meta=meta))

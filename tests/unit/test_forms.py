@@ -62,7 +62,7 @@ def test_the_fields_are_those_that_a_browser_sends(html: str, fields: list[tuple
     assert _fields(html) == fields
 
 
-def test_one_button_is_pushed_or_none() -> None:
+def test_at_most_one_button_is_pressed() -> None:
     html = "<input name=a value=1><button name=b value=1>1</button><button name=b value=2 class=second>2</button>"
     assert _fields(html) == [("a", "1"), ("b", "1")]
     assert _fields(html, button=".second") == [("a", "1"), ("b", "2")]
@@ -71,7 +71,7 @@ def test_one_button_is_pushed_or_none() -> None:
         _fields(html, button=".third")
 
 
-def test_a_form_is_chosen_by_itself_or_by_something_in_it() -> None:
+def test_a_form_is_selected_directly_or_by_an_element_inside_it() -> None:
     page = _page(
         "<form id=one action=/one><input name=a></form><form id=two method=post action=two><input name=q></form>"
         "<input name=far form=two value=1><p>no form</p>"
@@ -87,7 +87,7 @@ def test_a_form_is_chosen_by_itself_or_by_something_in_it() -> None:
         page.form("form.login")
 
 
-def test_controls_of_a_form_between_the_rows_of_a_table_belong_to_it() -> None:
+def test_form_controls_between_table_rows_belong_to_the_form() -> None:
     page = _page(
         "<table><form action=/t><tr><td><input name=a value=1></td></tr></form></table><form><input name=b></form>"
     )
@@ -108,14 +108,14 @@ def test_submitting_changes_adds_and_removes_fields() -> None:
     assert _body(follow) == [("token", "t"), ("user", "ann"), ("new", "1"), ("new", "2")]
 
 
-def test_a_get_form_replaces_the_query_of_its_action() -> None:
+def test_a_get_form_replaces_the_query_of_its_action_url() -> None:
     follow = _page('<form action="/find?old=1"><input name=q value="a b"></form>').submit(fields={"q": "ü&"})
     assert (follow.url, ready(follow).method) == ("http://shop.example/find?q=%C3%BC%26", "GET")
     # Without an action, it is the page itself.
     assert _page("<form><input name=q></form>").submit().url == "http://shop.example/a/list?q="
 
 
-def test_the_button_may_say_where_and_how() -> None:
+def test_a_button_may_override_the_action_and_the_method() -> None:
     page = _page("<form action=/a><button formaction=/b formmethod=post name=x value=1>x</button></form>")
     assert (page.submit().url, page.submit().method) == ("http://shop.example/b", "POST")
     assert page.submit(button=False).url == "http://shop.example/a"
@@ -129,7 +129,7 @@ def test_values_are_sent_in_the_encoding_of_the_page() -> None:
     assert bytes(asked.submit(fields={"q": "é"}).body) == b"q=%C3%A9"  # type: ignore[arg-type]
 
 
-def test_a_multipart_form_is_one_and_the_same_request_each_time() -> None:
+def test_submitting_a_multipart_form_twice_gives_the_same_request() -> None:
     page = _page(
         "<form method=post enctype=multipart/form-data><input name='a\"b' value=1><input type=file name=f></form>"
     )
@@ -142,6 +142,6 @@ def test_a_multipart_form_is_one_and_the_same_request_each_time() -> None:
     ) % (boundary, boundary, boundary)
 
 
-def test_a_plain_form_is_sent_as_lines() -> None:
+def test_a_plain_text_form_is_sent_as_lines() -> None:
     follow = _page("<form method=post enctype=text/plain><input name=a value='1 2'></form>").submit()
     assert (follow.body, follow.headers) == (b"a=1 2\r\n", {"Content-Type": "text/plain; charset=utf-8"})

@@ -42,7 +42,7 @@ def test_each_header_is_given_once_and_the_user_agent_by_its_option(headers: dic
         pack(canonical(URL), Visit(url=URL, headers=headers))
 
 
-def test_scrapy_requests_lose_such_headers_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_such_headers_are_dropped_from_scrapy_requests_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     crawler = get_crawler()
     crawler.get_downloader_middleware = lambda _: None  # type: ignore[method-assign,assignment]
     identity = RequestIdentity(Spider("s"), None, Cookies(crawler))
@@ -55,7 +55,7 @@ def test_scrapy_requests_lose_such_headers_with_one_warning(caplog: pytest.LogCa
     assert [record.args for record in caplog.records] == [("Host",), ("Content-Length",)]
 
 
-def test_custom_headers_go_to_the_hosts_of_the_seeds_unless_told_otherwise() -> None:
+def test_custom_headers_are_sent_only_to_the_hosts_of_the_seeds_by_default() -> None:
     own = {"X-Key": "1", "Accept": "text/plain", "Authorization": "Basic x"}
 
     def sent(url: str, *, everywhere: bool = False) -> dict[str, str]:

@@ -40,7 +40,7 @@ def _wpt(name: str) -> Path:
     return WPT / name
 
 
-def test_a_page_is_read_in_all_its_parts() -> None:
+def test_all_parts_of_a_page_are_parsed() -> None:
     page = _page(
         """<!DOCTYPE html><html lang="en-GB"><head><title> Fish &amp;
         chips </title><meta name="Description" content="What&#10;we eat"><link rel="canonical" href="/fish#top"></head>
@@ -55,7 +55,7 @@ def test_a_page_is_read_in_all_its_parts() -> None:
     assert not page.reduced
 
 
-def test_text_leaves_out_what_is_not_for_readers() -> None:
+def test_text_excludes_content_that_readers_do_not_see() -> None:
     page = _page(
         "<title>t</title><p>a</p><p>b</p><ul><li>1</li><li>2</li></ul>H<sub>2</sub>O 10<sup>3</sup> long<wbr>word"
         "<script>x()</script><style>y</style><noscript><p>n</p><script>z</script></noscript><template>q<b>r</b></template>"
@@ -91,7 +91,7 @@ def test_inline_elements_do_not_split_words(markup: str, text: str) -> None:
         ("a\u2028b\x85c\u00a0d", "a b c d"),
     ],
 )
-def test_blocks_stand_on_lines_of_their_own(markup: str, text: str) -> None:
+def test_block_elements_are_on_separate_lines(markup: str, text: str) -> None:
     assert _page(markup).text == text
 
 
@@ -121,7 +121,7 @@ def test_preformatted_text_keeps_its_lines_and_spaces(markup: str, text: str) ->
     assert _page(markup).text == text
 
 
-def test_tags_in_comments_scripts_and_values_do_not_change_what_is_read() -> None:
+def test_tags_in_comments_scripts_and_values_are_ignored() -> None:
     page = _page(
         "<!-- span class=x></span --><p>a</p><!-- <b x--><i>b</i><!--<p>--><script>'<p>' < '</b>'</script>"
         '<a title="<p>it\'s" href="/c">c</a><a href="/d" title=\'<b class="x">\'>d</a><!-- <br/-->e'
@@ -141,20 +141,20 @@ def test_a_page_with_a_long_script_keeps_its_elements() -> None:
         assert tame(disguise + b"x='y' " * 20_000)[1], disguise
 
 
-def test_the_title_is_the_first_of_the_page_and_not_that_of_a_drawing() -> None:
+def test_the_title_is_the_first_title_of_the_page_and_not_one_in_svg() -> None:
     assert _page("<body><svg><title>arrow</title></svg><title>late</title><title>later</title>").title == "late"
     assert _page("<title></title><body><title>x</title>").title == ""
     assert len(_page("<title>" + "x" * 100_000).title) == html.MAX_LINE
 
 
-def test_language_is_that_of_the_root_or_else_of_the_pragma() -> None:
+def test_the_language_is_taken_from_the_root_element_or_else_from_the_pragma() -> None:
     pragma = '<meta http-equiv="Content-Language" content="de">'
     assert _page(f"<html lang=fr>{pragma}").language == "fr"
     assert _page(pragma).language == "de"
     assert _page('<meta http-equiv="content-language" content="de, en">').language == ""
 
 
-def test_links_are_absolute_canonical_once_each_and_in_order() -> None:
+def test_links_are_absolute_canonical_unique_and_in_order() -> None:
     markup = """<a href="b.html">1</a><a href="/c?d=1#x">2</a><a href="b.html#y">3</a><a href="./b.html">4</a>
     <a href="HTTP://B.example:80/../q">5</a><area href="../up"><iframe src="//c.example/f"></iframe>
     <a href=" https://d.example/ sp ace ">6</a><a name=x>7</a><a href="#here">8</a><a href="">9</a>"""
@@ -168,7 +168,7 @@ def test_links_are_absolute_canonical_once_each_and_in_order() -> None:
     ]
 
 
-def test_what_is_not_visited_is_no_link() -> None:
+def test_urls_that_cannot_be_visited_are_not_links() -> None:
     hrefs = [
         "javascript:void(0)",
         "JavaScript:x",
@@ -227,11 +227,11 @@ def test_a_url_linked_with_and_without_nofollow_is_followed() -> None:
         ("<base href=?q=a/b><a href=x>", "http://a.example/dir/x"),
     ],
 )
-def test_a_base_moves_every_link_and_a_bad_one_none(markup: str, expected: str) -> None:
+def test_a_base_element_applies_to_every_link_and_an_invalid_one_is_ignored(markup: str, expected: str) -> None:
     assert _urls(markup) == [expected]
 
 
-def test_queries_are_written_in_the_encoding_of_their_page() -> None:
+def test_queries_are_encoded_in_the_encoding_of_their_page() -> None:
     body = '<a href="/ä?q=ä&r=%E4#ä">x</a><a href="?я=1">y</a>'.encode("windows-1251", "xmlcharrefreplace")
     found = [link.url for link in parse(body, url=URL, content_type="text/html; charset=windows-1251").links]
     assert found == ["http://a.example/%C3%A4?q=%26%23228%3B&r=%E4", "http://a.example/dir/page.html?%FF=1"]
@@ -239,7 +239,7 @@ def test_queries_are_written_in_the_encoding_of_their_page() -> None:
 
 
 @given(st.from_regex(r"[A-Za-z0-9_.~/?=&+%:#@ -]{0,30}", fullmatch=True))
-def test_a_plain_link_is_joined_as_the_url_parser_joins_it(href: str) -> None:
+def test_a_simple_link_is_resolved_like_the_url_parser_does(href: str) -> None:
     for base in (URL, "http://a.example", "https://u@a.example:8443/x/y?z=/w"):
         body = f'<a href="{href}">'.encode()
         try:
@@ -251,7 +251,7 @@ def test_a_plain_link_is_joined_as_the_url_parser_joins_it(href: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["..", ".", "", "a", "b.c", "?d=e", "..f", "#g"]), max_size=12))
-def test_steps_up_are_taken_as_the_url_parser_takes_them(segments: list[str]) -> None:
+def test_dot_segments_are_resolved_like_the_url_parser_does(segments: list[str]) -> None:
     href = "/".join(segments)
     for base in ("http://a.example/1/2//3/4.html?x=/y", "http://a.example/"):
         try:
@@ -263,7 +263,7 @@ def test_steps_up_are_taken_as_the_url_parser_takes_them(segments: list[str]) ->
         assert [url for url in found if not url.startswith("http://.")] == expected
 
 
-def test_a_link_is_judged_by_all_its_repeats_whatever_their_fragments() -> None:
+def test_a_link_is_judged_by_all_its_occurrences_regardless_of_fragments() -> None:
     markup = "<a href=x#1 rel=nofollow></a><a href=x#2 rel='nofollow ugc'></a><a href=x#3></a><a href=x#4 rel=nofollow>"
     assert _page(markup).links == (Link("http://a.example/dir/x", "a"),)
     markup = "<a href='x #1'></a><a href='x '></a><a href='x#2'></a><a href='x #3'></a>"
@@ -274,7 +274,7 @@ def test_a_link_is_judged_by_all_its_repeats_whatever_their_fragments() -> None:
 
 
 @given(st.text(alphabet='ab/.?#:@[]%\\ \t\u00e4\ufffd<>"', max_size=20))
-def test_every_link_is_in_its_canonical_spelling(href: str) -> None:
+def test_every_link_is_canonical(href: str) -> None:
     body = f"<a href='{href}'>".encode()
     for link in parse(body, url=URL).links:
         # Names made of dots are hosts to the parser, and none to Shoal: the frontier refuses them.
@@ -304,7 +304,7 @@ def test_meta_refresh_is_read_as_browsers_read_it() -> None:
     assert not wrong
 
 
-def test_a_refresh_to_the_page_itself_or_inside_noscript_leads_nowhere() -> None:
+def test_a_refresh_to_the_page_itself_or_inside_noscript_is_ignored() -> None:
     assert _page("<meta http-equiv=refresh content='5; url=page.html#x'>").refresh == ""
     assert _page("<noscript><meta http-equiv=refresh content='0; url=/nojs'></noscript>").refresh == ""
     assert _page("<meta http-equiv=refresh content='0; url=javascript:x'>").refresh == ""
@@ -323,7 +323,7 @@ def test_noscript_links_count_since_scripts_do_not_run() -> None:
     ]
 
 
-def test_links_in_templates_comments_and_scripts_are_none() -> None:
+def test_links_in_templates_comments_and_scripts_are_ignored() -> None:
     assert _urls(
         "<template><a href=1></a></template><!--<a href=2>--><script>'<a href=3>'</script><svg><a href=4>x</a></svg>"
     ) == ["http://a.example/dir/4"]
@@ -365,13 +365,13 @@ NO_ENDS = (
 
 
 @pytest.mark.parametrize("formatting", NO_ENDS)
-def test_end_tags_of_nothing_do_not_hide_copies_of_formatting(formatting: bytes) -> None:
+def test_unmatched_end_tags_do_not_hide_repeated_formatting_elements(formatting: bytes) -> None:
     body = b"<p>" + b"".join(formatting % n for n in range(6000)) + b"<p>x</x>" * 6000
     assert tame(body)[1]
 
 
 @pytest.mark.full
-def test_no_page_below_the_counted_limits_makes_more_copies_than_they_say() -> None:
+def test_a_page_below_the_limits_makes_at_most_the_allowed_formatting_copies() -> None:
     body = b"<p>" + b"".join(b"<font a=%d>" % n for n in range(998)) + b"<p>x" * 999
     assert not tame(body)[1]
     assert len(html.tree_of(body).tags("font")) <= html_limits.MAX_COPIES
@@ -381,13 +381,13 @@ def test_no_page_below_the_counted_limits_makes_more_copies_than_they_say() -> N
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_read_in_bounded_time_and_its_links_are_found(name: str) -> None:
+def test_an_html_bomb_is_parsed_in_bounded_time_and_its_links_are_found(name: str) -> None:
     page = _page(b"<title>t</title><a href=/first>x</a>" + BOMBS[name])
     assert page.title == "t"
     assert page.links[0].url == "http://a.example/first"
 
 
-def test_flat_pages_keep_their_links_text_and_metas() -> None:
+def test_simplified_pages_keep_their_links_text_and_meta_elements() -> None:
     body = (
         b"<title>t</title><meta name=robots content=nofollow>"
         + b"<object>" * 100_000
@@ -399,7 +399,7 @@ def test_flat_pages_keep_their_links_text_and_metas() -> None:
     assert page.robots.nofollow
 
 
-def test_large_honest_pages_are_not_reduced() -> None:
+def test_large_ordinary_pages_are_not_simplified() -> None:
     row = b"<tr><td><a href=/r/%d>row</a><td class=c><p>text <b>bold</b> <i>it</i><br><img src=x>"
     assert not tame(b"<table>" + b"".join(row % n for n in range(20_000)) + b"</table>")[1]
     item = b"<li class=t><a href=/r/%d><code class=k%d><span>x</span></code></a><ul><li>y</li></ul></li>"
@@ -410,7 +410,7 @@ def test_large_honest_pages_are_not_reduced() -> None:
 
 
 @pytest.mark.full
-def test_a_million_links_give_the_first_hundred_thousand_and_a_count() -> None:
+def test_of_a_million_links_the_first_hundred_thousand_are_kept_and_the_rest_counted() -> None:
     page = _page(b"".join(b"<a href=/%d>" % n for n in range(1_000_000)))
     assert len(page.links) == html.MAX_LINKS
     assert page.links[-1].url == f"http://a.example/{html.MAX_LINKS - 1}"
@@ -424,7 +424,7 @@ def test_endless_repeats_of_one_link_are_one_link() -> None:
     assert page.links_dropped == 0
 
 
-def test_nul_and_lone_surrogates_become_characters_that_can_be_stored() -> None:
+def test_nul_and_lone_surrogates_are_replaced_by_storable_characters() -> None:
     body = b"<title>a\0b \xed\xa0\x80 &#xD800; &#0;</title><p>\0x\xff\xed\xb0\x80</p>"
     body += b"<a href='/\0\xed\xa0\x80&#xDFFF;'>y</a>"
     page = _page(body)
@@ -435,7 +435,7 @@ def test_nul_and_lone_surrogates_become_characters_that_can_be_stored() -> None:
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_make_a_page(body: bytes) -> None:
+def test_any_bytes_can_be_parsed(body: bytes) -> None:
     page = parse(body, url=URL)
     (page.text + page.title).encode()
 
@@ -448,12 +448,12 @@ PIECES = (
 
 
 @given(st.lists(st.sampled_from(PIECES.split("|")), max_size=30))
-def test_any_mixture_of_tags_makes_a_page(pieces: list[str]) -> None:
+def test_any_mixture_of_tags_can_be_parsed(pieces: list[str]) -> None:
     page = _page("".join(pieces))
     page.text.encode()
 
 
-def test_urls_that_are_none_give_pages_without_links() -> None:
+def test_a_page_with_an_invalid_url_has_no_links() -> None:
     for url in ("", "not a url", "\ud800", "javascript:x"):
         assert parse(b"<a href=x>", url=url).links == ()
     assert [link.url for link in parse(b"<a href=http://b.example/>", url="").links] == []
@@ -476,14 +476,16 @@ def test_urls_that_are_none_give_pages_without_links() -> None:
         ('\x01<a href="/?q=<b>">a\x01<b>b</b></a>', ["/?q=%3Cb%3E"], "\x01a\x01b"),
     ],
 )
-def test_what_looks_like_a_tag_in_a_value_stays_in_the_value(markup: str, links: list[str], text: str | None) -> None:
+def test_text_that_looks_like_a_tag_in_a_value_stays_in_the_value(
+    markup: str, links: list[str], text: str | None
+) -> None:
     parsed = parse(markup.encode(), url="http://h.example/", content_type="text/html; charset=utf-8")
     assert [link.url for link in parsed.links] == [f"http://h.example{link}" for link in links]
     if text is not None:
         assert parsed.text == text
 
 
-def test_tags_are_read_as_a_whole_in_linear_time() -> None:
+def test_tags_are_parsed_in_linear_time() -> None:
     for markup in (b'<a x="', b"<a x='<a y=\"", b'="<', b"<a =", b'<a x="<" '):
         many = markup * 200_000
         assert len(replace_tags(many)) >= len(many) // 2
@@ -496,7 +498,7 @@ def test_tags_are_read_as_a_whole_in_linear_time() -> None:
         ("17.11.2026", "1.2.26"), ("page \u0661", "page 2"),
     ],
 )  # fmt: skip
-def test_texts_that_differ_in_numbers_have_one_hash_without_them(one: str, other: str) -> None:
+def test_texts_that_differ_only_in_numbers_have_the_same_hash_without_numbers(one: str, other: str) -> None:
     def hashes(*, numbers: bool) -> set[str]:
         pages = (parse(f"<title>T</title><p>{text}".encode(), url="http://a.example/") for text in (one, other))
         return {text_hash(page, b"", numbers=numbers) for page in pages}
@@ -505,7 +507,7 @@ def test_texts_that_differ_in_numbers_have_one_hash_without_them(one: str, other
     assert len(hashes(numbers=False)) == 1
 
 
-def test_words_and_bodies_without_text_count_without_numbers_too() -> None:
+def test_words_and_bodies_without_text_change_the_hash_without_numbers_too() -> None:
     def hashed(text: str) -> str:
         return text_hash(parse(f"<p>{text}".encode(), url="http://a.example/"), text.encode(), numbers=False)
 

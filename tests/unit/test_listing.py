@@ -14,7 +14,7 @@ def names(body: bytes) -> list[str]:
     return [url.removeprefix(HERE) for url in links(body, url=HERE)]
 
 
-def test_facts_are_read():
+def test_facts_of_mlsd_are_read():
     body = (
         b"type=cdir;modify=20260101000000;perm=el; .\r\ntype=pdir; ..\r\n"
         b"Type=dir;modify=20260101000000; linux\r\ntype=file;size=12; a name; with = signs.txt\r\n"
@@ -23,7 +23,7 @@ def test_facts_are_read():
     assert names(body) == ["linux/", "a%20name%3B%20with%20%3D%20signs.txt", "%20leading%20space", "link"]
 
 
-def test_what_ls_prints_is_read():
+def test_the_format_of_ls_is_read():
     body = (
         b"total 12\r\n"
         b"drwxr-xr-x   2 ftp      ftp          4096 Jan 01 12:00 dir\r\n"
@@ -40,12 +40,12 @@ def test_what_ls_prints_is_read():
     assert names(body) == ["dir/", "a%20file.txt", "no-group", "link", "localized", "iso", "%2B0000", "2019"]
 
 
-def test_the_form_of_dos_is_read():
+def test_the_format_of_dos_is_read():
     body = b"01-16-26  02:37PM       <DIR>          My Folder\r\n01-16-2026  14:37            1234 a.zip\r\n"
     assert names(body) == ["My%20Folder/", "a.zip"]
 
 
-def test_names_are_octets_and_cannot_leave_the_folder():
+def test_names_are_bytes_and_cannot_leave_the_folder():
     body = b"".join(
         b"type=file; %s\n" % name
         for name in (b"\xe9.txt", "é".encode(), b"../up", b"a/b", b"%2e%2e", b"a#b?c", b"nul\0", b"tab\t", b"x;type=d")
@@ -68,5 +68,5 @@ def test_a_listing_without_end_is_cut():
         b"a=b;" * 1000 + b"x",
     ],
 )  # fmt: skip
-def test_what_is_no_listing_holds_nothing(body):
+def test_text_that_is_not_a_listing_gives_no_entries(body):
     assert names(body) == []

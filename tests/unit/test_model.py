@@ -12,7 +12,7 @@ from shoal.model import Added, Counts, Limits, Outcome, OutcomeCode, Record, Sta
 from shoal.model.crawl import STATES
 
 
-def test_the_letters_of_states_are_one_each() -> None:
+def test_every_state_has_its_own_letter() -> None:
     assert {state.code for state in State} == set("rpsefd")
     assert all(STATES[state.code] is state for state in State)
     assert [state for state in State if state.open] == [State.RUNNING, State.PAUSED]
@@ -32,7 +32,7 @@ def test_the_defaults_are_allowed() -> None:
      ("priority", 11), ("max_pages", -1), ("max_pages_per_host", 1.0), ("max_depth", -1), ("order", "any"),
      ("expires_at", float("inf")), ("dedup_seconds", None), ("spider", "a b"), ("spider", "ä")],
 )  # fmt: skip
-def test_a_limit_out_of_range_is_named_with_its_value(name: str, value: Any) -> None:
+def test_a_limit_out_of_range_is_reported_with_its_value(name: str, value: Any) -> None:
     with pytest.raises(InvalidLimit, match=f"^{name} is ") as raised:
         Limits(**{name: value}).check()
     assert repr(value) in str(raised.value)
@@ -43,7 +43,7 @@ def test_counts_add_up() -> None:
     assert (counts.open, counts.ended) == (6, 15)
 
 
-def test_a_visit_says_how_it_ended() -> None:
+def test_a_visit_creates_its_outcomes() -> None:
     visit = Visit(url="http://a.example/", number=4)
     assert visit.stored() == Outcome(4, OutcomeCode.STORED, "", 0.0)
     assert visit.stored(revisit_seconds=60) == Outcome(4, OutcomeCode.STORED, "", 60)
@@ -52,14 +52,14 @@ def test_a_visit_says_how_it_ended() -> None:
     assert visit.retry(9) == Outcome(4, OutcomeCode.RETRY, "", 9)
 
 
-def test_what_became_of_added_visits_is_counted() -> None:
+def test_the_results_of_added_visits_are_counted() -> None:
     added = Added("nnsdhbdn")
     assert (added.new, added.seen) == (3, 1)
     assert added.refused == {"depth": 2, "pages per host": 1, "blocked": 1}
     assert Added("").refused == {}
 
 
-def test_a_record_reads_as_a_mapping_of_its_fields() -> None:
+def test_a_record_is_a_mapping_of_its_fields() -> None:
     record = Record(crawl="c", url="http://a.example/", status=200, title="A")
     fields = record.to_dict()
     assert (fields["url"], fields["title"], fields["redirects"]) == ("http://a.example/", "A", ())

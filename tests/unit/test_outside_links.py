@@ -1,7 +1,7 @@
 from shoal.worker.outside_links import OutsideLinks
 
 
-def test_a_refused_link_is_known_on_pages_of_the_same_host() -> None:
+def test_a_refused_link_is_remembered_for_pages_of_the_same_host() -> None:
     outside = OutsideLinks()
     outside.add(("a.example", "http://b.example/"))
     assert ("a.example", "http://b.example/") in outside

@@ -35,14 +35,14 @@ def test_meta_robots_is_a_list_of_words(content: str, nofollow: bool, noindex: b
     assert (found.nofollow, found.noindex) == (nofollow, noindex)
 
 
-def test_a_meta_by_our_token_is_for_us_and_one_for_others_is_not() -> None:
+def test_a_meta_element_for_our_token_applies_and_one_for_others_does_not() -> None:
     assert _meta('<meta name="SHOAL" content="nofollow">').nofollow
     assert _meta('<meta name="otherbot" content="none">') == NONE
     assert _meta('<meta name="mybot" content="nofollow">', token="MyBot").nofollow
     assert not _meta('<meta name="shoalbot" content="nofollow">').nofollow
 
 
-def test_on_conflict_the_most_restrictive_holds_wherever_it_stands() -> None:
+def test_the_most_restrictive_directive_wins_wherever_it_is() -> None:
     assert _meta('<meta name=robots content="nofollow"><meta name=robots content="follow,index">').nofollow
     assert _meta('<meta name=robots content="none"><meta name=shoal content="all">') == Directives(True, True)
     assert _meta('<meta name=robots content="follow, nofollow">').nofollow
@@ -50,7 +50,7 @@ def test_on_conflict_the_most_restrictive_holds_wherever_it_stands() -> None:
     assert (both.nofollow, both.noindex) == (True, True)
 
 
-def test_a_meta_in_the_body_or_a_noscript_counts_and_one_in_a_comment_does_not() -> None:
+def test_a_meta_element_in_body_or_noscript_counts_and_one_in_a_comment_does_not() -> None:
     assert _meta("<body><p>x<meta name=robots content=nofollow>").nofollow
     assert _meta("<noscript><meta name=robots content=nofollow></noscript>").nofollow
     assert _meta("<!-- <meta name=robots content=nofollow> -->") == NONE
@@ -78,7 +78,7 @@ def test_a_meta_in_the_body_or_a_noscript_counts_and_one_in_a_comment_does_not()
         ([], False, False),
     ],
 )
-def test_headers_speak_to_everybody_or_to_one_robot(headers: list[str], nofollow: bool, noindex: bool) -> None:
+def test_headers_apply_to_all_robots_or_to_one(headers: list[str], nofollow: bool, noindex: bool) -> None:
     found = from_headers(headers, "Shoal")
     assert (found.nofollow, found.noindex) == (nofollow, noindex)
 
@@ -108,7 +108,7 @@ def test_a_date_with_commas_and_colons_is_read_whole(text: str) -> None:
     assert from_headers([f"otherbot: unavailable_after: {text}"], "shoal") == NONE
 
 
-def test_of_two_dates_the_earlier_holds_and_nonsense_is_no_date() -> None:
+def test_the_earlier_of_two_dates_applies_and_an_invalid_date_is_ignored() -> None:
     early, late = "unavailable_after: 2010-01-01", "unavailable_after: 2020-01-01"
     assert from_headers([late, early], "shoal") == from_headers([early], "shoal")
     assert from_headers(["unavailable_after: soon", "unavailable_after:"], "shoal") == NONE

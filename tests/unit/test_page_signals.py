@@ -39,13 +39,13 @@ def test_dates_since_the_last_visit_of_the_file_are_signals_the_newest_first() -
     assert feed.kind is SignalKind.FEED
 
 
-def test_dates_in_the_future_other_hosts_and_the_first_visit_are_none() -> None:
+def test_dates_in_the_future_other_hosts_and_the_first_visit_give_no_signals() -> None:
     assert names(listed(a=NOW + 2 * DAY)) == []
     assert names(msgspec.structs.replace(listed(), changed_at={"http://b.example/": NOW})) == []
     assert names(listed(a=NOW), Visit(url=MAP)) == []
 
 
-def test_a_file_that_marks_everything_as_new_gives_a_thousand_signals() -> None:
+def test_a_file_that_marks_everything_as_new_gives_at_most_a_thousand_signals() -> None:
     dates = {f"http://a.example/p{number}": NOW - number for number in range(3000)}
     everything = Sitemap(urls=tuple(dates), kind="urlset", changed_at=dates)
     assert names(everything) == [f"p{number}" for number in range(1000)]

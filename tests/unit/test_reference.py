@@ -133,7 +133,7 @@ def header(path: Path) -> str:
     return "\n".join(lines)
 
 
-def test_the_page_of_scripts_is_their_headers() -> None:
+def test_the_page_of_scripts_matches_their_headers() -> None:
     page = DOCS / "reference/scripts.md"
     assert page.read_text() == scripts_page(), "run: python -m tests.unit.test_reference"
 
@@ -168,7 +168,7 @@ def test_every_trap_and_every_dropped_parameter_is_in_the_concepts() -> None:
     assert f"domain with {traps.MAX_HOSTS:,} of them" in text
 
 
-def test_every_term_of_a_crawl_is_in_the_reference_and_no_other() -> None:
+def test_every_option_of_a_crawl_is_in_the_reference_and_no_other() -> None:
     terms = section("crawl").partition("| term |")[2].partition("\n\n")[0]
     named = [name for row in table(terms) for name in re.findall(r"`(\w+)", row)]
     assert sorted(named) == sorted({*REQUEST_FIELDS} - {"seeds", "name", "spider"})
@@ -181,7 +181,7 @@ def test_every_field_of_an_event_is_explained_and_no_other() -> None:
     assert sorted(explained) == sorted(given)
 
 
-def test_metrics_that_a_page_names_are_there() -> None:
+def test_metrics_that_a_page_names_exist() -> None:
     listed, _, advice = (DOCS / "reference/metrics.md").read_text().partition("## What to look at")
     known = {name.strip("`") for name in table(listed)}
     assert len(known) > 10

@@ -43,7 +43,7 @@ def test_the_rate_of_a_page_is_learned(per_day: float) -> None:
     assert per_day / 1.4 < math.exp(sum(map(math.log, rates)) / len(rates)) < per_day * 1.4
 
 
-def test_a_page_that_is_well_known_is_still_learned_from() -> None:
+def test_visits_of_a_well_known_page_still_change_its_rate() -> None:
     """A step of its byte is larger than what one visit says: rounded to the nearest byte, it would never move."""
     known = Rate(128, 34)
     assert learn(known, DAY, changed=True).mean == 128
@@ -55,7 +55,7 @@ def test_a_page_that_is_well_known_is_still_learned_from() -> None:
     assert sum(means) / len(means) - 128 == pytest.approx(exact, rel=0.25)
 
 
-def test_a_change_raises_the_rate_and_no_change_lowers_it_and_both_lower_the_doubt() -> None:
+def test_a_change_raises_the_rate_no_change_lowers_it_and_both_reduce_uncertainty() -> None:
     first = first_rate(BOUNDS)
     assert learn(first, DAY, changed=True).mean > first.mean
     assert learn(first, 30 * DAY, changed=False).mean < first.mean
@@ -71,7 +71,7 @@ def test_a_change_raises_the_rate_and_no_change_lowers_it_and_both_lower_the_dou
             assert 0 <= rate.precision <= 63
 
 
-def test_a_page_that_changes_more_is_due_sooner_and_none_waits_longer_than_the_bound() -> None:
+def test_a_page_that_changes_more_is_due_sooner_and_no_interval_exceeds_the_bound() -> None:
     intervals = [interval_seconds(Rate(mean, 20), 3.0, BOUNDS) for mean in range(0, 256)]
     assert all(fast <= slow for slow, fast in pairwise(intervals))
     assert max(intervals) == BOUNDS.longest
@@ -80,7 +80,7 @@ def test_a_page_that_changes_more_is_due_sooner_and_none_waits_longer_than_the_b
     assert {interval_seconds(Rate(mean, 20), 3.0, fixed) for mean in range(0, 256, 5)} == {DAY}
 
 
-def test_the_interval_is_where_the_worth_of_a_visit_is_the_price() -> None:
+def test_at_the_chosen_interval_the_value_of_a_visit_equals_its_price() -> None:
     for per_day in (1e-4, 0.01, 0.5, 20.0, 1e4):
         for price in (1e-4, 0.1, 5.0, 1e3):
             t = interval_days(per_day, price)
@@ -100,7 +100,7 @@ def test_the_price_of_a_host_uses_its_budget(days_a_page: float) -> None:
     assert used == pytest.approx(per_second * 1.07, rel=0.03)
 
 
-def test_without_a_shortage_every_page_is_visited_as_often_as_the_bounds_allow() -> None:
+def test_with_a_large_budget_every_page_is_visited_as_often_as_the_bounds_allow() -> None:
     assert price_of({10: 5}, 1.0, BOUNDS) == 0
     assert price_of({}, 0.001, BOUNDS) == 0
     assert price_of({10: 5}, float("inf"), BOUNDS) == 0
@@ -109,7 +109,7 @@ def test_without_a_shortage_every_page_is_visited_as_often_as_the_bounds_allow()
     assert interval_seconds(Rate(250, 9), price_of({62: 10**6}, 1e-6, BOUNDS), BOUNDS) == BOUNDS.longest
 
 
-def test_a_schedule_is_what_a_person_writes() -> None:
+def test_a_schedule_is_read_in_the_format_that_people_write() -> None:
     assert revisit_schedule("1d", "").shortest_seconds == revisit_schedule("1d", "").longest_seconds == DAY
     assert revisit_schedule("1h..30d", "").share == 0.2
     assert revisit_schedule("1h..30d", "5%").share == 0.05
@@ -122,7 +122,7 @@ def test_a_schedule_is_what_a_person_writes() -> None:
             revisit_schedule(every, budget)
 
 
-def test_a_validator_is_used_only_for_the_text_that_the_history_has() -> None:
+def test_a_validator_is_used_only_for_the_text_in_the_page_history() -> None:
     """Otherwise a 304 would confirm a text that was fetched by a worker that died, and the change would be missed."""
     old = PageHistory(rate_mean=100, rate_precision=9, text_hash=b"older")
     new = PageHistory(rate_mean=100, rate_precision=9, text_hash=b"newer")
@@ -135,7 +135,7 @@ def test_a_validator_is_used_only_for_the_text_that_the_history_has() -> None:
     assert tag_validator("", visit.scheduled(new, 60.0)) == ""
 
 
-def test_a_history_comes_back_from_its_bytes() -> None:
+def test_a_page_history_survives_a_round_trip() -> None:
     history = PageHistory(
         rate_mean=200, rate_precision=63, misses=3, visits=70_000, changes=5, first_seen=1_700_000_000,
         last_changed=2**32 + 5, last_visited=7, text_hash=b"12345",

@@ -19,7 +19,7 @@ from tests.unit.robots_reading import rules_of, verdicts
 # --- The rule that decides ------------------------------------------------------------------------------------------
 
 
-def test_the_line_and_the_group_of_the_deciding_rule_are_known_after_storing() -> None:
+def test_the_line_and_the_group_of_the_deciding_rule_are_stored() -> None:
     text = b"User-agent: a\nUser-agent: Bot/2\n\nDisallow: /x\nAllow: /x/*.html$\nDisallow: /x # again\n"
     rules = Rules.unpack(parse(text, "bot").pack())
     forbids, allows = rules.deciding_rule("/x/a"), rules.deciding_rule("/x/a.html")
@@ -38,7 +38,7 @@ _PATHS = st.text(alphabet="/ab*$?=%2Fé", max_size=8).map(lambda path: "/" + pat
 
 
 @given(rules=st.lists(st.tuples(st.booleans(), _PATHS), max_size=6), url=_PATHS)
-def test_the_deciding_rule_says_what_the_verdict_is(rules: list[tuple[bool, str]], url: str) -> None:
+def test_the_deciding_rule_agrees_with_the_verdict(rules: list[tuple[bool, str]], url: str) -> None:
     lines = [f"{'Allow' if allow else 'Disallow'}: {path}" for allow, path in rules]
     parsed = parse("\n".join(["User-agent: *", *lines]).encode(), "bot")
     rule = parsed.deciding_rule(url)
@@ -49,7 +49,7 @@ def test_the_deciding_rule_says_what_the_verdict_is(rules: list[tuple[bool, str]
 
 
 @pytest.mark.parametrize("token", ["Shoal", "shoal_bot", "A-b_C", "x" * 64])
-def test_a_product_token_of_letters_underscores_and_hyphens_is_taken(token: str) -> None:
+def test_a_product_token_of_letters_underscores_and_hyphens_is_accepted(token: str) -> None:
     assert check_token(token) == token
 
 
@@ -69,7 +69,7 @@ def test_a_token_that_only_resembles_ours_is_not_ours(line: str) -> None:
     assert verdicts(f"User-agent: {line}\nDisallow: /x\n", "/x") == [True]
 
 
-def test_our_groups_merge_and_replace_those_of_everybody() -> None:
+def test_groups_for_our_token_merge_and_replace_the_groups_for_all_robots() -> None:
     text = (
         "User-agent: shoal\nDisallow: /a\n\nUser-agent: *\nDisallow: /c\n\n"
         "User-agent: other\nDisallow: /d\n\nUser-agent: SHOAL\nDisallow: /b\n"
@@ -77,12 +77,12 @@ def test_our_groups_merge_and_replace_those_of_everybody() -> None:
     assert verdicts(text, "/a", "/b", "/c", "/d") == [False, False, True, True]
 
 
-def test_without_a_group_of_ours_all_groups_of_everybody_hold() -> None:
+def test_without_a_group_for_our_token_all_groups_for_all_robots_apply() -> None:
     text = "User-agent: *\nDisallow: /a\nUser-agent: other\nDisallow: /b\nUser-agent: *\nDisallow: /c\n"
     assert verdicts(text, "/a", "/b", "/c") == [False, True, False]
 
 
-def test_a_group_of_ours_without_rules_allows_everything() -> None:
+def test_a_group_for_our_token_without_rules_allows_everything() -> None:
     assert verdicts("User-agent: *\nDisallow: /\n\nUser-agent: Shoal\n", "/x") == [True]
     assert verdicts("User-agent: *\nDisallow: /\n\nUser-agent: Shoal\nDisallow:\n", "/x") == [True]
 
@@ -93,7 +93,7 @@ def test_several_user_agent_lines_share_a_group_and_blank_lines_do_not_end_it() 
     assert verdicts(text, "/x", "/y", token="a") == [False, False]
 
 
-def test_rules_before_the_first_user_agent_line_belong_to_nobody() -> None:
+def test_rules_before_the_first_user_agent_line_are_ignored() -> None:
     assert verdicts("Disallow: /\nCrawl-delay: 9\nUser-agent: *\nDisallow: /x\n", "/y", "/x") == [True, False]
     assert rules_of("Crawl-delay: 9\nUser-agent: *\nDisallow: /x\n").crawl_delay_seconds == 0
 
@@ -108,14 +108,14 @@ def test_other_lines_neither_end_nor_split_a_group(line: str) -> None:
 # --- Precedence, spelling and special characters: 2.2.2 and 2.2.3 ---------------------------------------------------
 
 
-def test_the_longest_match_wins_whatever_the_order() -> None:
+def test_the_longest_match_wins_in_any_order() -> None:
     rules = ["Allow: /a/b", "Disallow: /a", "Disallow: /a/b/c"]
     for order in (rules, rules[::-1]):
         text = "User-agent: *\n" + "\n".join(order)
         assert verdicts(text, "/a", "/a/b", "/a/b/c", "/") == [False, True, False, True]
 
 
-def test_the_longest_of_several_wildcards_wins_whatever_the_order() -> None:
+def test_the_longest_of_several_wildcard_rules_wins_in_any_order() -> None:
     rules = ["Disallow: /*a", "Allow: /*ab", "Disallow: /*abc$", "Allow: /*a*b*c*d"]
     for order in (rules, rules[::-1]):
         text = "User-agent: *\n" + "\n".join(order)
@@ -133,7 +133,7 @@ def test_a_prefix_and_a_wildcard_of_the_same_length_are_equal_too() -> None:
     assert verdicts("User-agent: *\nAllow: /ab\nDisallow: /*b\n", "/ab") == [True]
 
 
-def test_octets_are_counted_after_encoding() -> None:
+def test_the_length_of_a_match_is_counted_in_encoded_bytes() -> None:
     # "/%C3%A9" has seven octets, "/*abc" five.
     assert verdicts("User-agent: *\nDisallow: /é\nAllow: /*abc\n", "/éabc") == [False]
 
@@ -145,7 +145,7 @@ def test_paths_are_case_sensitive_and_robots_txt_is_always_allowed() -> None:
     ]  # fmt: skip
 
 
-def test_an_empty_path_is_the_root() -> None:
+def test_an_empty_path_is_matched_as_the_root() -> None:
     assert verdicts("User-agent: *\nDisallow: /$\n", "", "/", "?a", "/#f", "/a") == [False, False, True, False, True]
 
 
@@ -166,7 +166,7 @@ def test_an_empty_path_is_the_root() -> None:
         ("/a%zz", "/a%25zz"),
     ],
 )
-def test_rule_and_path_are_brought_to_one_spelling(rule: str, path: str) -> None:
+def test_rule_and_path_are_normalized_before_matching(rule: str, path: str) -> None:
     for left, right in ((rule, path), (path, rule), (rule, rule), (path, path)):
         assert verdicts(f"User-agent: *\nDisallow: {left}$\n", right) == [False], (left, right)
 
@@ -186,7 +186,7 @@ def test_rule_and_path_are_brought_to_one_spelling(rule: str, path: str) -> None
         ("/*%26*c$", "/a?b&c"),
     ],
 )
-def test_separators_differ_from_their_encoded_octets(rule: str, path: str) -> None:
+def test_separators_differ_from_their_percent_encoding(rule: str, path: str) -> None:
     assert verdicts(f"User-agent: *\nDisallow: {rule}\n", path) == [True]
 
 
@@ -228,7 +228,7 @@ def test_text_after_a_star_matches_in_the_path_and_in_the_query(rule: str, path:
         ("/ab*ab$", "/abab /abxab", "/ab /aba"),
     ],
 )
-def test_special_characters_mean_what_2_2_3_says(rule: str, matching: str, others: str) -> None:
+def test_special_characters_work_as_rfc_9309_section_2_2_3_says(rule: str, matching: str, others: str) -> None:
     rules = rules_of(f"User-agent: *\nDisallow: {rule}\n")
     assert [path for path in matching.split() if rules.allows(path)] == []
     assert [path for path in others.split() if not rules.allows(path)] == []
@@ -254,7 +254,7 @@ def _matches_slowly(rule: str, text: str) -> bool:
 
 
 @given(st.text("ab*$", max_size=12), st.text("ab", max_size=16))
-def test_the_matcher_agrees_with_a_slow_one(rule: str, text: str) -> None:
+def test_the_matcher_agrees_with_a_simple_reference_matcher(rule: str, text: str) -> None:
     text = "/" + text
     assert Pattern(b"/" + rule.encode()).matches(text, len(text)) == _matches_slowly("/" + rule, text)
 
@@ -307,23 +307,23 @@ def test_any_line_end_ends_a_line(end: str) -> None:
         b"User-agent *\nDisallow /x\n",
     ],
 )
-def test_lines_that_parse_are_used_whatever_stands_around_them(body: bytes) -> None:
+def test_valid_lines_are_used_whatever_surrounds_them(body: bytes) -> None:
     rules = parse(body, "Shoal")
     assert [rules.allows("/x"), rules.allows("/y")] == [False, True]
 
 
-def test_latin_1_octets_match_their_percent_encoding() -> None:
+def test_latin_1_bytes_match_their_percent_encoding() -> None:
     rules = parse(b"User-agent: *\nDisallow: /caf\xe9\n", "Shoal")
     assert [rules.allows("/caf%E9"), rules.allows("/caf%C3%A9")] == [False, True]
 
 
-def test_html_instead_of_text_allows_everything_and_is_noted() -> None:
+def test_html_instead_of_text_allows_everything_and_is_reported() -> None:
     rules = rules_of("<html><head><title>404: not found</title></head><body><a href='/x'>x</a></body></html>")
     assert rules.allows("/x")
     assert rules.notes == ("it looks like HTML",)
 
 
-def test_a_sentence_is_no_rule() -> None:
+def test_a_sentence_is_not_a_rule() -> None:
     assert verdicts("User-agent: *\nDisallow all of it\nDisallow x\nDisallow: x\n", "/all", "/x") == [True, True]
 
 
@@ -369,7 +369,7 @@ def test_a_file_of_500_kib_is_read_to_its_end() -> None:
     assert parse(body, "Shoal").notes == ()
 
 
-def test_one_endless_line_is_no_rule() -> None:
+def test_one_endless_line_is_not_a_rule() -> None:
     assert parse(b"User-agent: *\nDisallow: /" + b"a" * MAX_BYTES, "Shoal").allows("/" + "a" * 8000)
 
 
@@ -394,7 +394,7 @@ def test_a_crawl_delay_is_seconds_with_a_fraction(value: str, seconds: float) ->
         ("٣", 0.0), ("0x10", 0.0), ("9" * 5000, 0.0),
     ],
 )  # fmt: skip
-def test_an_absurd_crawl_delay_is_capped_or_ignored_with_a_note(value: str, seconds: float) -> None:
+def test_an_absurd_crawl_delay_is_capped_or_ignored_and_reported(value: str, seconds: float) -> None:
     rules = rules_of(f"User-agent: *\nCrawl-delay: {value}\n")
     assert rules.crawl_delay_seconds == seconds
     assert len(rules.notes) == 1

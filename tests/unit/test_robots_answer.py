@@ -27,7 +27,7 @@ from tests.unit.robots_reading import rules_of
 # --- The form in the store ------------------------------------------------------------------------------------------
 
 
-def test_rules_and_copies_come_back_from_the_store_as_they_were() -> None:
+def test_rules_and_copies_survive_a_round_trip_through_the_store() -> None:
     rules = rules_of("User-agent: *\nDisallow: /é*\nAllow: /é$\nCrawl-delay: 9999\nSitemap: http://a/ツ\n")
     again = Rules.unpack(rules.pack())
     assert again == rules
@@ -39,7 +39,7 @@ def test_rules_and_copies_come_back_from_the_store_as_they_were() -> None:
     assert RobotsCopy.unpack(copy.pack()) == copy
 
 
-def test_only_the_group_that_holds_is_kept() -> None:
+def test_only_the_applicable_group_is_stored() -> None:
     others = "".join(f"User-agent: bot{n}\nDisallow: /{'x' * 50}{n}\n" for n in range(1000))
     assert len(rules_of(others + "User-agent: *\nDisallow: /a\nDisallow: /a\n").pack()) < 40
 
@@ -62,7 +62,7 @@ def _changed(at: int, value: Any) -> bytes:
         _changed(5, ["x" * 9000]), _changed(5, ["x"] * 1001), _changed(6, ["n"] * 11), _changed(2, [b"/"] * 3_000_000),
     ],
 )  # fmt: skip
-def test_what_is_not_the_kept_form_is_corrupt(data: bytes) -> None:
+def test_data_in_another_format_is_corrupt(data: bytes) -> None:
     assert Rules.unpack(msgspec.msgpack.encode(_GOOD)).allows("/c")
     with pytest.raises(StoreCorrupt, match="again"):
         Rules.unpack(data)
@@ -80,13 +80,13 @@ def test_what_is_not_the_kept_form_is_corrupt(data: bytes) -> None:
         (1, 1.0, "", "\0"),
     ],
 )
-def test_a_copy_that_no_worker_wrote_is_corrupt(fields: tuple[Any, ...]) -> None:
+def test_a_copy_with_invalid_fields_is_corrupt(fields: tuple[Any, ...]) -> None:
     with pytest.raises(StoreCorrupt):
         RobotsCopy.unpack(msgspec.msgpack.encode([*fields, ALLOW_ALL.pack()]))
 
 
 @given(st.binary(max_size=200))
-def test_any_other_bytes_are_corrupt_or_rules(data: bytes) -> None:
+def test_any_bytes_are_valid_rules_or_corrupt(data: bytes) -> None:
     with contextlib.suppress(StoreCorrupt):
         assert isinstance(Rules.unpack(data), Rules)
     with contextlib.suppress(StoreCorrupt):
@@ -107,24 +107,24 @@ def test_any_other_bytes_are_corrupt_or_rules(data: bytes) -> None:
         (300, Meaning.UNREACHABLE), (304, Meaning.UNREACHABLE),
     ],
 )  # fmt: skip
-def test_a_status_opens_or_closes_the_host(status: int | None, meaning: Meaning) -> None:
+def test_the_status_decides_whether_the_host_is_open_or_closed(status: int | None, meaning: Meaning) -> None:
     assert verdict(status) is meaning
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_five_redirects_are_followed_and_more_mean_that_there_is_no_file(status: int) -> None:
+def test_five_redirects_are_followed_and_more_count_as_a_missing_file(status: int) -> None:
     assert [verdict(status, hops=hops) for hops in range(5)] == [Meaning.REDIRECT] * 5
     assert verdict(status, hops=5) is Meaning.UNAVAILABLE
 
 
-def test_an_unchanged_file_is_confirmed_only_where_there_is_a_copy() -> None:
+def test_an_unchanged_file_is_confirmed_only_if_there_is_a_copy() -> None:
     copy = RobotsCopy(rules_of("User-agent: *\nDisallow: /x\n"), 100.0, '"1"')
     assert verdict(304, has_copy=True) is Meaning.UNCHANGED
     assert settle(Meaning.UNCHANGED, now=500.0, copy=copy) == RobotsCopy(copy.rules, 500.0, '"1"')
     assert settle(Meaning.UNCHANGED, now=500.0) is None
 
 
-def test_an_answer_becomes_the_copy_to_keep() -> None:
+def test_a_response_becomes_the_stored_copy() -> None:
     body = b"User-agent: *\nDisallow: /x\n"
     old = RobotsCopy(DISALLOW_ALL, 1.0)
     new = settle(Meaning.RULES, now=2.0, copy=old, body=body, token="Shoal", etag='"2"', last_modified="x\r\nCookie: y")
@@ -134,7 +134,7 @@ def test_an_answer_becomes_the_copy_to_keep() -> None:
     assert settle(Meaning.UNREACHABLE, now=2.0) is None
 
 
-def test_before_the_first_answer_nothing_but_robots_txt_is_asked() -> None:
+def test_before_the_first_response_only_robots_txt_is_requested() -> None:
     assert standing(None, token="Shoal", now=0.0) == (None, True)
     assert standing(None, token="Shoal", now=0.0, unreachable=True) == (DISALLOW_ALL, True)
     assert [DISALLOW_ALL.allows(path) for path in ("/", "/x?y", "", "/robots.txt")] == [False, False, False, True]

@@ -46,7 +46,7 @@ _NAMES = (
         ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120 Safari/537.36", "Mozilla"),
     ],
 )
-def test_a_robot_that_imitates_a_browser_is_known_by_its_own_name(user_agent: str, token: str) -> None:
+def test_a_robot_that_imitates_a_browser_is_recognized_by_its_own_name(user_agent: str, token: str) -> None:
     assert product_token(user_agent) == token
 
 
@@ -64,7 +64,7 @@ def test_a_robot_that_imitates_a_browser_is_known_by_its_own_name(user_agent: st
     ),
     path=st.sampled_from(("/", "/a", "/a/b", "/b")),
 )
-def test_what_scrapys_parser_forbids_is_forbidden(
+def test_urls_that_scrapys_parser_forbids_are_forbidden(
     agent: str, groups: list[tuple[list[str], list[tuple[bool, str]], int]], path: str
 ) -> None:
     lines = []

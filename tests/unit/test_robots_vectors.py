@@ -22,7 +22,7 @@ from tests.unit.robots_reading import CRAWLER_COMMONS, FUZZ_SEEDS, RAW_ANSWERS, 
 # --- The public vectors ---------------------------------------------------------------------------------------------
 
 
-def test_all_public_vectors_hold_with_the_overrides_of_the_rfc() -> None:
+def test_all_public_vectors_pass_with_the_overrides_of_the_rfc() -> None:
     vectors: list[dict[str, Any]] = json.loads(data("robots/google_robots_test_cc.json").read_text())["vectors"]
     overrides = json.loads(data("robots/rfc9309_overrides.json").read_text())["invert"]
     inverted = {(case["test"], case["url"]) for case in overrides if case["suite"] == "google_robots_test_cc"}
@@ -93,7 +93,7 @@ def test_every_file_of_crawler_commons_is_read() -> None:
         ("www.flot.com-robots.txt", "foobot", "/", "/img/ /admin/x"),
     ],
 )
-def test_files_of_crawler_commons_mean_what_they_say(file: str, token: str, allowed: str, forbidden: str) -> None:
+def test_files_of_crawler_commons_give_the_expected_rules(file: str, token: str, allowed: str, forbidden: str) -> None:
     rules = parse((data(CRAWLER_COMMONS) / file).read_bytes(), token)
     assert [path for path in allowed.split() if not rules.allows(path)] == []
     assert [path for path in forbidden.split() if rules.allows(path)] == []
@@ -159,13 +159,15 @@ def test_every_fuzz_seed_is_read() -> None:
         ("wild-003", "any", "/news/directory /", "/news /search"),
     ],
 )
-def test_fuzz_seeds_that_are_files_mean_what_they_say(file: str, token: str, allowed: str, forbidden: str) -> None:
+def test_fuzz_seeds_that_are_robots_files_give_the_expected_rules(
+    file: str, token: str, allowed: str, forbidden: str
+) -> None:
     rules = parse((data(FUZZ_SEEDS) / file).read_bytes(), token)
     assert [path for path in allowed.split() if not rules.allows(path)] == []
     assert [path for path in forbidden.split() if rules.allows(path)] == []
 
 
-def test_raw_answers_mean_what_their_status_says() -> None:
+def test_raw_responses_are_interpreted_by_their_status() -> None:
     files = sorted(data(RAW_ANSWERS).glob("*/robots.txt"))
     assert len(files) == 16
     for file in files:

@@ -56,7 +56,7 @@ def test_domain_scope_is_the_registrable_domain_with_all_hosts_and_ports() -> No
     assert not _in(scope, "http://notshop.co.uk/")
 
 
-def test_people_who_share_a_public_suffix_are_different_domains() -> None:
+def test_sites_under_a_shared_public_suffix_are_different_domains() -> None:
     scope = Scope("domain", _seeds("https://alice.github.io/"))
     assert not _in(scope, "https://mallory.github.io/")
     assert not _in(scope, "https://github.io/")
@@ -74,11 +74,11 @@ def test_people_who_share_a_public_suffix_are_different_domains() -> None:
         ("www.xn--85x722f.com.cn", "xn--85x722f.com.cn"),
     ],
 )
-def test_addresses_and_names_without_a_domain_stand_for_themselves(host: str, domain: str) -> None:
+def test_ip_addresses_and_names_without_a_domain_are_their_own_domain(host: str, domain: str) -> None:
     assert domain_of(host) == domain
 
 
-def test_an_address_is_no_domain_of_other_addresses() -> None:
+def test_an_ip_address_is_not_a_domain_of_other_addresses() -> None:
     scope = Scope("domain", _seeds("http://10.0.0.1/"))
     assert _in(scope, "http://10.0.0.1:8080/")
     assert not _in(scope, "http://11.0.0.1/")
@@ -103,7 +103,7 @@ def test_an_address_is_no_domain_of_other_addresses() -> None:
         ("http://a.example", "http://a.example/all", True),
     ],
 )
-def test_prefix_scope_is_what_lies_below_the_seed(seed: str, url: str, inside: bool) -> None:
+def test_prefix_scope_contains_the_urls_below_the_seed(seed: str, url: str, inside: bool) -> None:
     assert _in(Scope("prefix", _seeds(seed)), url) is inside
 
 
@@ -115,11 +115,11 @@ def test_the_cost_of_a_prefix_verdict_does_not_grow_with_the_seeds() -> None:
     assert scope._prefixes["a.example"][1] == (len("/d/1234/"),)
 
 
-def test_any_scope_takes_every_url() -> None:
+def test_any_scope_accepts_every_url() -> None:
     assert _in(Scope("any"), "ftp://elsewhere.example/file")
 
 
-def test_deny_wins_over_allow_and_allow_leaves_the_rest_out() -> None:
+def test_deny_overrides_allow_and_allow_excludes_everything_else() -> None:
     scope = Scope("any", allow=[r"/product/", r"\.example/about$"], deny=[r"[?&]print=1", "product/old"])
     assert _in(scope, "http://a.example/product/7")
     assert _in(scope, "http://a.example/about")
@@ -128,13 +128,13 @@ def test_deny_wins_over_allow_and_allow_leaves_the_rest_out() -> None:
     assert scope.verdict(canonical("http://a.example/product/old")) == "scope: deny pattern product/old"
 
 
-def test_a_seed_needs_no_allow_pattern_but_no_seed_passes_a_deny_pattern() -> None:
+def test_seeds_ignore_allow_patterns_but_obey_deny_patterns() -> None:
     scope = Scope("any", allow=["/product/"], deny=["private"])
     assert scope.verdict(canonical("http://a.example/"), seed=True) == ""
     assert scope.verdict(canonical("http://a.example/private"), seed=True).startswith("scope: deny")
 
 
-def test_unwanted_endings_are_told_by_the_path_alone() -> None:
+def test_skipped_extensions_are_matched_against_the_path_only() -> None:
     scope = Scope("any", deny_extensions=[".ZIP", "pdf"])
     assert scope.verdict(canonical("http://a.example/x.Zip?y")) == "scope: extension .zip"
     assert not _in(scope, "http://user@a.example/x.pdf")
@@ -146,7 +146,7 @@ def test_unwanted_endings_are_told_by_the_path_alone() -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "[a", r"(?=x)", r"(a)\1", "a{2000}{2000}"])
 @pytest.mark.parametrize("which", ["allow", "deny"])
-def test_a_bad_pattern_is_refused_by_name(which: str, pattern: str) -> None:
+def test_an_invalid_pattern_is_refused_and_named(which: str, pattern: str) -> None:
     with pytest.raises(InvalidLimit, match=which) as caught:
         Scope(
             "any",
@@ -156,7 +156,7 @@ def test_a_bad_pattern_is_refused_by_name(which: str, pattern: str) -> None:
     assert repr(pattern) in str(caught.value)
 
 
-def test_other_bad_options_are_refused_by_name() -> None:
+def test_other_invalid_options_are_refused_and_named() -> None:
     with pytest.raises(InvalidLimit, match="galaxy"):
         Scope("galaxy")
     with pytest.raises(InvalidLimit, match="a/b"):
@@ -165,7 +165,7 @@ def test_other_bad_options_are_refused_by_name() -> None:
         Scope("any", deny=[7])  # type: ignore[list-item]
 
 
-def test_a_pattern_that_would_explode_elsewhere_takes_linear_time() -> None:
+def test_a_pattern_with_catastrophic_backtracking_takes_linear_time() -> None:
     # In a backtracking engine this one takes longer than the universe has; here it simply answers.
     scope = Scope("any", deny=[r"(a+)+$", r"(a|aa)+b", r"(.*)*x"])
     assert _in(scope, "http://e/" + "a" * 8000 + "!")

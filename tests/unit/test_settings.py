@@ -32,7 +32,7 @@ def refusal(**given: object) -> str:
     return str(caught.value)
 
 
-def test_without_any_origin_the_defaults_hold(write) -> None:
+def test_without_any_source_the_defaults_apply(write) -> None:
     settings, warnings = load(environ={})
     assert settings == Settings()
     assert warnings == []
@@ -41,7 +41,7 @@ def test_without_any_origin_the_defaults_hold(write) -> None:
     assert settings.frontier.lease_seconds == 60.0
 
 
-def test_a_flag_beats_a_variable_beats_the_file_beats_the_default(write) -> None:
+def test_a_flag_overrides_a_variable_the_file_and_the_default_in_this_order(write) -> None:
     write('[store]\nshards = 2\nfolder = "file"\nnamespace = "file"\n')
     environ = {"SHOAL_STORE_SHARDS": "3", "SHOAL_STORE_FOLDER": "variable"}
     store = load(environ=environ, flags={"store.shards": 4}).settings.store
@@ -66,11 +66,11 @@ def test_a_flag_that_was_not_given_changes_nothing(write) -> None:
     assert load(environ={"SHOAL_STORE_SHARDS": "3"}, flags={"store.shards": None}).settings.store.shards == 3
 
 
-def test_an_empty_variable_counts_as_not_given(write) -> None:
+def test_an_empty_variable_counts_as_unset(write) -> None:
     assert load(environ={"SHOAL_STORE_SHARDS": "", "REDIS_URL": " "}).settings == Settings()
 
 
-def test_a_flag_may_empty_what_the_file_sets(write) -> None:
+def test_a_flag_may_clear_a_value_of_the_file(write) -> None:
     write('[store]\nurl = "redis://file"\n')
     assert load(environ={}, flags={"store.url": ""}).settings.store.url == ""
 
@@ -137,13 +137,13 @@ def test_every_setting_can_be_given_in_each_way(write, key: str) -> None:
         ("frontier.host_failures", []),
     ],
 )
-def test_a_value_out_of_range_is_refused_with_what_it_must_be(write, key: str, value: object) -> None:
+def test_a_value_out_of_range_is_refused_with_the_allowed_range(write, key: str, value: object) -> None:
     message = refusal(flags={key: value})
     assert message.startswith(f"{key} is ")
     assert FIELDS[key].expects in message
 
 
-def test_a_refusal_names_key_value_and_origin(write) -> None:
+def test_an_error_names_key_value_and_source(write) -> None:
     path = write("[store]\nshards = 0\n")
     assert refusal() == "store.shards is 0 in shoal.toml, but must be a whole number from 1 to 1024."
     assert str(path) in refusal(file=path)
@@ -152,7 +152,7 @@ def test_a_refusal_names_key_value_and_origin(write) -> None:
     assert "'x' on the command line" in refusal(flags={"frontier.blames": "x"})
 
 
-def test_a_bad_value_stops_the_start_even_when_something_stronger_replaces_it(write) -> None:
+def test_an_invalid_value_is_an_error_even_if_it_is_overridden(write) -> None:
     write("[store]\nshards = 0\n")
     assert "shoal.toml" in refusal(flags={"store.shards": 8})
 
@@ -169,7 +169,7 @@ def test_a_bad_value_stops_the_start_even_when_something_stronger_replaces_it(wr
         ("store = 4\n", "store is 4 in shoal.toml, but must be a table: write [store]."),
     ],
 )
-def test_an_unknown_key_in_the_file_stops_the_start_and_says_what_was_meant(write, text: str, meant: str) -> None:
+def test_an_unknown_key_in_the_file_is_an_error_with_a_suggestion(write, text: str, meant: str) -> None:
     write(text)
     assert meant in refusal()
 
@@ -247,7 +247,7 @@ def test_settings_are_frozen() -> None:
         Settings().store.shards = 3  # type: ignore[misc]
 
 
-def test_every_setting_says_in_one_line_what_it_means() -> None:
+def test_every_setting_has_a_description_of_one_line() -> None:
     assert {section.section for section in SECTIONS} | set(TABLES) == set(Settings.__struct_fields__)
     for field in FIELDS.values():
         assert field.description.endswith("."), field.key
@@ -255,12 +255,12 @@ def test_every_setting_says_in_one_line_what_it_means() -> None:
         assert field.expects, field.key
 
 
-def test_the_processs_own_environment_is_read_when_none_is_given(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_process_is_the_default(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_STORE_NAMESPACE", "own")
     assert load().settings.store.namespace == "own"
 
 
-def test_tables_of_own_names_are_read_and_never_shown(write) -> None:
+def test_tables_with_user_defined_names_are_read_and_never_shown(write) -> None:
     write('[outputs]\nmain = "postgresql://u:hush@db/x"\n[spiders]\nbooks = "books.py:Books"\n')
     settings = load(environ={}).settings
     assert settings.outputs == {"main": "postgresql://u:hush@db/x"}

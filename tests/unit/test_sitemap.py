@@ -28,7 +28,7 @@ def urls(body: str | bytes, content_type: str = "") -> tuple[str, ...]:
     return found.urls
 
 
-def test_a_urlset_lists_pages_in_their_order_and_each_once():
+def test_a_urlset_lists_each_page_once_and_in_order():
     body = urlset("https://example.org/b", " https://example.org/a\n", "HTTPS://EXAMPLE.org/b#part", "/relative?q=1")
     assert read(body.encode(), url=HERE) == Sitemap(
         urls=("https://example.org/b", "https://example.org/a", "https://example.org/relative?q=1"), kind="urlset"
@@ -57,12 +57,12 @@ def test_an_index_lists_sitemaps():
         "<!DOCTYPE urlset SYSTEM 'http://127.0.0.1:1/a.dtd'><urlset><url><loc>https://example.org/a</loc></url></urlset>",
     ],
 )
-def test_namespaces_and_marks_do_not_matter(body):
+def test_namespaces_and_byte_order_marks_do_not_matter(body):
     assert urls(body) == ("https://example.org/a",)
     assert is_sitemap(body.encode().lstrip())
 
 
-def test_images_and_other_languages_of_a_page_are_no_pages():
+def test_images_and_alternate_languages_of_a_page_are_not_pages():
     body = """<urlset xmlns:image="i" xmlns:xhtml="x"><url><loc>https://example.org/a</loc>
         <image:image><image:loc>https://example.org/a.png</image:loc></image:image>
         <xhtml:link rel="alternate" hreflang="de" href="https://example.org/de"/></url></urlset>"""
@@ -70,7 +70,7 @@ def test_images_and_other_languages_of_a_page_are_no_pages():
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1", "windows-1251", "shift_jis"])
-def test_a_declared_encoding_is_read(encoding):
+def test_a_declared_encoding_is_used(encoding):
     word = {"windows-1251": "ж", "shift_jis": "日"}.get(encoding, "é")
     body = urlset(f"https://example.org/{word}", head=f'<?xml version="1.0" encoding="{encoding}"?>').encode(encoding)
     assert urls(body) == urls(urlset(f"https://example.org/{word}"))
@@ -83,7 +83,7 @@ def test_the_server_may_name_the_encoding():
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_plain_text_has_a_url_a_line(mark, end):
+def test_a_plain_text_sitemap_has_one_url_per_line(mark, end):
     lines = [b"https://example.org/a", b"", b"  ftp://example.org/b ", b"not a URL", b"javascript:alert(1)"]
     found = read(mark + end.join(lines), url=HERE)
     assert (found.urls, found.dropped) == (("https://example.org/a", "ftp://example.org/b"), 2)
@@ -100,7 +100,7 @@ def test_the_items_of_a_feed_are_pages():
     assert urls(body) == ("https://example.org/1", "https://example.org/2")
 
 
-def test_rss_1_is_rdf():
+def test_rss_1_is_read_as_rdf():
     body = """<rdf:RDF xmlns:rdf="r" xmlns="http://purl.org/rss/1.0/"><channel><link>https://example.org/</link></channel>
         <item rdf:about="https://example.org/1"><link>https://example.org/1</link></item></rdf:RDF>"""
     assert urls(body) == ("https://example.org/1",)
@@ -113,7 +113,7 @@ def test_the_entries_of_atom_are_pages():
     assert urls(body) == ("https://example.org/blog/1", "https://example.org/blog/1.html")
 
 
-def test_a_page_or_any_other_xml_is_none():
+def test_html_and_other_xml_are_not_sitemaps():
     for body in (b"<html><body><url><loc>https://example.org/</loc></url></body></html>", b"<svg/>", b"<", b"", b"<!-"):
         assert read(body, url=HERE).urls == ()
         assert not is_sitemap(body)
@@ -128,7 +128,7 @@ def test_gzip_of_one_or_more_members_is_unpacked():
     assert is_sitemap(gzip.compress(urlset("/").encode()))
 
 
-def test_what_was_read_before_an_error_counts():
+def test_urls_read_before_an_error_are_kept():
     whole = urlset(*(f"https://example.org/{n}" for n in range(5000))).encode()
     found = read(whole[: len(whole) // 2] + b"<</wrong>", url=HERE)
     assert 2000 < len(found.urls) < 3000
@@ -141,7 +141,7 @@ def test_what_was_read_before_an_error_counts():
 
 
 @pytest.mark.parametrize("inside", ["/?a=1&b=2", "/?a=1&nbsp;", "/\x01", "/\x00"])
-def test_addresses_with_what_xml_does_not_allow_are_mended(inside):
+def test_urls_with_characters_that_xml_forbids_are_repaired(inside):
     assert (
         len(urls(urlset("https://example.org/first", f"https://example.org{inside}", "https://example.org/last"))) == 3
     )
@@ -176,7 +176,7 @@ def test_default_attributes_are_refused_before_they_are_added_to_every_element()
     )
 
 
-def test_a_bomb_is_cut_at_the_protocols_size():
+def test_a_decompression_bomb_is_cut_at_the_size_limit_of_the_protocol():
     bomb = gzip.compress(urlset("https://example.org/1").removesuffix("</urlset>").encode() + b" " * (MAX_BYTES + 1))
     assert len(bomb) < 100_000
     found = read(bomb, url=HERE)
@@ -193,7 +193,7 @@ def test_memory_stays_near_the_size_of_the_file():
         tracemalloc.stop()
 
 
-def test_more_urls_than_anybody_lists_are_counted_and_dropped():
+def test_urls_beyond_the_limit_are_counted_and_dropped():
     found = read(b"\n".join(b"https://example.org/%d" % n for n in range(MAX_URLS + 7)), url=HERE)
     assert (len(found.urls), found.dropped) == (MAX_URLS, 7)
 
@@ -208,22 +208,22 @@ def test_more_urls_than_anybody_lists_are_counted_and_dropped():
         (b'{"not": "a sitemap"}', "not a sitemap"),
     ],
 )
-def test_costly_files_end_early(body, trouble):
+def test_parsing_of_expensive_files_stops_early(body, trouble):
     assert read(body, url=HERE).trouble == trouble
 
 
-def test_elements_that_say_nothing_are_counted(monkeypatch):
+def test_elements_without_content_count_towards_the_limit(monkeypatch):
     monkeypatch.setattr(sitemap, "MAX_ELEMENTS", 1000)
     found = read(urlset("/first").removesuffix("</urlset>").encode() + b"<a/>" * 1000, url=HERE)
     assert (found.urls, found.trouble) == (("https://example.org/first",), "too many elements")
 
 
-def test_a_front_of_comments_is_looked_at_once():
+def test_leading_comments_are_scanned_once():
     assert not is_sitemap(b"<!---->" * 1000)
     assert is_sitemap(b"<?xml version='1.0'?><!-- a > b --><?x y?>\n<!DOCTYPE rss><rss>")
 
 
-def test_addresses_that_cannot_be_visited_are_dropped():
+def test_urls_that_cannot_be_visited_are_dropped():
     bad = ["javascript:alert(1)", "mailto:a@b", "file:///etc/passwd", "https://", "https://a" + "a" * 9000, ""]
     found = read(urlset("https://example.org/", *bad).encode(), url=HERE)
     assert found.urls == ("https://example.org/",)
@@ -231,7 +231,7 @@ def test_addresses_that_cannot_be_visited_are_dropped():
     assert found.dropped == len(bad) - 1
 
 
-def test_the_samples_of_crawler_commons_are_read():
+def test_sample_sitemaps_of_crawler_commons_are_read():
     if not SAMPLES.is_dir():
         pytest.skip(f"the samples of crawler-commons are not at {SAMPLES}")
     counts = {}
@@ -261,7 +261,7 @@ def test_dates_of_entries_are_read_on_request():
     assert dated(index) == {"https://example.org/1.xml": 365 * 86400.0}
 
 
-def test_dates_of_feeds_are_read_and_the_latest_of_an_entry_counts():
+def test_dates_in_feeds_are_read_and_the_latest_date_of_an_entry_counts():
     item = "<item><title>A</title><link>/a</link><pubDate>Fri, 02 Jan 1970 00:00:00 +0000</pubDate></item>"
     assert dated(f"<rss><channel><pubDate>Mon, 05 Jan 1970 00:00:00 GMT</pubDate>{item}</channel></rss>") == {
         "https://example.org/a": 86400.0
@@ -274,7 +274,7 @@ def test_dates_of_feeds_are_read_and_the_latest_of_an_entry_counts():
     assert dated(rdf) == {"https://example.org/c": 172800.0}
 
 
-def test_a_dtd_is_refused_with_dates_too():
+def test_a_dtd_is_refused_also_when_dates_are_read():
     found = read(b'<!DOCTYPE rss [<!ENTITY a "b">]><rss><item><link>/a</link></item></rss>', url=HERE, dates=True)
     assert (found.trouble, found.changed_at) == ("a DTD", {})
 
@@ -287,5 +287,5 @@ def test_a_dtd_is_refused_with_dates_too():
         ("9" * 1000, 0.0), ("1970-01-01T99:00:00Z", 0.0), ("1900-01-01", 0.0), ("\u0661\u0669\u0667\u0660", 0.0),
     ],
 )  # fmt: skip
-def test_a_date_is_seconds_since_1970_and_0_if_it_is_none(text: str, seconds: float) -> None:
+def test_a_date_becomes_unix_time_and_an_invalid_one_becomes_0(text: str, seconds: float) -> None:
     assert moment(text) == seconds

@@ -27,7 +27,7 @@ def test_a_view_has_the_address_and_the_epoch_of_every_primary() -> None:
     assert {claim.epoch for claim in bare.claims} == {0}
 
 
-def test_the_newer_epoch_wins_whatever_most_nodes_say() -> None:
+def test_the_newer_epoch_wins_against_a_majority_of_nodes() -> None:
     stale = View(True, [Claim(1, 0, 99, OLD), REST])
     fresh = View(True, [Claim(7, 0, 99, NEW), REST])
     merged = merge_views([stale, stale, fresh])
@@ -42,13 +42,13 @@ def test_a_node_that_is_out_of_the_cluster_does_not_decide() -> None:
     assert merge_views([alone])[0] == OLD
 
 
-def test_without_epochs_most_nodes_decide() -> None:
+def test_without_epochs_the_majority_of_nodes_decides() -> None:
     stale, fresh = View(True, [Claim(0, 0, 99, OLD)]), View(True, [Claim(0, 0, 99, NEW)])
     assert merge_views([fresh, stale, fresh])[0] == NEW
     assert merge_views([fresh, stale, fresh])[100] is None
 
 
-def test_part_of_a_range_that_moved_is_at_its_new_place() -> None:
+def test_a_moved_part_of_a_slot_range_is_found_at_its_new_node() -> None:
     stale = View(True, [Claim(5, 0, 99, OLD), REST])
     fresh = View(True, [Claim(5, 0, 49, OLD), Claim(8, 50, 99, NEW), REST])
     merged = merge_views([stale, fresh])

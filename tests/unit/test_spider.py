@@ -40,7 +40,7 @@ def _page(body: bytes = HTML, content_type: str = "text/html", **more: Any) -> P
     )  # fmt: skip
 
 
-def test_a_page_offers_what_a_spider_needs() -> None:
+def test_a_page_has_the_attributes_that_a_spider_needs() -> None:
     page = _page()
     assert (page.url, page.status, page.depth, page.data, page.body) == (URL, 200, 2, {"from": "list"}, HTML)
     assert (page.title, page.headers) == ("Shelf", {"content-type": "text/html", "x": "1"})
@@ -55,14 +55,14 @@ def test_a_page_offers_what_a_spider_needs() -> None:
     assert page.selector.xpath("//h3[2]/text()").get() == "Two"
 
 
-def test_reading_the_text_leaves_the_tree_whole() -> None:
+def test_reading_the_text_does_not_change_the_tree() -> None:
     page = _page(b"<title>T</title><script>var x</script>H<sub>2</sub>O")
     assert page.text == "H2O"
     assert page.css_first("script") is not None
     assert page.css_first("sub") is not None
 
 
-def test_links_are_followed_by_selector_from_the_base_of_the_page() -> None:
+def test_links_found_by_a_selector_are_resolved_against_the_base_url() -> None:
     found = list(_page().follow("a, img", callback="book", data={"n": 1}, priority=7, spider="Reader"))
     told: dict[str, Any] = {"callback": "book", "data": {"n": 1}, "priority": 7, "spider": "Reader"}
     assert found == [
@@ -78,7 +78,7 @@ def test_links_are_followed_by_selector_from_the_base_of_the_page() -> None:
         _page().visit("http://[")
 
 
-def test_the_base_of_a_page_is_looked_for_once_however_many_links_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_url_is_searched_once_however_many_links_a_page_has(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     find = Page.css_first
     monkeypatch.setattr(Page, "css_first", lambda page, css: (looked.append(css), find(page, css))[1])  # type: ignore[func-returns-value]
@@ -87,7 +87,7 @@ def test_the_base_of_a_page_is_looked_for_once_however_many_links_it_has(monkeyp
     assert looked == ["base[href]"]
 
 
-def test_what_is_not_html_is_text_or_json() -> None:
+def test_a_page_that_is_not_html_is_text_or_json() -> None:
     assert _page("Grüße".encode("latin-1"), "text/plain; charset=latin-1").text == "Grüße"
     assert _page(b'{"a": [1, 2]}', "application/json").json() == {"a": [1, 2]}
     for broken in (b"{", b"[" * 100_000):
@@ -227,7 +227,7 @@ async def _call(callback: str) -> Yielded:
         ("half", [{"half": "\ufffdz", "\ufffd": ["\U0001f600"]}]),
     ],
 )  # fmt: skip
-async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: list[Any]) -> None:
+async def test_whatever_a_method_returns_becomes_items(callback: str, data: list[Any]) -> None:
     yielded = await _call(callback)
     assert [item.data for item in yielded.items] == data
     assert [item.number for item in yielded.items] == list(range(1, len(data) + 1))
@@ -261,7 +261,7 @@ async def test_whatever_a_method_gives_back_becomes_items(callback: str, data: l
         ("cancelled", "spider: CancelledError", "await task"),
     ],
 )
-async def test_what_a_spider_does_wrong_fails_its_page(
+async def test_an_error_in_a_spider_fails_its_page(
     callback: str, reason: str, told: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SpiderFailed) as failed:
@@ -274,21 +274,21 @@ async def test_what_a_spider_does_wrong_fails_its_page(
     assert "worker/" not in failed.value.trace
 
 
-async def test_a_trace_is_no_longer_than_a_person_reads() -> None:
+async def test_a_traceback_is_shortened_to_a_readable_length() -> None:
     with pytest.raises(SpiderFailed) as failed:
         await _call("wordy")
     assert len(failed.value.trace) < 11_000
     assert 'raise ValueError("x" * 1_000_000)' in failed.value.trace
 
 
-async def test_what_a_spider_changes_later_is_not_sent() -> None:
+async def test_changes_to_data_after_it_was_yielded_are_not_sent() -> None:
     yielded = await _call("shared")
     sent = [follow.data for follow in yielded.follows]
     assert sent == [{"list": [1, 0], "bytes": b"2"}, {"list": [1, 0, 1], "bytes": b"2"}]
     assert yielded.size > 20
 
 
-async def test_a_method_that_waits_for_ever_fails_its_page_but_not_who_is_stopped(
+async def test_a_method_that_never_returns_fails_its_page_unless_it_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stopped = asyncio.create_task(_call("waits"))
@@ -301,7 +301,7 @@ async def test_a_method_that_waits_for_ever_fails_its_page_but_not_who_is_stoppe
         await _call("waits")
 
 
-async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_spider_of_the_least_recently_used_crawl_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
     class Counted(Spider):
@@ -321,7 +321,7 @@ async def test_spiders_of_crawls_that_were_met_long_ago_are_given_up(monkeypatch
 
 
 @pytest.mark.parametrize("way", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
-def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: str, tmp_path: Path) -> None:
+def test_a_spider_that_blocks_forever_ends_its_process_and_leaves_a_crash_marker(way: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
     program = (
         f"import asyncio, time\nfrom shoal.worker.crash_marker import CrashMarker, MarkedRun\nasync def work(): {way}\n"
@@ -334,7 +334,7 @@ def test_a_spider_that_blocks_or_never_ends_ends_its_process_with_its_note(way: 
     assert read(note) == ("token", 7)
 
 
-async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_traceback_is_printed_once_per_location(capfd: pytest.CaptureFixture[str]) -> None:
     spider_runner = SpiderRunner({"E": Everything})
     answer = Answer(url=URL, status=200, body=HTML)
     for _ in range(3):
@@ -343,7 +343,7 @@ async def test_a_trace_is_shown_once_for_each_place(capfd: pytest.CaptureFixture
     assert capfd.readouterr().err.count("KeyError: 'key'") == 1
 
 
-async def test_a_page_is_to_blame_while_its_spider_runs_and_not_while_it_waits(tmp_path: Path) -> None:
+async def test_a_crash_is_attributed_to_a_page_only_while_its_spider_runs(tmp_path: Path) -> None:
     path = tmp_path / "note"
     marker = CrashMarker(str(path), 0.0)
     seen: list[tuple[str, int]] = []
@@ -387,7 +387,7 @@ class Starting(Spider):
         yield Follow(url="http://b.example/x", callback="list", data={"page": 1}, priority=4)
 
 
-async def test_a_spider_says_where_to_start() -> None:
+async def test_a_spider_defines_its_start_urls() -> None:
     one, two = await first_visits(Starting)
     assert (one.url, one.found, one.meta) == ("http://a.example/", "seed", {})
     assert (two.url, two.priority, two.meta) == ("http://b.example/x", 4, {"callback": "list", "data": {"page": 1}})
@@ -404,7 +404,7 @@ async def test_a_spider_says_where_to_start() -> None:
         ((Follow(url="http://a.example/", data={"it": object()}),), "cannot be stored"),
     ],
 )  # fmt: skip
-async def test_a_start_that_cannot_be_is_one_sentence(urls: Any, told: str) -> None:
+async def test_an_invalid_start_url_is_refused_in_one_sentence(urls: Any, told: str) -> None:
     class Bad(Spider):
         def start(self) -> Any:
             return iter(urls)
@@ -440,7 +440,7 @@ def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
         ("", "not a name", "use FILE.py:Class"),
     ],
 )
-def test_a_spider_that_cannot_be_loaded_is_one_sentence(
+def test_a_spider_that_cannot_be_loaded_is_reported_in_one_sentence(
     tmp_path: Path, source: str | None, name: str, told: str
 ) -> None:
     path = tmp_path / "spider.py"
@@ -451,9 +451,7 @@ def test_a_spider_that_cannot_be_loaded_is_one_sentence(
     assert "\n" not in str(failed.value)
 
 
-async def test_outputs_that_nobody_writes_to_any_more_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_idle_outputs_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Outputs("worker", lambda uri, local: lambda message: None, lambda message: None)
     first, second = ((f"jsonl:{tmp_path}/{name}.jsonl", True) for name in ("first", "second"))
     sink = await opened.sink(first)

@@ -22,7 +22,7 @@ def drain(fd: int) -> bytes:
     return data
 
 
-def test_a_full_pipe_drops_output_and_says_so_when_it_is_read_again() -> None:
+def test_a_full_pipe_drops_output_and_reports_it_when_it_is_read_again() -> None:
     reader, fd = os.pipe()
     writer = DroppingWriter(fd, patience_seconds=0.0)
     line = b"x" * 99 + b"\n"
@@ -54,7 +54,7 @@ def test_a_reader_sees_no_incomplete_line(length: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of other systems have other buffers")
-def test_a_terminal_that_nobody_reads_blocks_nobody() -> None:
+def test_a_terminal_that_is_not_read_does_not_block() -> None:
     master, fd = pty.openpty()
     writer = DroppingWriter(fd, patience_seconds=0.0)
     for number in range(2000):

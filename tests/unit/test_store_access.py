@@ -7,7 +7,7 @@ import pytest
 from tools.check_store_access import main, violations
 
 
-def test_the_package_keeps_to_it() -> None:
+def test_only_the_frontier_package_accesses_keys() -> None:
     assert main() == 0
 
 
@@ -27,5 +27,5 @@ def test_raw_keys_are_found(source: str) -> None:
     assert len(list(violations(source))) == 1
 
 
-def test_the_number_of_shards_is_no_raw_key() -> None:
+def test_the_number_of_shards_is_not_a_raw_key() -> None:
     assert not list(violations("frontier.shards.count + frontier.shards.of('a.example')"))

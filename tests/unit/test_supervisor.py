@@ -124,7 +124,7 @@ async def test_a_page_that_kills_its_workers_is_blamed_and_the_others_are_not(fl
     assert len({event.worker for event in fleet.events if event.kind == "died"}) == 6
 
 
-async def test_a_clean_end_is_replaced_and_blames_nobody(fleet: Fleet) -> None:
+async def test_a_worker_that_exits_cleanly_is_replaced_and_no_page_is_blamed(fleet: Fleet) -> None:
     await fleet.start("0")
     await fleet.until("died", 3)
     counts = await fleet.frontier.crawls.count("c")
@@ -132,13 +132,13 @@ async def test_a_clean_end_is_replaced_and_blames_nobody(fleet: Fleet) -> None:
     assert "died (exit code 0)" in fleet.texts("died")[0]
 
 
-async def test_an_exit_code_is_a_crash(fleet: Fleet) -> None:
+async def test_a_nonzero_exit_code_is_a_crash(fleet: Fleet) -> None:
     await fleet.start("9")
     await fleet.until("idle")
     assert (await fleet.frontier.crawls.count("c")).reasons == {"failed:poison": 3}
 
 
-async def test_a_worker_that_cannot_work_is_not_started_again(fleet: Fleet) -> None:
+async def test_a_worker_that_cannot_start_is_not_restarted(fleet: Fleet) -> None:
     one = await fleet.start("refuse", workers=2)
     await one.wait()
     assert fleet.texts("said") == ["The store is not for me."] * 2
@@ -153,21 +153,21 @@ async def test_workers_that_never_report_are_given_up(fleet: Fleet) -> None:
     assert len(fleet.texts("gone")) == 1
 
 
-async def test_pauses_double_up_to_the_longest(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_restart_pauses_double_up_to_a_maximum(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_LONGEST_PAUSE_SECONDS", 0.05)
     one = await fleet.start("broken")
     await one.wait()
     assert [text.rpartition(" in ")[2] for text in fleet.texts("died")] == ["0.02 s.", "0.04 s.", "0.05 s.", "0.05 s."]
 
 
-async def test_a_minute_of_health_makes_pauses_short_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_minute_without_crashes_resets_the_restart_pause(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_HEALTHY_SECONDS", 0.0)
     one = await fleet.start("broken")
     await one.wait()
     assert {text.rpartition(" in ")[2] for text in fleet.texts("died")} == {"0.02 s."}
 
 
-async def test_reports_of_the_dead_are_counted(fleet: Fleet) -> None:
+async def test_reports_of_dead_workers_are_counted(fleet: Fleet) -> None:
     one = await fleet.start("kill")
     await fleet.until("idle")
     total = one.total()
@@ -176,7 +176,7 @@ async def test_reports_of_the_dead_are_counted(fleet: Fleet) -> None:
     assert total.idle
 
 
-async def test_what_is_no_report_is_passed_on_and_bounded(fleet: Fleet) -> None:
+async def test_output_that_is_not_a_report_is_passed_on_and_bounded(fleet: Fleet) -> None:
     one = await fleet.start("babble")
     await one.wait()
     said = fleet.texts("said")
@@ -209,7 +209,7 @@ async def test_a_stopped_worker_loses_no_visit(fleet: Fleet) -> None:
     assert {visit.blames for visit in lease.visits} == {0}
 
 
-async def test_what_a_killed_supervisor_leaves_is_taken_back_by_the_next(fleet: Fleet) -> None:
+async def test_the_next_supervisor_reclaims_what_a_killed_one_left(fleet: Fleet) -> None:
     one = await fleet.start("stay")
     await fleet.until("report")
     folder = fleet.folder / "workers"
@@ -227,7 +227,7 @@ async def test_what_a_killed_supervisor_leaves_is_taken_back_by_the_next(fleet: 
     assert sorted(visit.blames for visit in lease.visits) == [0, 0, 1]
 
 
-async def test_processes_that_got_no_orders_are_ended_too(fleet: Fleet) -> None:
+async def test_prestarted_processes_without_work_are_stopped_too(fleet: Fleet) -> None:
     one = Supervisor(
         flags={}, workers=2, folder=fleet.folder / "workers", on_event=fleet.hear,
         program=(sys.executable, "-c", WORKER, "stay"),
@@ -240,7 +240,7 @@ async def test_processes_that_got_no_orders_are_ended_too(fleet: Fleet) -> None:
     assert list((fleet.folder / "workers").iterdir()) == []
 
 
-def test_totals_add_counts_and_keep_what_is_open_now() -> None:
+def test_totals_add_up_counts_but_not_current_values() -> None:
     totals = Totals()
     totals.keep(
         WorkerReport(pages=2, failed={"x": 1}, open_hosts=5, trouble="old", alive_seconds=4, politeness_seconds=3)
@@ -256,7 +256,7 @@ def test_totals_add_counts_and_keep_what_is_open_now() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "pod-7", "x" * 64])
-def test_a_supervisor_has_a_name_of_its_own(name: str, tmp_path: Path) -> None:
+def test_each_supervisor_has_a_unique_name(name: str, tmp_path: Path) -> None:
     def named() -> Any:
         return Supervisor(flags={}, workers=1, folder=tmp_path, name=name, on_event=lambda _: None).name
 

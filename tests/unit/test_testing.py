@@ -40,13 +40,13 @@ def test_items_and_follows_of_a_saved_page_are_returned(tmp_path: Path) -> None:
     ]
 
 
-def test_another_method_gets_its_data_and_a_file_its_type(tmp_path: Path) -> None:
+def test_another_method_gets_its_data_and_a_file_gets_its_type(tmp_path: Path) -> None:
     (tmp_path / "book.json").write_text('{"price": 7}')
     result = run_spider(Books, str(tmp_path / "book.json"), callback="detail", data={"number": 3}, status=203)
     assert result.items == ({"number": 3, "price": 7, "status": 203},)
 
 
-def test_an_object_can_be_tested_as_it_was_made() -> None:
+def test_a_spider_object_can_be_tested_instead_of_its_class() -> None:
     books = Books()
     books.wanted = "title"
     assert [item["name"] for item in run_spider(books, HTML).items] == ["Books"]
@@ -59,12 +59,12 @@ def test_the_charset_of_a_header_counts() -> None:
     assert result.items[0]["name"] == "caf\xe9"
 
 
-def test_an_exception_is_raised_as_it_is_in_the_spider() -> None:
+def test_an_exception_of_the_spider_is_raised_unchanged() -> None:
     with pytest.raises(KeyError, match="Books"):
         run_spider(Books, HTML, callback="broken")
 
 
-def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
+def test_a_missing_method_or_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="has no method nothing"):
         run_spider(Books, HTML, callback="nothing")
     with pytest.raises(InvalidInput, match="cannot be read"):

@@ -50,7 +50,7 @@ def judged(traps: Traps, url: str, now: float = NOW) -> str:
         ("https://a.example/p?gclid&id=1", "https://a.example/p?id=1"),
     ],
 )
-def test_parameters_that_name_a_visitor_are_dropped(traps, url, clean):
+def test_parameters_that_identify_a_visitor_are_dropped(traps, url, clean):
     assert traps.cleaned(url) == clean
     assert traps.cleaned(clean) == clean
 
@@ -68,12 +68,12 @@ def test_parameters_that_name_a_visitor_are_dropped(traps, url, clean):
         "https://a.example/p?jsessionids=1",
     ],
 )
-def test_other_urls_are_left_as_they_are(traps, url):
+def test_other_urls_are_not_changed(traps, url):
     assert traps.cleaned(url) == url
     assert Traps().cleaned(url) is url
 
 
-def test_names_are_taken_as_they_are_written_but_for_the_star():
+def test_parameter_names_match_literally_except_for_a_trailing_star():
     traps = Traps(drop_parameters=("a.b", "s*", "*", ""))
     assert traps.cleaned("https://a.example/?a.b=1&axb=2&sid=3&S=4&t=5") == "https://a.example/?axb=2&t=5"
 
@@ -98,7 +98,7 @@ def test_paths_without_end_are_too_deep(traps):
         "/a/x/a/y/a/z/a/w/a", "/en/en/en/", "/a////b",
     ],
 )  # fmt: skip
-def test_paths_that_go_round_are_refused(traps, path):
+def test_paths_that_repeat_in_a_cycle_are_refused(traps, path):
     assert judged(traps, f"https://a.example{path}") == REPETITION
 
 
@@ -110,7 +110,7 @@ def test_paths_that_go_round_are_refused(traps, path):
         "/wiki/Talk:New_York/New_York/New_York_City",
     ],
 )  # fmt: skip
-def test_paths_that_only_look_so_pass(traps, path):
+def test_paths_that_only_seem_to_repeat_are_accepted(traps, path):
     assert judged(traps, f"https://a.example{path}") == ""
 
 
@@ -123,7 +123,7 @@ def test_paths_that_only_look_so_pass(traps, path):
         "/agenda/2100-12", "/archive?start=2031-05-17T00:00",
     ],
 )  # fmt: skip
-def test_dates_that_nobody_wrote_about_are_a_calendar(traps, path):
+def test_dates_in_the_far_past_or_future_indicate_a_calendar(traps, path):
     assert judged(traps, f"https://a.example{path}") == CALENDAR
 
 
@@ -140,11 +140,11 @@ def test_dates_that_nobody_wrote_about_are_a_calendar(traps, path):
         "/history/year/1812/month/06", "/2031-13/", "/2031/00/", "/x=21000", "/calendar/", "/model/2040/a",
     ],
 )  # fmt: skip
-def test_numbers_that_only_look_like_dates_pass(traps, path):
+def test_numbers_that_only_look_like_dates_are_accepted(traps, path):
     assert judged(traps, f"https://a.example{path}") == ""
 
 
-def test_the_last_year_is_two_years_from_now(traps):
+def test_dates_are_accepted_up_to_two_years_from_now(traps):
     then = datetime(2030, 6, 1, tzinfo=UTC).timestamp()
     assert judged(traps, "https://a.example/calendar/2032/12/", then) == ""
     assert judged(traps, "https://a.example/calendar/2033/01/", then) == CALENDAR
@@ -177,7 +177,7 @@ def test_permutations_are_remembered_in_bounded_memory():
     assert known.verdict("https://a.example/?b=2&a=0") == ""
 
 
-def test_a_domain_has_so_many_hosts_and_no_more():
+def test_a_domain_has_a_maximum_number_of_hosts():
     hosts = DomainHosts(most=3)
     names = [f"h{n}.example.co.uk" for n in range(5)]
     assert [hosts.verdict(name) for name in names] == ["", "", "", SUBDOMAINS, SUBDOMAINS]
@@ -197,7 +197,7 @@ def test_hosts_are_remembered_in_bounded_memory():
 
 @given(st.text(alphabet="ab/;?&=%.0129-_", max_size=80))
 @settings(max_examples=300, deadline=None)
-def test_whatever_the_url_cleaning_gives_a_url_that_stays_clean(rest):
+def test_cleaning_any_url_is_idempotent(rest):
     traps = Traps(drop_parameters=("a*", "b0"))
     url = canonical(f"https://a.example/{rest}").url
     clean = traps.cleaned(url)

@@ -30,7 +30,7 @@ def _visited(case: dict[str, Any]) -> bool:
     return case.get("protocol", "").rstrip(":") in SCHEMES
 
 
-def test_urls_are_parsed_as_the_standard_says() -> None:
+def test_urls_are_parsed_by_the_standard() -> None:
     cases = [case for case in _vectors() if not case.get("failure") and _visited(case)]
     assert len(cases) > 130
     wrong = []
@@ -60,7 +60,7 @@ def test_urls_are_parsed_as_the_standard_says() -> None:
         "http:/a.example/b", "http://a.example\\b/c", "http://a.example/b\\..\\c", "https://a..example/b",
     ],
 )  # fmt: skip
-def test_a_url_that_is_canonical_already_is_not_taken_for_another(url: str) -> None:
+def test_a_canonical_url_is_not_confused_with_another(url: str) -> None:
     for _ in range(2):
         try:
             known = canonical(url).url
@@ -73,7 +73,7 @@ def test_a_url_that_is_canonical_already_is_not_taken_for_another(url: str) -> N
         assert known == expected
 
 
-def test_what_the_standard_refuses_is_refused() -> None:
+def test_urls_that_the_standard_refuses_are_refused() -> None:
     cases = [case for case in _vectors() if case.get("failure")]
     assert len(cases) > 100
     accepted = []
@@ -120,7 +120,7 @@ def test_other_schemes_are_refused() -> None:
         ("http://a.example?q", "a.example"),
     ],
 )
-def test_a_host_is_a_name_with_its_port_unless_it_is_the_webs(url: str, host: str) -> None:
+def test_a_host_is_a_name_and_its_port_unless_it_is_the_default_port(url: str, host: str) -> None:
     assert canonical(url).host == host
 
 
@@ -135,7 +135,7 @@ def test_an_ordinary_url_is_rebuilt_from_its_parts(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://u@a.example/x", "http://a.example./x", "http://a.example:443/x"])
-def test_a_url_that_its_host_does_not_give_back_is_kept_whole(url: str) -> None:
+def test_a_url_that_cannot_be_rebuilt_from_its_host_is_stored_whole(url: str) -> None:
     target = canonical(url)
     assert target.whole
     assert target.rest == target.url == url
@@ -146,12 +146,12 @@ def test_a_fragment_is_dropped() -> None:
     assert canonical("http://a.example/b%23c").url == "http://a.example/b%23c"
 
 
-def test_a_canonical_url_stays_as_it_is() -> None:
+def test_canonicalizing_a_canonical_url_does_not_change_it() -> None:
     for url in ("http://a.example/b%20c?d=e%7C", "https://a.example//x/?", "http://a.example/%C3%BC"):
         assert canonical(canonical(url).url) == canonical(url)
 
 
-def test_a_url_has_a_longest_length() -> None:
+def test_a_url_has_a_maximum_length() -> None:
     longest = "http://a.example/" + "x" * (MAX_URL_BYTES - 17)
     assert canonical(longest).url == longest
     with pytest.raises(InvalidUrl, match="8193 characters"):
@@ -159,7 +159,7 @@ def test_a_url_has_a_longest_length() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://./", "http://../x", "http://.:8080/", f"http://{'a.' * 150}example/"])
-def test_a_url_without_a_host_that_can_be_asked_is_refused(url: str) -> None:
+def test_a_url_without_a_usable_host_is_refused(url: str) -> None:
     with pytest.raises(InvalidUrl):
         canonical(url)
 
@@ -183,7 +183,7 @@ def test_a_fingerprint_is_a_signed_number_that_names_its_shard(bits: int, url: s
     assert bits_of(value) == bits
 
 
-def test_fingerprints_reach_both_ends_of_their_range() -> None:
+def test_fingerprints_use_their_whole_range() -> None:
     assert fingerprint(1023, "x", 0) < 0
     assert fingerprint(512, "x", 0) < 0
     assert fingerprint(511, "x", 0) > 0

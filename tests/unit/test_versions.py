@@ -29,7 +29,7 @@ def patched(folder: Path, old: str, diff: str) -> list[str]:
 
 @pytest.mark.parametrize("compared", [2000, 0], ids=["compared", "replaced"])
 @pytest.mark.parametrize(("old", "new"), CASES)
-def test_a_difference_makes_the_new_text_of_the_old(
+def test_a_difference_turns_the_old_text_into_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, compared: int
 ) -> None:  # fmt: skip
     monkeypatch.setattr(versions, "_COMPARED_LINES", compared)

@@ -12,7 +12,7 @@ from shoal.model.record import record_url
 from shoal.sinks.files.part import is_rejected
 
 
-def test_notes_are_stored_under_the_names_they_always_had() -> None:
+def test_the_metadata_of_a_visit_keeps_its_stored_names() -> None:
     notes = VisitMeta(
         pass_number=2, seed=True, sitemap=0, guess=True, chain=(("http://a.example/", 301),), address=True,
         robots={"host": "a.example"}, callback="parse", data={"n": b"1"},
@@ -26,18 +26,18 @@ def test_notes_are_stored_under_the_names_they_always_had() -> None:
     assert Visit(url="http://a.example/", meta=again).notes == notes
 
 
-def test_a_visit_without_notes_stores_nothing() -> None:
+def test_a_visit_without_metadata_stores_none() -> None:
     assert VisitMeta().pack() == {}
     assert Visit(url="http://a.example/").notes == VisitMeta()
 
 
 @pytest.mark.parametrize("name", ["pass", "chain", "robots", "data"])
 @pytest.mark.parametrize("value", ["text", 1.5, None, [1, 2], [["a"], ["b", "c"]]])
-def test_what_is_not_of_its_type_counts_as_absent(name: str, value: object) -> None:
+def test_metadata_of_the_wrong_type_counts_as_absent(name: str, value: object) -> None:
     assert VisitMeta.of({name: value, "mine": 1}) == VisitMeta()
 
 
-def test_a_sitemap_of_unknown_nesting_is_nested_too_deep() -> None:
+def test_a_sitemap_of_unknown_depth_counts_as_nested_too_deep() -> None:
     assert (VisitMeta.of({"sitemap": "x"}).sitemap or 0) > 1000
 
 
@@ -50,7 +50,7 @@ def test_an_outcome_has_the_letter_that_scripts_use() -> None:
     assert msgspec.msgpack.decode(packed, type=list[Outcome]) == outcomes
 
 
-def test_what_became_of_added_visits_is_counted() -> None:
+def test_the_results_of_added_visits_are_counted() -> None:
     added = Added("nnsdhbi")
     assert added.results[:3] == [AddResult.NEW, AddResult.NEW, AddResult.SEEN]
     assert (added.new, added.seen) == (2, 1)

@@ -48,6 +48,6 @@ def test_code_is_not_prose(words: ModuleType) -> None:
     assert found(words, "a.md", "`test_a_store_is_away`, `is away`, and there is no other.\n") == []
 
 
-def test_what_is_allowed_is_not_reported(words: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allowed_phrase_is_not_reported(words: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "ALLOWED", {("a.md", "a title"): "quoted"})
     assert found(words, "a.md", "It goes on, a title.\n\nIt goes on.\n") == ['a.md:3: "goes on": resume, continue']
