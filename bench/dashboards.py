@@ -1,60 +1,51 @@
 """What the dashboard costs and how fast it is: 100 open ones, the first page, and how live a page is.
 
-    python -m bench.dashboards [--dashboards N] [--rounds N] [--seconds S] [--write]
+    python -m bench.dashboards [--dashboards N] [--rounds N] [--seconds S] [--only-cost] [--write]
 
-One server with a crawl that is being worked at, one client that requests the crawl all the time, and, in a process of
-their own, connections that read live updates as browsers do: half of the overview, half of the crawl. Rounds with and
-without them alternate, so that a machine that becomes slower does not decide. `--write` puts the figures into
+How the cost of open dashboards is measured is in bench/dashboard_cost.py. `--write` puts the figures into
 docs/reference/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
-import http.client
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from bench.dashboard_cost import cost
 from bench.figures import Figure, table
 from bench.machine import machine
-from shoal.frontier import Frontier
-from tests.api.served import Served
 from tests.dashboard.browser import Browser, chromium
 from tests.dashboard.fleet import Fleet, fleet
 from tests.site.answers import page
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs/reference/benchmarks.md"
 _BEGIN, _END = "<!-- dashboards -->", "<!-- end of dashboards -->"
-_PAUSE_SECONDS = 0.01
 _CRAWL = "busy"
 _STORED = "#part-figures div:has(dt:text-is('Pages stored')) dd"
-_TICKS = os.sysconf("SC_CLK_TCK")
+_SERVE = Path(__file__).with_name("watched_serve.py")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.dashboards")
     parser.add_argument("--dashboards", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=4, help="pairs of rounds, without and with dashboards")
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of a round")
+    parser.add_argument("--rounds", type=int, default=6, help="pairs of rounds, without and with dashboards")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a round")
+    parser.add_argument("--only-cost", action="store_true", help="without a browser")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--view", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.view:
-        host, port, count = options.view
-        asyncio.run(_view_all(host, int(port), int(count)))
-        return 0
-    with tempfile.TemporaryDirectory() as folder, fleet(Path(folder), hosts=40) as running:
-        start_crawl(running)
-        where = machine(store_version(running))
-        figures = first_page(running) + live(running) + cost(running, options)
+    with tempfile.TemporaryDirectory() as folder:
+        blocked = Path(folder) / "blocked"
+        with fleet(Path(folder), hosts=40, program=(str(_SERVE), str(blocked))) as running:
+            start_crawl(running)
+            where = machine(store_version(running))
+            figures = [] if options.only_cost else first_page(running) + live(running)
+            figures += cost(
+                running, _CRAWL, dashboards=options.dashboards, rounds=options.rounds, seconds=options.seconds,
+                blocked=blocked,
+            )  # fmt: skip
     heading = ", ".join(f"{name} {value}" for name, value in where.items() if name != "versions")
     print(f"{heading}\n\n{table(figures)}")
     if options.write:
@@ -65,11 +56,12 @@ def main() -> int:
 
 
 def start_crawl(running: Fleet) -> None:
-    hosts = running.crawls.site.take(10)
+    """200 pages a second for eight minutes, longer than all rounds."""
+    hosts = running.crawls.site.take(20)
     for host in hosts:
         running.crawls.site.at(host, "/", page(*[f"/{number}" for number in range(5000)]))
         running.crawls.site.at(host, "*", page())
-    running.api.client.submit(seeds=[f"http://{host}/" for host in hosts], name=_CRAWL, delay_seconds=0.05)
+    running.api.client.submit(seeds=[f"http://{host}/" for host in hosts], name=_CRAWL, delay_seconds=0.1)
     running.crawls.until(lambda: running.crawls.counts(_CRAWL).stored > 20, "the crawl runs")
 
 
@@ -145,109 +137,6 @@ def _time_to_pause(browser: Browser, running: Fleet) -> float:
         last = max(request.began for request in running.crawls.site.requests())
     running.api.client.resume(_CRAWL)
     return max(0.0, last - pressed)
-
-
-def cost(running: Fleet, options: argparse.Namespace) -> list[Figure]:
-    rounds = [
-        measure(running, count, options.seconds) for _ in range(options.rounds) for count in (0, options.dashboards)
-    ]
-    figures = []
-    for name, unit, title, limit in (
-        ("median", "ms", "API response time, median", None),
-        ("p99", "ms", "API response time, p99", 1.1),
-        ("store_cpu", "% of a core", "CPU of the store", 1.1),
-        ("api_cpu", "% of a core", "CPU of `shoal serve`", None),
-    ):
-        without, with_them = ([each[name] for each in rounds[start::2]] for start in (0, 1))
-        ratios = [after / before for before, after in zip(without, with_them, strict=True)]
-        note = f"{statistics.median(without):.1f} to {statistics.median(with_them):.1f} {unit}"
-        figures.append(
-            Figure(
-                name=f"{options.dashboards} dashboards: {title}", unit="times", values=ratios, at_most=limit, note=note
-            )
-        )
-    return figures
-
-
-def measure(running: Fleet, dashboards: int, seconds: float) -> dict[str, float]:
-    """Response times in ms, and the CPU of the store and the server in percent of a core."""
-    return asyncio.run(_measure(running.api, running.crawls.folder / "store", dashboards, seconds))
-
-
-async def _measure(api: Served, folder: Path, dashboards: int, seconds: float) -> dict[str, float]:
-    with _viewers(api, dashboards):
-        await asyncio.sleep(3.0)
-        async with await Frontier.open(folder=str(folder)) as frontier:
-            before, own, started = await _cpu(frontier), _process_cpu(api.process.pid), time.monotonic()
-            times = await asyncio.to_thread(_request, api, seconds)
-            passed = time.monotonic() - started
-            store, served = (await _cpu(frontier) - before) / passed, (_process_cpu(api.process.pid) - own) / passed
-    ranked = sorted(times)
-    return {
-        "median": ranked[len(ranked) // 2], "p99": ranked[int(len(ranked) * 0.99)], "store_cpu": store * 100,
-        "api_cpu": served * 100,
-    }  # fmt: skip
-
-
-@contextlib.contextmanager
-def _viewers(api: Served, count: int) -> Iterator[None]:
-    """In another process, which gets the CPU time that is left: browsers are on other machines."""
-    command = [
-        "nice",
-        "-n",
-        "19",
-        sys.executable,
-        "-m",
-        "bench.dashboards",
-        "--view",
-        api.host,
-        str(api.port),
-        str(count),
-    ]
-    process = subprocess.Popen(command) if count else None
-    try:
-        yield
-    finally:
-        if process is not None:
-            process.kill()
-            process.wait()
-
-
-async def _view_all(host: str, port: int, count: int) -> None:
-    await asyncio.gather(*(_view(host, port, ("/", f"/crawls/{_CRAWL}")[number % 2]) for number in range(count)))
-
-
-async def _view(host: str, port: int, path: str) -> None:
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(f"GET /live{path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-    while await reader.read(65536):
-        pass
-
-
-def _request(api: Served, seconds: float) -> list[float]:
-    connection = http.client.HTTPConnection(api.host, api.port)
-    times = []
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        started = time.perf_counter()
-        connection.request("GET", f"/v1/crawls/{_CRAWL}")
-        connection.getresponse().read()
-        times.append((time.perf_counter() - started) * 1000)
-        time.sleep(_PAUSE_SECONDS)
-    connection.close()
-    return times
-
-
-async def _cpu(frontier: Frontier) -> float:
-    key = frontier.shards.prefixes[0] + "meta"
-    lines = (await frontier.shards.store.command("INFO", "cpu", key=key)).decode().splitlines()
-    fields = dict(line.split(":") for line in lines if ":" in line)
-    return float(fields["used_cpu_sys"]) + float(fields["used_cpu_user"])
-
-
-def _process_cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from shoal.client import Client
 from tests.servers import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
+MODULE = ("-m", "shoal")
 for package in ("starlette", "uvicorn", "prometheus_client"):
     if os.environ.get("CI") != "true":
         pytest.importorskip(package, reason=f"{package} is not installed; run: pip install 'shoal[api]'")
@@ -84,8 +85,13 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *flags: object, settings: str = "", token: str = "") -> Iterator[Served]:
-    """A server in a folder of its own, with this shoal.toml. It must end well, and have had no defect."""
+def served(
+    folder: Path, *flags: object, settings: str = "", token: str = "", program: Sequence[str] = MODULE
+) -> Iterator[Served]:
+    """A server in a folder of its own, with this shoal.toml. It must end well, and have had no defect.
+
+    `program` are the arguments of Python for the command `shoal`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "shoal.toml").write_text(settings)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
@@ -93,7 +99,7 @@ def served(folder: Path, *flags: object, settings: str = "", token: str = "") ->
     errors = folder / "serve.err"
     with errors.open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", "serve", "--port", "0", "--allow-network", "127.0.0.0/8", *map(str, flags)],
+            [sys.executable, *program, "serve", "--port", "0", "--allow-network", "127.0.0.0/8", *map(str, flags)],
             cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
             start_new_session=True,
         )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.api.served import Served, served
+from tests.api.served import MODULE, Served, served
 from tests.site.answers import page
 from tests.system.crawling import Crawls, crawling
 
@@ -30,12 +30,12 @@ class Fleet:
 @contextlib.contextmanager
 def fleet(
     folder: Path, *, hosts: int = 40, workers: int = 1, settings: str = "", token: str = "",
-    worker_settings: dict[str, object] | None = None,
+    worker_settings: dict[str, object] | None = None, program: Sequence[str] = MODULE,
 ) -> Iterator[Fleet]:  # fmt: skip
     output = folder / "default.db"
     chosen = {"outputs": {"default": str(output)}, **(worker_settings or {})}
     with crawling(folder, hosts=hosts, workers=workers, settings=chosen, shared=True) as crawls:
         settings = f'[api]\nrate = 100000\n[outputs]\ndefault = "{output}"\n{settings}'
         where = ("--folder", folder / "store")
-        with served(folder / "served", *where, settings=settings, token=token) as api:
+        with served(folder / "served", *where, settings=settings, token=token, program=program) as api:
             yield Fleet(crawls, api)

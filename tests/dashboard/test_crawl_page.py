@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shoal.model import Limits, Visit
@@ -208,3 +209,23 @@ def test_limits_and_delay_are_changed_while_it_runs(browser: Browser, running: F
     assert (limits["delay_seconds"], limits["priority"], limits["max_pages"]) == (0.25, 3, 900)
     assert running.api.ask("GET", "/v1/audit").json["entries"][0]["event"] == "crawl.changed"
     client.stop("tuned")
+
+
+def test_its_hosts_are_sorted_by_queue_and_by_response_time(browser: Browser, running: Fleet) -> None:
+    client, site = running.api.client, running.crawls.site
+    long, slow = site.take(2)
+    site.at(long, "/", page(*(f"/{number}" for number in range(40))))
+    site.at(slow, "/", msgspec.structs.replace(page(*(f"/{number}" for number in range(5))), after=0.6))
+    client.submit(seeds=[f"http://{long}/", f"http://{slow}/"], name="sorted", delay_seconds=2)
+    # Both first pages, and most of what they link to still waits.
+    running.crawls.until(lambda: running.crawls.counts("sorted").admitted == 47, "both first pages are stored")
+    client.pause("sorted")
+    with browser.page(running.api) as opened:
+        opened.page.goto("/crawls/sorted")
+        opened.page.click("a:text-is('slowest first')")
+        opened.wait_text("nav a[aria-current]", "slowest first")
+        assert opened.page.locator("tbody td:first-child").all_inner_texts() == [slow, long]
+        opened.page.click("a:text-is('longest queue first')")
+        opened.page.wait_for_url("**/crawls/sorted/hosts")
+        assert opened.page.locator("tbody td:first-child").all_inner_texts() == [long, slow]
+    client.stop("sorted")

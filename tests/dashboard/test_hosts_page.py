@@ -50,6 +50,8 @@ def test_a_host_is_found_opened_and_changed(browser: Browser, running: Fleet) ->
             visible.fill("#field-url", path)
             visible.click("button:text-is('Check')")
             opened.wait_text(".note", f"{path} is {answer}")
+        visible.click("summary:text-is('1 rule')")
+        assert "Disallow: /private/" in opened.text("dl details")
         # Blocking needs one confirmation.
         visible.click("summary:has-text('Block')")
         assert "waiting URLs fail" in opened.text("details.confirm[open]")

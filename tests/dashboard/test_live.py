@@ -6,6 +6,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import pytest
+
+from shoal.api.dashboard import live
 from shoal.api.dashboard.live import LiveUpdates
 from shoal.errors import StoreUnavailable
 
@@ -131,3 +134,23 @@ async def test_nothing_is_rendered_without_a_viewer() -> None:
     before = page.rendered
     await asyncio.sleep(1.5)
     assert page.rendered == before
+
+
+async def test_browsers_are_sent_an_event_one_after_the_other() -> None:
+    """A request of the API comes between two of them, not after all."""
+    updates, page = LiveUpdates(asyncio.Event()), Page()
+    streams = [updates.stream("key", page.render, _allowed) for _ in range(20)]
+    await asyncio.gather(*map(event, streams))
+    page.parts["b"] = "2"
+    tasks = [asyncio.create_task(event(stream)) for stream in streams]
+    _, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert waiting
+    await asyncio.gather(*tasks)
+
+
+async def test_a_browser_that_has_nothing_new_hears_that_the_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_KEEPALIVE_SECONDS", 0.5)
+    stream = LiveUpdates(asyncio.Event()).stream("key", Page().render, _allowed)
+    await event(stream)
+    async with asyncio.timeout(30):
+        assert await anext(stream) == b": still here\n\n"

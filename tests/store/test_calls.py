@@ -61,6 +61,16 @@ async def test_the_calls_of_a_batch_run_in_order_even_if_scripts_are_not_loaded(
         assert valkey.ask("LRANGE", "order", 0, -1) == [b"0!", b"1", b"2!", b"3", b"4!", b"5"]
 
 
+async def test_many_commands_are_one_round_and_reply_in_their_order(valkey: Server) -> None:
+    async with await Store.open(valkey.url) as store:
+        commands = [(f"k{number}", ("RPUSH", f"k{number}", *range(number))) for number in range(1, 50)]
+        assert await store.command_many(commands) == list(range(1, 50))
+        assert await store.command_many([]) == []
+        with pytest.raises(StoreCorrupt):
+            await store.command_many([("k1", ("GET", "k1")), ("k1", ("RPUSH", "k1", "x"))])
+        assert await store.command("LLEN", "k1", key="k1") == 2
+
+
 async def test_a_flushed_script_cache_is_reloaded_transparently(valkey: Server) -> None:
     async with await Store.open(valkey.url) as store:
         for _ in range(5):

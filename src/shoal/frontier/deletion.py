@@ -50,9 +50,7 @@ async def erase(shards: Shards, crawl_id: str) -> bool:
 async def erased(shards: Shards) -> list[Counts]:
     """The summed counts of all erased crawls, by shard."""
     sums = []
-    for prefix in shards.prefixes:
-        key = keys.meta(prefix)
-        text = await shards.command("HGET", key, "erased")
+    for text in await shards.command_all("HGET", keys.meta, "erased"):
         try:
             sums.append(msgspec.json.decode(text or b"{}", type=Counts, strict=False))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -83,14 +83,14 @@ class CountHistory:
         by_minute, by_hour = (msgspec.msgpack.encode((time, *totals)) for time in (minute, hour))
         return await self._call(crawl, minute, hour, by_minute, by_hour)
 
-    async def read(self, crawl: Crawl | None, step: Step) -> list[Point]:
-        """All points, oldest first."""
+    async def read(self, crawl: Crawl | None, step: Step, most: int = 0) -> list[Point]:
+        """The last `most` points (0: all), oldest first."""
         if crawl is None:
             prefix = keys.store_meta(self._shards.namespace).removesuffix("meta")
         else:
             prefix = self._shards.prefixes[self._shards.home(crawl.id)]
         key = keys.history(prefix, step.value, _name(crawl))
-        packed = await self._shards.command("LRANGE", key, 0, -1)
+        packed = await self._shards.command("LRANGE", key, -most, -1)
         return [point for each in packed if (point := _point(each, step)) is not None]
 
     async def _call(

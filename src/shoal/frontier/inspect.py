@@ -34,10 +34,8 @@ async def store_seconds(frontier: Frontier) -> float:
 
 async def crawl_ids(frontier: Frontier) -> list[str]:
     """The ids of all crawls, deleted ones too; newest first in each shard."""
-    ids: list[str] = []
-    for shard in frontier.shards.prefixes:
-        ids += [name.decode() for name in await frontier.shards.command("ZREVRANGE", keys.crawls(shard), 0, -1)]
-    return ids
+    replies = await frontier.shards.command_all("ZREVRANGE", keys.crawls, 0, -1)
+    return [name.decode() for names in replies for name in names]
 
 
 async def generations(frontier: Frontier, name: str) -> list[int]:
@@ -59,8 +57,7 @@ async def list_crawls(frontier: Frontier, after: tuple[float, str] | None = None
     """Crawls with their creation time, newest first, starting behind `after`. Unreadable crawl records are skipped."""
     by_shard = []
     highest = "+inf" if after is None else repr(after[0])
-    for shard in frontier.shards.prefixes:
-        flat = await frontier.shards.command("ZREVRANGEBYSCORE", keys.crawls(shard), highest, "-inf", "WITHSCORES")
+    for flat in await frontier.shards.command_all("ZREVRANGEBYSCORE", keys.crawls, highest, "-inf", "WITHSCORES"):
         pairs = zip(flat[::2], flat[1::2], strict=True)
         by_shard.append(sorted((-float(score), name.decode(errors="replace")) for name, score in pairs))
     for minus, crawl_id in heapq.merge(*by_shard):
@@ -76,8 +73,7 @@ async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
     """Age of the oldest lease since its last renewal; 0 without leases. A lease expires at `frontier.lease_seconds`."""
     now = await store_seconds(frontier)
     oldest = 0.0
-    for shard in frontier.shards.prefixes:
-        first = await frontier.shards.command("ZRANGE", keys.leases(shard), 0, 0, "WITHSCORES")
+    for first in await frontier.shards.command_all("ZRANGE", keys.leases, 0, 0, "WITHSCORES"):
         if first:
             oldest = max(oldest, now + lease_seconds - float(first[1]) / 1000)
     return oldest
@@ -85,16 +81,14 @@ async def lease_age_seconds(frontier: Frontier, lease_seconds: float) -> float:
 
 async def count_leases(frontier: Frontier) -> int:
     """How many leases workers hold: one per slot of a host."""
-    return sum(
-        await asyncio.gather(*(frontier.shards.command("ZCARD", keys.leases(p)) for p in frontier.shards.prefixes))
-    )
+    return sum(await frontier.shards.command_all("ZCARD", keys.leases))
 
 
 async def blocked_host_names(frontier: Frontier) -> list[str]:
     """Hosts that an operator has blocked since Shoal keeps a list of them."""
     names: set[bytes] = set()
-    for prefix in frontier.shards.prefixes:
-        names.update(await frontier.shards.command("SMEMBERS", keys.blocked(prefix)))
+    for members in await frontier.shards.command_all("SMEMBERS", keys.blocked):
+        names.update(members)
     return sorted(name.decode(errors="replace") for name in names)
 
 
@@ -122,9 +116,7 @@ async def store_memory(frontier: Frontier) -> list[NodeMemory]:
 
 async def blocked_hosts(frontier: Frontier) -> int:
     """How many hosts are blocked by an operator."""
-    counts = [
-        await frontier.shards.command("HGET", keys.meta(prefix), "blocked") for prefix in frontier.shards.prefixes
-    ]
+    counts = await frontier.shards.command_all("HGET", keys.meta, "blocked")
     return sum(int(count) for count in counts if count and count.isdigit())
 
 

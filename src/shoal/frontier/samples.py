@@ -5,6 +5,7 @@ Workers send the first few URLs of each reason. URLs that a limit set aside need
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from shoal.errors import StoreCorrupt
@@ -32,34 +33,51 @@ async def add_samples(frontier: Frontier, crawl_id: str, samples: Sequence[tuple
 
 async def read_samples(frontier: Frontier, crawl: Crawl) -> dict[str, tuple[str, ...]]:
     """Up to 20 URLs for each reason, in the order in which they were found."""
-    reply = await frontier.shards.call("sample", frontier.shards.home(crawl.id), (crawl.id,))
+    shards = frontier.shards
+    # At once: each of them waits for the store.
+    reply, dropped, over = await asyncio.gather(
+        shards.call("sample", shards.home(crawl.id), (crawl.id,)),
+        shards.command_all("LRANGE", lambda shard: keys.dropped(shard, crawl.key), 0, MOST - 1),
+        shards.command_all("SRANDMEMBER", lambda shard: keys.over(shard, crawl.key), MOST),
+    )
     by_reason: dict[str, list[str]] = {}
     if reply[0] == Status.OK:
         for reason, urls in zip(reply[1::2], reply[2::2], strict=True):
             by_reason[reason.decode(errors="replace")] = urls.decode(errors="replace").split("\n")
-    for prefix in frontier.shards.prefixes:
-        await _set_aside(frontier, crawl, prefix, by_reason)
+    for lines, members in zip(dropped, over, strict=True):
+        _keep_set_aside(by_reason, crawl, lines, members)
+    if not crawl.state.open and crawl.why:
+        await _keep_parked(frontier, crawl, by_reason)
     return {reason: tuple(dict.fromkeys(urls))[:MOST] for reason, urls in sorted(by_reason.items())}
 
 
-async def _set_aside(frontier: Frontier, crawl: Crawl, prefix: str, by_reason: dict[str, list[str]]) -> None:
+def _keep_set_aside(
+    by_reason: dict[str, list[str]], crawl: Crawl, dropped: Iterable[bytes], over: Iterable[bytes]
+) -> None:
     """URLs that the frontier keeps for a higher limit."""
-    for line in await frontier.shards.command("LRANGE", keys.dropped(prefix, crawl.key), 0, MOST - 1):
+    for line in dropped:
         head, _, entry = line.partition(b"\n")
         _keep(by_reason, crawl, head, [entry])
-    for member in await frontier.shards.command("SRANDMEMBER", keys.over(prefix, crawl.key), MOST):
+    for member in over:
         head, _, entry = member[1:].partition(b"\n")
         _keep(by_reason, crawl, head + b" " + _REFUSED.get(member[:1], "limit").encode(), [entry])
-    if crawl.state.open or not crawl.why:
-        return
-    # What waited when the crawl reached a limit.
-    for host in await frontier.shards.command("SRANDMEMBER", keys.parked(prefix, crawl.key), _HOSTS):
-        name = host.decode(errors="replace")
-        priorities = await frontier.shards.command("ZRANGE", keys.priorities(prefix, crawl.key, name), 0, 0)
-        for priority in priorities or [b"0"]:
-            queue = keys.queue(prefix, crawl.key, int(priority), name)
-            entries = await frontier.shards.command("LRANGE", queue, 0, MOST - 1)
-            _keep(by_reason, crawl, b"%s:%s %s" % (priority, host, crawl.why.encode()), entries)
+
+
+async def _keep_parked(frontier: Frontier, crawl: Crawl, by_reason: dict[str, list[str]]) -> None:
+    """URLs that waited when the crawl reached a limit."""
+    shards, key = frontier.shards, crawl.key
+    replies = await shards.command_all("SRANDMEMBER", lambda shard: keys.parked(shard, key), _HOSTS)
+    hosts = [(shard, host) for shard, names in zip(shards.prefixes, replies, strict=True) for host in names]
+    lists = [keys.priorities(shard, key, host.decode(errors="replace")) for shard, host in hosts]
+    firsts = await shards.store.command_many([(name, ("ZRANGE", name, 0, 0)) for name in lists])
+    heads, queues = [], []
+    for (shard, host), priorities in zip(hosts, firsts, strict=True):
+        priority = (priorities or [b"0"])[0]
+        heads.append(b"%s:%s %s" % (priority, host, crawl.why.encode()))
+        queues.append(keys.queue(shard, key, int(priority), host.decode(errors="replace")))
+    read = await shards.store.command_many([(queue, ("LRANGE", queue, 0, MOST - 1)) for queue in queues])
+    for head, entries in zip(heads, read, strict=True):
+        _keep(by_reason, crawl, head, entries)
 
 
 def _keep(by_reason: dict[str, list[str]], crawl: Crawl, head: bytes, entries: Iterable[bytes]) -> None:

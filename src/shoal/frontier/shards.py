@@ -134,6 +134,11 @@ class Shards:
         """Run a command on one key, on the server that holds it. It may run twice when a reply is lost."""
         return await self.store.command(command, key, *args, key=key)
 
+    async def command_all(self, command: str, key_of: Callable[[str], str], *args: Argument) -> list[Any]:
+        """Run a command on a key of every shard, in one round for each server. Replies are in the order of shards."""
+        names = [key_of(shard) for shard in self.prefixes]
+        return await self.store.command_many([(name, (command, name, *args)) for name in names])
+
     async def call(
         self, name: str, shard: int, args: Sequence[Argument], *, replicated: bool = False, waits: bool = True
     ) -> list[Any]:

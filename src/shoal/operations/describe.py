@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ _HIDDEN = "***"
 # Shards that do not reply within this time are left out.
 _REPLY_SECONDS = 5.0
 _MOST_PENDING = 20
+T = TypeVar("T")
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,13 +71,21 @@ async def find(frontier: Frontier, crawl_id: str) -> Crawl:
         reading.cancel()
 
 
-async def describe(frontier: Frontier, crawl: Crawl) -> Description:
+async def describe(frontier: Frontier, crawl: Crawl, *, with_samples: bool = True) -> Description:
+    """Read a crawl in two rounds of calls to the store, however many shards there are; with a spider, in some more."""
     counts = await frontier.crawls.count(crawl.id, within_seconds=_REPLY_SECONDS)
+    # What needs every shard is left out if one does not respond.
     missing = len(frontier.shards.unavailable)
-    facts = await frontier.crawls.facts.read(crawl.id)
-    upcoming = Upcoming(0, None, 0.0)
-    if crawl.perpetual and crawl.state.open and not missing:
-        upcoming = await frontier.calendar.upcoming(crawl.id)
+    facts, samples, items, waiting, pending, upcoming = await asyncio.gather(
+        frontier.crawls.facts.read(crawl.id),
+        _nothing({}) if missing or not with_samples else read_samples(frontier, crawl),
+        _items(frontier, crawl),
+        waiting_for(frontier, crawl),
+        _nothing([]) if missing or not crawl.state.open else pending_hosts(frontier, crawl),
+        _nothing(Upcoming(0, None, 0.0))
+        if missing or not crawl.state.open or not crawl.perpetual
+        else frontier.calendar.upcoming(crawl.id),
+    )
     return Description(
         id=crawl.id,
         state=crawl.state.value,
@@ -86,25 +95,27 @@ async def describe(frontier: Frontier, crawl: Crawl) -> Description:
         counts=counts,
         failed=_by_reason(counts, "failed:"),
         excluded=_by_reason(counts, "excluded:"),
-        samples={} if missing else await read_samples(frontier, crawl),
+        samples=samples,
         bytes=facts.bytes_received,
-        items=await _items(frontier, crawl),
+        items=items,
         limits=crawl.limits,
         # A crawl of Scrapy's has its rules in the settings of its project.
         policy={**without_values(crawl.spec), "outputs": []}
         if crawl.kind is CrawlKind.SCRAPY
         else _without_secrets(CrawlSpec.of(crawl)),
         waiting=(
-            *await waiting_for(frontier, crawl),
+            *waiting,
             *((f"{missing} of {frontier.shards.count} shards do not respond and are not counted",) if missing else ()),
         ),
-        pending=tuple((await pending_hosts(frontier, crawl))[:_MOST_PENDING])
-        if crawl.state.open and not missing
-        else (),
+        pending=tuple(pending[:_MOST_PENDING]),
         scheduled=upcoming.pages,
         next_visit_at=0.0 if upcoming.seconds is None else await store_seconds(frontier) + upcoming.seconds,
         visited_ago_seconds=upcoming.visited_ago_seconds,
     )
+
+
+async def _nothing(value: T) -> T:
+    return value
 
 
 async def waiting_for(frontier: Frontier, crawl: Crawl, served: Collection[str] = ()) -> tuple[str, ...]:

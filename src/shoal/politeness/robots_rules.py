@@ -151,18 +151,25 @@ class Rules:
         if text == "/robots.txt":
             return None
         query_at = text.find("?") if "?" in text else len(text)
-        kept = self._kept
         best: tuple[int, bool] | None = None
-        rule: RobotsRule | None = None
-        for index, path in enumerate(kept.disallow + kept.allow):
-            allow = index >= len(kept.disallow)
-            for pattern in _patterns(path, allow):
-                rank = (pattern.specificity, allow)
+        deciding: RobotsRule | None = None
+        for path, rule in zip(self._kept.disallow + self._kept.allow, self.rules(), strict=True):
+            for pattern in _patterns(path, rule.allow):
+                rank = (pattern.specificity, rule.allow)
                 if pattern.matches(text, query_at) and (best is None or rank > best):
-                    best = rank
-                    line = kept.lines[index] if index < len(kept.lines) else 0
-                    rule = RobotsRule(allow, path.decode("utf-8", "replace"), line, kept.group)
-        return rule
+                    best, deciding = rank, rule
+        return deciding
+
+    def rules(self) -> list[RobotsRule]:
+        """All rules, first those that disallow, in the order of the file."""
+        kept = self._kept
+        return [
+            RobotsRule(
+                index >= len(kept.disallow), path.decode("utf-8", "replace"),
+                kept.lines[index] if index < len(kept.lines) else 0, kept.group,
+            )
+            for index, path in enumerate(kept.disallow + kept.allow)
+        ]  # fmt: skip
 
     def pack(self) -> bytes:
         return _encode(self._kept)

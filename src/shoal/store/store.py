@@ -108,6 +108,10 @@ class Store:
         """Run any command, on the server of `key` or on any one. It may run twice when a reply is lost."""
         return (await self._run([Call(None, key, args)], False))[0]
 
+    async def command_many(self, commands: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
+        """Run many commands, each on the server of its key, one pipeline per server. As `call_many` otherwise."""
+        return await self._run([Call(None, key, args) for key, args in commands], False)
+
     def listener(self, channel: str) -> Subscriber:
         """Receive what scripts publish on `channel`."""
         return Subscriber(channel, self._connect_listener)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from shoal.api.dashboard.components import moment
 from shoal.api.dashboard.html import E, Element
@@ -11,6 +11,25 @@ from shoal.frontier.history import Growth
 _WIDTH, _HEIGHT = 600, 100
 # More than a screen has: neighbours are then drawn as their mean.
 _MOST_POINTS = 300
+_KEPT_SECONDS = 5.0
+_MOST_DRAWN = 100
+
+
+class DrawnCharts:
+    """The last drawings: a history has a point a minute, and a page is rendered every second. Times are passed in."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[Hashable, tuple[float, Element]] = {}
+
+    def get(self, key: Hashable, now: float) -> Element | None:
+        drawn_at, drawing = self._drawn.get(key, (0.0, None))
+        return drawing if now - drawn_at < _KEPT_SECONDS else None
+
+    def keep(self, key: Hashable, now: float, drawing: Element) -> None:
+        self._drawn.pop(key, None)
+        while len(self._drawn) >= _MOST_DRAWN:
+            del self._drawn[next(iter(self._drawn))]
+        self._drawn[key] = (now, drawing)
 
 
 def chart(
@@ -44,7 +63,9 @@ def chart(
 
 def per_second(grown: Sequence[Growth], name: str) -> list[tuple[float, float]]:
     """A rate over time. A minute without a point had the rate of the time around it."""
-    return [(point.at, getattr(point, name) / max(1, point.seconds)) for point in grown]
+    rates = [(float(point.at), getattr(point, name) / max(1, point.seconds)) for point in grown]
+    # The first rate is that of the time before it: a line from there, also if it is the only one.
+    return [(grown[0].at - grown[0].seconds, rates[0][1]), *rates] if rates else []
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

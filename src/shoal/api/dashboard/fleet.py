@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
+from shoal.api.dashboard.chart import DrawnCharts
 from shoal.api.dashboard.rates import Rates
 from shoal.api.fleet_stats import CrawlTotals, FleetStats, WorkerView, list_workers, read_stats
 from shoal.api.request import ApiServer
@@ -93,6 +94,7 @@ class Fleet:
         self._next_mono = self._slow_mono = self._took_seconds = 0.0
         self._refreshing: asyncio.Task[FleetView] | None = None
         self.rates = Rates()
+        self.charts = DrawnCharts()
         self._settled: dict[str, Counts] = {}
         self._seen: dict[str, WorkerView] = {}
         self._lost: dict[str, LostWorker] = {}

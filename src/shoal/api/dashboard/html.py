@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from html import escape
 from typing import Union
 
@@ -39,7 +40,7 @@ class Element:
         self.children = children
 
     def __str__(self) -> str:
-        return "".join(_parts(self))
+        return render(self)
 
 
 class _Builder:
@@ -70,7 +71,9 @@ def elements(node: Node) -> Iterator[Element]:
 
 
 def render(node: Node) -> str:
-    return "".join(_parts(node))
+    pieces: list[str] = []
+    _write(node, pieces.append)
+    return "".join(pieces)
 
 
 def visible(text: str) -> str:
@@ -78,31 +81,33 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub("\ufffd", text)
 
 
-def _parts(node: Node) -> Iterator[str]:
+def _write(node: Node, write: Callable[[str], None]) -> None:
+    """No generator: a page is rendered in one go, so its time is time in which the server does nothing else."""
     if node is None:
         return
     if isinstance(node, str):
-        yield escape(visible(node))
+        write(escape(visible(node)))
     elif isinstance(node, int):
-        yield str(node)
+        write(str(node))
     elif isinstance(node, Element):
-        yield f"<{node.tag}"
+        write(f"<{node.tag}")
         for name, value in node.attributes.items():
             if value is None or value is False:
                 continue
             if name in _ADDRESSES and not _SAFE_ADDRESS.match(str(value)):
                 continue
-            yield f" {name}" if value is True else f' {name}="{escape(visible(str(value)))}"'
-        yield ">"
+            write(f" {name}" if value is True else f' {name}="{escape(visible(str(value)))}"')
+        write(">")
         if node.tag not in _VOID:
             for child in node.children:
-                yield from _parts(child)
-            yield f"</{node.tag}>"
+                _write(child, write)
+            write(f"</{node.tag}>")
     else:
         for child in node:
-            yield from _parts(child)
+            _write(child, write)
 
 
+@cache
 def _attribute(name: str) -> str:
     if name in _CAMEL:
         return name

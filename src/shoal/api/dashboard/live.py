@@ -7,7 +7,6 @@ about as much as one. A page that takes long to render is rendered less often.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
@@ -20,7 +19,7 @@ _ROUND_SECONDS = 1.0
 # At most this part of the time goes into rendering one page.
 _SHARE = 0.2
 _KEEPALIVE_SECONDS = 15.0
-# An event is sent to many browsers over this time, at most one a few milliseconds.
+# An event is sent to one browser every few milliseconds, and to several at once if it would take longer than this.
 _SPREAD_SECONDS, _SEND_SECONDS = 0.5, 0.005
 MAX_STREAMS = 500
 
@@ -28,11 +27,33 @@ Allowed = Callable[[], Awaitable[bool]]
 Render = Callable[[], Awaitable[dict[str, str]]]
 
 
+class _Viewer:
+    """One browser: the version that it has, and what it waits for."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self._waiting: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+
+    def wake(self) -> bool:
+        """False if it is still being sent something: it looks for the next version by itself."""
+        if self._waiting is None or self._waiting.done():
+            return False
+        self._waiting.set_result(None)
+        return True
+
+
 class _Channel:
     """One page as several browsers see it."""
 
     def __init__(self) -> None:
-        self.viewers = 0
+        self.viewers: dict[_Viewer, None] = {}
         self.version = 0
         # By name of the part: the version that changed it, and its HTML.
         self.parts: dict[str, tuple[int, str]] = {}
@@ -40,7 +61,6 @@ class _Channel:
         # Renders it while anybody looks.
         self.task: asyncio.Task[None] | None = None
         self.over = False
-        self.changed = asyncio.Condition()
         # The last event, for those who have all before it: most browsers have, so it is encoded once.
         self._event = b""
 
@@ -54,16 +74,21 @@ class _Channel:
             self._event = event
         return event
 
-    async def publish(self, parts: dict[str, str], trouble: str = "") -> None:
+    def publish(self, parts: dict[str, str], trouble: str = "") -> bool:
+        """Make a new version, if anything has changed."""
         changes = {name: html for name, html in parts.items() if self.parts.get(name, (0, ""))[1] != html}
         if not changes and trouble == self.trouble:
-            return
-        async with self.changed:
-            self.version += 1
-            self.trouble = trouble
-            self._event = b""
-            self.parts.update((name, (self.version, html)) for name, html in changes.items())
-            self.changed.notify_all()
+            return False
+        self.version += 1
+        self.trouble = trouble
+        self._event = b""
+        self.parts.update((name, (self.version, html)) for name, html in changes.items())
+        return True
+
+    def close(self) -> None:
+        self.over = True
+        for viewer in self.viewers:
+            viewer.wake()
 
 
 class LiveUpdates:
@@ -77,55 +102,63 @@ class LiveUpdates:
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = _Channel()
-        channel.viewers += 1
+        viewer = _Viewer()
+        channel.viewers[viewer] = None
         self.viewers += 1
         if channel.task is None:
             channel.task = asyncio.create_task(self._run(key, channel, render))
-        seen = 0
         try:
             # Browsers wait so long before they connect again.
             yield b"retry: 2000\n\n"
             while not self._stopping.is_set() and await allowed():
-                if channel.version > seen:
-                    if seen:
-                        # Not all at once: a request of the API would have to wait for all of them.
-                        await asyncio.sleep(random.uniform(0.0, min(_SPREAD_SECONDS, self.viewers * _SEND_SECONDS)))
-                    event = channel.event_after(seen)
-                    seen = channel.version
+                if channel.version > viewer.seen:
+                    event = channel.event_after(viewer.seen)
+                    viewer.seen = channel.version
                     yield event
-                    continue
-                if channel.over:
+                elif channel.over:
                     return
-                try:
-                    async with asyncio.timeout(_KEEPALIVE_SECONDS), channel.changed:
-                        if channel.version == seen and not channel.over:
-                            await channel.changed.wait()
-                except TimeoutError:
-                    yield b": still here\n\n"
+                else:
+                    await viewer.wait()
+                    if channel.version == viewer.seen and not channel.over:
+                        yield b": still here\n\n"
         finally:
-            channel.viewers -= 1
+            del channel.viewers[viewer]
             self.viewers -= 1
 
     async def _run(self, key: Hashable, channel: _Channel, render: Render) -> None:
         """Render until the last viewer has left."""
+        silent_since = time.monotonic()
         try:
             while channel.viewers and not self._stopping.is_set():
                 started = time.monotonic()
                 try:
-                    await channel.publish(await render())
+                    changed = channel.publish(await render())
                 except (ShoalError, RequestRefused) as error:
-                    await channel.publish({}, problem_of(error)[0].detail)
+                    changed = channel.publish({}, problem_of(error)[0].detail)
                 except Exception:
-                    await channel.publish({}, "This page cannot be updated; the server's log has the reason.")
+                    channel.publish({}, "This page cannot be updated; the server's log has the reason.")
                     raise
-                took = time.monotonic() - started
+                rendered = time.monotonic()
+                took = rendered - started
+                if changed or rendered - silent_since > _KEEPALIVE_SECONDS:
+                    silent_since = rendered
+                    await self._wake_viewers(channel)
+                pause = rendered + max(_ROUND_SECONDS, took / _SHARE - took) - time.monotonic()
                 try:
-                    await asyncio.wait_for(self._stopping.wait(), max(_ROUND_SECONDS, took / _SHARE - took))
+                    await asyncio.wait_for(self._stopping.wait(), max(0.0, pause))
                 except TimeoutError:
                     continue
         finally:
             if self._channels.get(key) is channel:
                 del self._channels[key]
-            async with channel.changed:
-                channel.over = True
-                channel.changed.notify_all()
+            channel.close()
+
+    async def _wake_viewers(self, channel: _Channel) -> None:
+        """One after the other: a request of the API would have to wait for a hundred sends, but not for one."""
+        at_once = max(1, round(len(channel.viewers) * _SEND_SECONDS / _SPREAD_SECONDS))
+        woken = 0
+        for viewer in list(channel.viewers):
+            if viewer.wake():
+                woken += 1
+                if woken % at_once == 0 and not self._stopping.is_set():
+                    await asyncio.sleep(_SEND_SECONDS)

@@ -13,12 +13,12 @@ async def audit_page(view: View) -> Page:
     entries = await view.frontier.audit_trail.read(_SHOWN)
     rows: list[list[Node]] = [
         # Who it was has a column of its own.
-        [moment(entry.at), foreign(entry.who), entry.role, entry.event,
-         foreign(entry.text.removesuffix(f" by {entry.who}.").removesuffix(".") + ".", 300)]
+        [moment(entry.at), foreign(entry.text.removesuffix(f" by {entry.who}.").removesuffix(".") + ".", 300),
+         foreign(entry.who), entry.role, entry.event]
         for entry in entries
     ]  # fmt: skip
     shown = (
-        table("Changes", ("=Time", "Who", "Role", "=Event", ">What"), rows)
+        table("Changes", ("=Time", ">What", "Who", "Role", "=Event"), rows)
         if rows
         else empty("Nobody has changed anything yet.")
     )

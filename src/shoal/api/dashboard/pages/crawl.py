@@ -38,6 +38,7 @@ from shoal.api.dashboard.pages.workers import limited_by
 from shoal.api.dashboard.view import Page, View, live
 from shoal.api.pagination import make_cursor
 from shoal.frontier.failures import FailureCursor
+from shoal.frontier.hosts import Host
 from shoal.frontier.inspect import PendingHost, hosts_of, store_seconds
 from shoal.model.crawl import Crawl, CrawlKind, State
 from shoal.model.crawl_options import options
@@ -47,6 +48,7 @@ from shoal.operations.describe import Description, describe
 _SECTION = "Crawls"
 _FAILED_SHOWN = 100
 _HOSTS_SHOWN = 200
+_ORDERS = {"": "longest queue first", "slowest": "slowest first"}
 # With a reason, so many pages of failures are looked at for one that is shown.
 _PAGES_SEARCHED = 50
 _ACTS = Role.SUBMIT
@@ -56,7 +58,8 @@ _RETRIED = (State.RUNNING, State.PAUSED, State.FINISHED)
 
 async def crawl_page(view: View) -> Page:
     crawl = await view.crawl()
-    described = await describe(view.frontier, crawl)
+    # The samples are not in a live part.
+    described = await describe(view.frontier, crawl, with_samples=not view.for_updates)
     row = CrawlRow(crawl, described.counts, view.rates.of(crawl.id, described.counts.stored))
     content: list[Node] = [
         E.h1(crawl.id),
@@ -73,14 +76,23 @@ async def crawl_page(view: View) -> Page:
         ),
         E.h2("Hosts it waits for"),
         live("pending", _pending(described.pending)),
-        E.p(E.a("All hosts with waiting URLs", href=path("crawls", crawl.id, "hosts"))),
-        E.h2("Records"),
-        await some_records(view, crawl),
-        _seeds_form(view, crawl),
-        E.h2("Settings"),
-        change_form(view, crawl, {**msgspec.structs.asdict(described.limits), **described.policy}),
-        _settings(described),
     ]
+    # Nothing of the rest is live.
+    if not view.for_updates:
+        content += [
+            E.p(
+                "All hosts with waiting URLs: ",
+                E.a("longest queue first", href=path("crawls", crawl.id, "hosts")),
+                " or ",
+                E.a("slowest first", href=path("crawls", crawl.id, "hosts", order="slowest")),
+            ),
+            E.h2("Records"),
+            await some_records(view, crawl),
+            _seeds_form(view, crawl),
+            E.h2("Settings"),
+            change_form(view, crawl, {**msgspec.structs.asdict(described.limits), **described.policy}),
+            _settings(described),
+        ]
     return Page(crawl.id, content, _SECTION)
 
 
@@ -288,23 +300,32 @@ def _no_failures(reason: str, following: str | None) -> str:
 
 
 async def hosts_page(view: View) -> Page:
-    """Hosts with waiting URLs of a crawl, the longest queue first."""
+    """Hosts with waiting URLs of a crawl, the longest queue or the slowest first."""
     crawl = await view.crawl()
-    waiting: list[tuple[int, str]] = []
+    order = view.text("order", *_ORDERS)
+    hosts: list[tuple[int, Host]] = []
     async for name, lengths in hosts_of(view.frontier, crawl.key, crawl.limits.spider, _HOSTS_SHOWN):
-        waiting.append((sum(lengths.values()), name))
-    rows: list[list[Node]] = []
+        hosts.append((sum(lengths.values()), await view.frontier.hosts.get(name)))
+    hosts.sort(key=lambda each: (-(each[1].mean_response_seconds if order else each[0]), each[1].name))
     now = await store_seconds(view.frontier)
-    for length, name in sorted(waiting, key=lambda pair: (-pair[0], pair[1])):
-        host = await view.frontier.hosts.get(name)
-        rows.append([
-            E.a(name, href=path("hosts", name)) if not view.caller.app else name, number(length),
+    rows: list[list[Node]] = [
+        [
+            E.a(host.name, href=path("hosts", host.name)) if not view.caller.app else host.name, number(length),
             mean_response(host), duration(max(host.crawl_delay_seconds, host.adaptive_delay_seconds) or None),
             str(host.failures), host.backoff_reason if host.backoff_until > now else "–",
-        ])  # fmt: skip
+        ]
+        for length, host in hosts
+    ]  # fmt: skip
+    links = [
+        E.li(
+            E.a(shown, href=path("crawls", crawl.id, "hosts", order=key), aria_current="page" if key == order else None)
+        )
+        for key, shown in _ORDERS.items()
+    ]
     columns = (">Host", "#Waiting", "#Mean response", "#Own delay", "#Failures", ">Back-off")
     content: list[Node] = [
         _heading(crawl, "Hosts"),
+        E.nav(E.ul(links), aria_label="Order"),
         table("Hosts", columns, rows) if rows else empty("No host has waiting URLs of this crawl."),
         E.p(f"The first {_HOSTS_SHOWN} hosts are shown.", class_="quiet") if len(rows) == _HOSTS_SHOWN else None,
     ]

@@ -35,13 +35,14 @@ from shoal.frontier.inspect import blocked_host_names, list_crawls, pending_host
 from shoal.frontier.robots_cache import RobotsEntry
 from shoal.model.crawl import State
 from shoal.model.crawl_spec import DEFAULT_USER_AGENT
-from shoal.politeness.robots_rules import Rules
+from shoal.politeness.robots_rules import RobotsRule, Rules
 from shoal.politeness.user_agent import product_token
 from shoal.urls.canonical import canonical
 
 _STATES = {"": "waiting", "backing-off": "backing off", "blocked": "blocked"}
 _SHOWN = 50
 _CRAWLS_CHECKED = 200
+_RULES_SHOWN = 200
 _SECTION = "Hosts"
 
 
@@ -278,6 +279,7 @@ async def _robots(view: View, host: HostView, now: float) -> Node:
                 ("Crawl-delay", f"{rules.crawl_delay_seconds:g} s" if rules.crawl_delay_seconds else "none"),
                 ("Sitemaps", [[foreign(sitemap), E.br()] for sitemap in rules.sitemaps[:10]] or "none"),
                 ("Notes", [[foreign(text), E.br()] for text in rules.notes] or "none"),
+                (f"Rules for {token}", _rules(rules.rules())),
             ])
         )  # fmt: skip
         if typed:
@@ -290,6 +292,17 @@ async def _robots(view: View, host: HostView, now: float) -> Node:
         E.button("Check", type="submit"), action=path("hosts", host.name), method="get", class_="row",
     )  # fmt: skip
     return [parts, search]
+
+
+def _rules(rules: list[RobotsRule]) -> Node:
+    if not rules:
+        return "none: everything is allowed"
+    rest = len(rules) - _RULES_SHOWN
+    return E.details(
+        E.summary(f"{len(rules):,} rule{'' if len(rules) == 1 else 's'}"),
+        E.ul([E.li(E.code(foreign(str(rule)))) for rule in rules[:_RULES_SHOWN]]),
+        E.p(f"and {rest:,} more", class_="quiet") if rest > 0 else None,
+    )
 
 
 def _decision(rules: Rules, origin: str, typed: str, token: str) -> Node:

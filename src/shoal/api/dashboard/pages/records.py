@@ -96,7 +96,7 @@ async def records_page(view: View) -> Page:
     content: list[Node] = [
         E.h1(E.a(crawl.id, href=path("crawls", crawl.id)), " · Records"),
         E.form(
-            field("URL starts with", "prefix", search.prefix, maxlength=1000, placeholder="https://example.org/docs/"),
+            field("URL starts with", "prefix", search.prefix, maxlength=1000, placeholder="https://example.org/"),
             field("Status starts with", "status", search.status, maxlength=3, pattern="[0-9]*", placeholder="404"),
             field("Error contains", "error", search.error, maxlength=200),
             field("Title or text contains", "text", search.text, maxlength=200),
