@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def start_crawl(running: Fleet) -> None:
-    """200 pages a second for eight minutes, longer than all rounds."""
+    """200 pages per second for eight minutes, longer than all rounds."""
     hosts = running.crawls.site.take(20)
     for host in hosts:
         running.crawls.site.at(host, "/", page(*[f"/{number}" for number in range(5000)]))
