@@ -2,7 +2,8 @@
 
 New pages and revisits are of two namespaces on one server, so that both can take turns. A repeat has as many new pages
 as pages that are due. What a revisit costs has both of its ways: out of the calendar when it is due, and into it again
-for the next day. All pages that are due leave the calendar while it is metered, a quarter more than are visited then.
+for the next day. All pages that are due leave the calendar while it is metered, a ninth more than are visited then.
+Turns are short, because what other programs do on the machine changes within seconds and must meet both alike.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _HOSTS, _PAGES, _CRAWL = 200, 5_000_000, "kept"
 _PORTION, _TASKS = 40_000, 4
 # A machine that is too slow for all pages measures with those that it has by then.
 _FILL_SECONDS = 600
-# Batches of a repeat, those that are metered, and the interval after which their pages are due: more than it takes to
-# schedule them. The last batches would be small, because some shards have nothing left.
-_BATCHES, _METERED, _SOON_SECONDS = 200, 160, 60.0
+# Batches of a repeat, those that are metered, those of a turn, and the interval after which the pages of a repeat are
+# due: more than it takes to schedule them. The last batches would be small, because some shards have nothing left.
+_BATCHES, _METERED, _TURN, _SOON_SECONDS = 400, 360, 5, 60.0
 
 
 async def calendar(size: Size) -> list[Figure]:
@@ -56,11 +57,9 @@ async def calendar(size: Size) -> list[Figure]:
                 with metered(server, added[-1]):
                     await workload.fill(due, _HOSTS)
                 await asyncio.sleep(max(0, filled_mono + _SOON_SECONDS - time.monotonic()))
-                if turn % 2:
-                    kept.append(await _revisits(server, frontier))
-                plain.append(await _new_pages(workload))
-                if not turn % 2:
-                    kept.append(await _revisits(server, frontier))
+                new, again = await _take_turns(workload, frontier)
+                plain.append(new)
+                kept.append(again)
     note = f"{count:,} pages of {_HOSTS} hosts, paths of 39 characters"
     ratios = [again.server_us / new.server_us for again, new in zip(kept, plain, strict=True)]
     with_add = [new.server_us + add.server_us for new, add in zip(plain, added, strict=True)]
@@ -133,23 +132,19 @@ def _history(rate: int) -> PageHistory:
     return PageHistory(rate_mean=rate, rate_precision=20, first_seen=1, text_hash=b"abcde")
 
 
-async def _new_pages(workload: Workload) -> Cost:
-    cost = Cost()
-    with metered(workload.server, cost):
-        for _ in range(_METERED):
-            batch = await workload.frontier.lease(hosts=HOSTS, visits=VISITS)
-            cost.urls += sum(len(lease.visits) for lease in batch)
-            await workload.acknowledge(batch)
+async def _take_turns(workload: Workload, frontier: Frontier) -> tuple[Cost, Cost]:
+    """Visit new pages and pages that are due, a few batches at a time. Returns what each of them cost."""
+    new, again = Cost(), Cost()
+    for turn in range(_METERED // _TURN):
+        for cost in (new, again) if turn % 2 else (again, new):
+            with metered(workload.server, cost):
+                for _ in range(_TURN):
+                    batch = await (workload.frontier if cost is new else frontier).lease(hosts=HOSTS, visits=VISITS)
+                    if cost is new:
+                        await workload.acknowledge(batch)
+                    else:
+                        await _schedule(frontier, batch, DAY)
+                    cost.urls += sum(len(lease.visits) for lease in batch)
     await workload.drain()
-    return cost
-
-
-async def _revisits(server: Server, frontier: Frontier) -> Cost:
-    cost = Cost()
-    with metered(server, cost):
-        for _ in range(_METERED):
-            batch = await frontier.lease(hosts=HOSTS, visits=VISITS)
-            cost.urls += sum(len(lease.visits) for lease in batch)
-            await _schedule(frontier, batch, DAY)
     await _visit_all(frontier, None, DAY)
-    return cost
+    return new, again

@@ -23,6 +23,7 @@ while not wrong and at < #ARGV do
     if b.visits[i].history ~= '' and #b.visits[i].history ~= HISTORY then wrong = wrong or ('argument ' .. at) end
   end
   blocks[#blocks + 1] = b
+  together[#together + 1] = b.host
 end
 if wrong then return {S.INVALID, wrong} end
 
@@ -46,8 +47,13 @@ local function later(key, prio, host, entry, ms)
   return true
 end
 
+-- Of the visit before: most visits of a lease are of one crawl and one priority.
+local begin, key, prio, from = nil, nil, nil, 1
 local function conclude(host, visit, packed, start)
-  local key, prio, from = string.match(packed, '^(%w+):(%-?%d+):()')
+  if string.sub(packed, 1, from - 1) ~= begin then
+    key, prio, from = string.match(packed, '^(%w+):(%-?%d+):()')
+    begin = string.sub(packed, 1, from - 1)
+  end
   local c = crawl(key)
   if not c then return end
   bump(key, 'l', -1)
@@ -57,7 +63,8 @@ local function conclude(host, visit, packed, start)
     local ms = visit.ms
     if c.tn + c.pn > 0 and settle(key, c, host, string.sub(packed, from), visit.history, start) then ms = 0 end
     -- A page that was stored is counted as what it is now.
-    if isRevisit(replan(key, host, prio, packed, from, visit.history, NOW + ms)) then bump(key, 'rs', 1) end
+    local flags = replan(key, host, prio, packed, from, visit.history, NOW + ms)
+    if flags >= 128 or isRevisit(flags) then bump(key, 'rs', 1) end
     due = due or ms < 10000
     return
   end

@@ -26,23 +26,30 @@ local function rateClass(entry)
   return from and math.floor((string.byte(entry, from) or 0) / STEPS)
 end
 
+-- Hosts that the call is about: what is read of one of them is read of all, because a command costs more than a field.
+local together = {}
+
+local function noteRates(hosts_, host, text_)
+  local r = {free = 0, number = 0, text = text_ or ''}
+  if text_ then
+    local free, number_ = string.match(text_, '^(%d+) (%d+)')
+    r.free, r.number = tonumber(free) or 0, tonumber(number_) or 0
+  end
+  hosts_[host] = r
+  return r
+end
+
 local function readRates(key, host)
   local hosts_ = ratesOf[key]
   if not hosts_ then
     hosts_ = {}
     ratesOf[key] = hosts_
-  end
-  local r = hosts_[host]
-  if not r then
-    local text_ = call('HGET', P .. 'rates:' .. key, host)
-    r = {free = 0, number = 0, text = text_ or ''}
-    if text_ then
-      local free, number_ = string.match(text_, '^(%d+) (%d+)')
-      r.free, r.number = tonumber(free) or 0, tonumber(number_) or 0
+    if #together > 1 and #together <= 1000 then
+      local texts = call('HMGET', P .. 'rates:' .. key, unpack(together))
+      for i, one in ipairs(together) do noteRates(hosts_, one, texts[i]) end
     end
-    hosts_[host] = r
   end
-  return r
+  return hosts_[host] or noteRates(hosts_, host, call('HGET', P .. 'rates:' .. key, host))
 end
 
 -- The same with its pages by class: most calls need only the number of the host.
@@ -122,23 +129,28 @@ local plan, savePlans, lower, replan, slot, openBuckets
 do
   local byte, sub = string.byte, string.sub
   -- What a call computes once and not for each page: priorities, the flags of entries with a new history, and the width
-  -- 2 ^ exponent of buckets that are due in `least` ms or more, but less than `most` ms.
+  -- 2 ^ exponent of buckets that are due in `least` ms or more, but less than `most` ms, at first that of a day.
   local lowered, raised, flagged = {}, {}, {}
-  local exponent, width, least, most_ = 0, 1, 0, 128
+  -- The rates of the host of the page before.
+  local namedHost, namedKey, named
+  local exponent, width, least, most_ = 20, 1048576, 67108864, 134217728
 
   -- Write a page into the bucket of its due time, when savePlans is called.
   local function enter(key, due, reserved, member)
     local plans = planned[key]
     if not plans then
-      plans = {pages = 0, [true] = {}, [false] = {}}
+      plans = {[true] = {}, [false] = {}}
       planned[key] = plans
     end
-    plans.pages = plans.pages + 1
     local ms = due - NOW
-    if ms < least or ms >= most_ then
-      local _, power = math.frexp(math.max(1, ms / 64))
-      exponent, width = power - 1, 2 ^ (power - 1)
-      least, most_ = exponent > 0 and width * 64 or -BIG, width * 128
+    -- Step by step from the width of the page before: pages of a call differ by a step or two.
+    while ms >= most_ do
+      exponent, width = exponent + 1, width * 2
+      least, most_ = most_, most_ * 2
+    end
+    while ms < least do
+      exponent, width = exponent - 1, width / 2
+      least, most_ = exponent > 0 and least / 2 or -BIG, least
     end
     -- The number of the bucket, and its exponent, which is less than 64.
     local id = (due - due % width) / width * 64 + exponent
@@ -159,7 +171,7 @@ do
   function savePlans()
     local scores = {}
     for key, plans in pairs(planned) do
-      bump(key, 'sc', plans.pages)
+      local pages = 0
       for _, reserved in ipairs({true, false}) do
         for id, members in pairs(plans[reserved]) do
           local exponent_ = id % 64
@@ -169,6 +181,7 @@ do
           local bucket = string.format(form, key, exponent_, number_, reserved and 'r' or '')
           local list, start = P .. 'due:' .. bucket, number_ * 2 ^ exponent_
           local held = 0
+          pages = pages + #members
           for i = 1, #members, 1000 do held = call('RPUSH', list, unpack(members, i, math.min(i + 999, #members))) end
           -- A bucket that has pages is in the calendar. One whose time has come may have been postponed there.
           if held == #members or start <= NOW then
@@ -177,6 +190,7 @@ do
           end
         end
       end
+      bump(key, 'sc', pages)
     end
     for i = 1, #scores, 1000 do
       call('ZADD', P .. 'calendar', unpack(scores, i, math.min(i + 999, #scores)))
@@ -226,9 +240,15 @@ do
       first = string.char(bit.bor(bit.band(flags, 251), 128))
       flagged[flags] = first
     end
-    local r = readRates(key, host)
-    local name = r.name or nameOf(key, host)
-    enter(key, due, false, name .. (prio == '0' and '' or prio) .. first .. history .. sub(packed, rest))
+    if host ~= namedHost or key ~= namedKey then
+      namedHost, namedKey, named = host, key, readRates(key, host)
+    end
+    local name = named.name or nameOf(key, host)
+    if prio == '0' then
+      enter(key, due, false, name .. first .. history .. sub(packed, rest))
+    else
+      enter(key, due, false, name .. prio .. first .. history .. sub(packed, rest))
+    end
     return flags
   end
 
@@ -249,6 +269,58 @@ do
     r.free = free + ms
     r.changed = true
     return free <= NOW + RESERVE_MS or free
+  end
+
+  -- Sort the pages of a bucket by host and priority. A group lists the entries that may be moved; `asking` lists those
+  -- that need a slot in the budget first.
+  local function sortPages(c, queues, members, limited)
+    for i = 1, #members do
+      local member = members[i]
+      -- Most are '#<number> <entry>', and the first byte of an entry is above 127. The bytes of a short number are the
+      -- key of its group: no string is made for it.
+      local a, b, c_, d, e, f, g = byte(member, 1, 7)
+      local of, start, first
+      if a == 35 then
+        if c_ == 32 then
+          of, start, first = b, 4, d
+        elseif d == 32 then
+          of, start, first = b * 256 + c_, 5, e
+        elseif e == 32 then
+          of, start, first = b * 65536 + c_ * 256 + d, 6, f
+        elseif f == 32 then
+          of, start, first = b * 16777216 + c_ * 65536 + d * 256 + e, 7, g
+        end
+      end
+      local prio = '0'
+      if not start or first < 128 then
+        of, prio, start = string.match(member, '^(%S+ (%-?%d*))()')
+        if prio == '' then prio = '0' end
+      end
+      local q = queues[of]
+      if not q then
+        q = {name = string.match(member, '^%S+'), prio = prio}
+        if c.bn + c.bp > 0 then q.asking = {} end
+        queues[of] = q
+      end
+      if limited then q = q.asking end
+      q[#q + 1] = sub(member, start)
+    end
+  end
+
+  -- Their hosts, with one command for all that have numbers.
+  local function findHosts(key, queues)
+    local numbers, groups = {}, {}
+    for _, q in pairs(queues) do
+      if byte(q.name) == 35 then
+        numbers[#numbers + 1] = sub(q.name, 2)
+        groups[#groups + 1] = q
+      else
+        q.host = q.name
+      end
+    end
+    if #numbers == 0 then return end
+    local hosts_ = call('HMGET', P .. 'names:' .. key, unpack(numbers))
+    for i, q in ipairs(groups) do q.host = hosts_[i] end
   end
 
   -- Move visits that are due to the queues of their hosts, at most `most`. Returns how many buckets it looked into.
@@ -272,48 +344,32 @@ do
         if #members < most or call('EXISTS', list) == 0 then gone[#gone + 1] = bucket end
         most = most - #members
         bump(key, 'sc', -#members)
-        local queues = opened[key]
-        if not queues then
-          queues = {}
-          opened[key] = queues
-        end
-        local limited = reserved == '' and c.bn + c.bp > 0
-        for i = 1, #members do
-          local member = members[i]
-          local space = string.find(member, ' ', 1, true)
-          local prio, start, of = '0', space + 1, sub(member, 1, space)
-          -- The first byte of an entry with a history is above 127.
-          if byte(member, start) < 128 then
-            prio, start = string.match(member, '^(%-?%d+)()', start)
-            of = of .. prio
-          end
-          local q = queues[of]
-          if not q then
-            q = {host = hostOf(key, sub(member, 1, space - 1)), prio = prio, entries = {}}
-            queues[of] = q
-          end
-          local entry, host = sub(member, start), q.host
-          local moment = not limited or slot(c, key, host)
-          if moment == true then
-            local entries = q.entries
-            entries[#entries + 1] = entry
-          else
-            plan(key, host, prio, entry, moment, true)
-          end
-        end
+        opened[key] = opened[key] or {}
+        sortPages(c, opened[key], members, reserved == '' and c.bn + c.bp > 0)
       end
     end
     if #gone > 0 then call('ZREM', P .. 'calendar', unpack(gone)) end
     for key, queues in pairs(opened) do
       local c = crawl(key)
       local moved = 0
+      findHosts(key, queues)
       for _, q in pairs(queues) do
-        if #q.entries > 0 then
-          moved = moved + #q.entries
+        local host, prio = q.host, q.prio
+        for _, entry in ipairs(q.asking or {}) do
+          local moment = slot(c, key, host)
+          if moment == true then
+            q[#q + 1] = entry
+          else
+            plan(key, host, prio, entry, moment, true)
+          end
+        end
+        if #q > 0 then
+          moved = moved + #q
+          local low = lower(prio)
           -- Where revisits of this priority wait already, the crawl is with its host, or parked.
-          if push(key, c, q.host, lower(q.prio), q.entries, false) then
-            local _, alone = enlist(key, q.host)
-            arm(q.host, alone)
+          if call('RPUSHX', queue(key, low, host), unpack(q)) == 0 and push(key, c, host, low, q, false) then
+            local _, alone = enlist(key, host)
+            arm(host, alone)
           end
         end
       end
