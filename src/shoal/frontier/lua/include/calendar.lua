@@ -1,6 +1,7 @@
 -- calendar: pages of perpetual crawls by the time of their next visit, about 75 bytes a page.
--- `due:<crawl>:<bucket>` lists '<host> [<priority>]<entry>', with '#<number>' for a host of many pages; `calendar` has '<crawl>:<bucket>' by due time. A bucket is as
--- wide as a 64th of the time until it is due at most (a power of two), so a crawl has some hundreds of them, and
+-- `due:<crawl>:<bucket>` lists '<host> [<priority>]<entry>', with '#<number>' for a host of many pages.
+-- `calendar` has '<crawl>:<bucket>' by due time. A bucket is at most as wide as a 64th of the time until it is due (a
+-- power of two), so a crawl has some hundreds of them, and
 -- no page is late by its bucket. An 'r' ends the name of a bucket whose visits have their slots in the budget already.
 -- An entry whose flags have bit 7 carries a history of 23 bytes behind its attempts; its first byte is the rate.
 -- `rates:<crawl>` host -> '<free> <number> <class>:<pages> ...': when the next revisit has a slot, its number in
