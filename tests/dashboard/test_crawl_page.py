@@ -47,6 +47,21 @@ def test_a_crawl_is_paused_resumed_stopped_and_deleted(browser: Browser, running
         assert "There is no crawl 'steered'" in opened.text("[role=alert] >> visible=true")
 
 
+def test_the_latest_pages_of_a_running_crawl_are_shown(browser: Browser, running: Fleet) -> None:
+    client = running.api.client
+    client.submit(seeds=[running.site(300)], name="latest", delay_seconds=0.2)
+    with browser.page(running.api) as opened:
+        opened.page.goto("/crawls/latest")
+        # As of the last heartbeats, which come every ten seconds.
+        opened.page.wait_for_selector("#part-latest table", timeout=60_000)
+        url = opened.text("#part-latest tbody tr:first-child a")
+        assert url in [page["url"] for worker in client.workers() for page in worker["latest"]]
+        opened.page.click("#part-latest tbody tr:first-child a")
+        opened.wait_text("h1", "Records")
+        assert url in opened.text("table")
+    client.stop("latest")
+
+
 def test_a_state_that_changes_elsewhere_is_seen_without_a_reload(browser: Browser, running: Fleet) -> None:
     client = running.api.client
     client.submit(seeds=[running.site(30)], name="watched", delay_seconds=1)

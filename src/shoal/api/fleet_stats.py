@@ -5,8 +5,10 @@ The counts of an ended crawl are read once and cached, so the cost of a call dep
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +19,7 @@ from shoal.frontier.deletion import erased, total
 from shoal.frontier.deletion import noted as counts_before_deletion
 from shoal.frontier.inspect import count_leases, lease_age_seconds, list_crawls, store_seconds
 from shoal.model.crawl import Counts, Crawl, CrawlKind, State
+from shoal.model.worker_report import LatestPage
 
 # The counts of an ended crawl may still change while its last leases end.
 _SETTLED_SECONDS = 120.0
@@ -44,6 +47,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Annotated[int, Meta(description="Largest memory of the process so far.")]
     open_hosts: Annotated[int, Meta(description="Hosts that the worker holds a lease of.")]
     leases_lost: Annotated[int, Meta(description="Leases lost before the worker finished.")]
+    latest: Annotated[list[LatestPage], Meta(description="The last pages that the worker stored.")]
 
 
 class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +187,7 @@ async def list_workers(frontier: Frontier) -> list[WorkerView]:
             sink_seconds=number_of(worker.info, "sink_seconds"), store_seconds=number_of(worker.info, "store_seconds"),
             memory_bytes=int(number_of(worker.info, "memory_bytes")),
             open_hosts=int(number_of(worker.info, "open_hosts")),
-            leases_lost=int(number_of(worker.info, "leases_lost")),
+            leases_lost=int(number_of(worker.info, "leases_lost")), latest=list(_latest(worker.info)),
         )
         for worker in await frontier.workers.alive()
     ]  # fmt: skip
@@ -196,6 +200,13 @@ def text_of(info: dict[str, Any], name: str) -> str:
 def number_of(info: dict[str, Any], name: str) -> float:
     value = info.get(name, 0)
     return float(value) if isinstance(value, int | float) and abs(value) < 1e15 else 0.0
+
+
+def _latest(info: dict[str, Any]) -> Iterator[LatestPage]:
+    for page in _list(info, "latest"):
+        # Invalid information counts as none.
+        with contextlib.suppress(msgspec.ValidationError):
+            yield msgspec.convert(page, LatestPage)
 
 
 def _list(info: dict[str, Any], name: str) -> list[Any]:

@@ -32,6 +32,16 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
         return msgspec.json.decode(line, type=cls)
 
 
+class LatestPage(msgspec.Struct, frozen=True):
+    """A page that a worker stored a moment ago, for people who watch a crawl. The title is cut."""
+
+    crawl: str
+    url: str
+    status: int
+    title: str
+    fetched_at: float
+
+
 class WorkerReport(msgspec.Struct, kw_only=True):
     """Counts only grow. Seconds say where the time of this worker went, for "what limited the speed".
 

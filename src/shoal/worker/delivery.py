@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
@@ -21,7 +22,7 @@ from shoal.frontier.acknowledgement import pack_written, rejected_keys
 from shoal.leases.held_lease import HeldLease
 from shoal.model.crawl import State
 from shoal.model.visit import Visit
-from shoal.model.worker_report import WorkerReport
+from shoal.model.worker_report import LatestPage, WorkerReport
 from shoal.sinks import Sink
 from shoal.sinks.contract import Stored
 from shoal.worker.batch import ByLease, done_of, sort_by_lease, sort_for_delivery
@@ -41,6 +42,8 @@ _BACKLOG_SECONDS = 1.0
 # When an output takes longer than this, the hosts whose records wait for it are released.
 _SLOW_SECONDS = 1.0
 _FULL_TRIES = 4
+# The latest pages are part of a heartbeat, which is small.
+_LATEST_PAGES, _LATEST_URL, _LATEST_TITLE = 6, 200, 40
 _FULL_SECONDS = 60.0
 
 _T = TypeVar("_T")
@@ -70,6 +73,7 @@ class Delivery:
         self._room = asyncio.Event()
         self._room.set()
         self._closing = self._stopping = False
+        self.latest: deque[LatestPage] = deque(maxlen=_LATEST_PAGES)
         self.health = OutputHealth(frontier, self.put, self._trouble)
         self._shards = ShardBacklog(frontier)
         self._outputs = Outputs(frontier.worker, self.health.listener, self._trouble)
@@ -246,8 +250,12 @@ class Delivery:
 
     def _count(self, result: VisitResult) -> None:
         count_result(self._report, result)
-        if result.record is not None:
-            self._received.add(result.visit.crawl, result.record.bytes_received, len(result.items))
+        record = result.record
+        if record is not None:
+            self._received.add(result.visit.crawl, record.bytes_received, len(result.items))
+            if not record.error and len(record.url) <= _LATEST_URL:
+                title = record.title[:_LATEST_TITLE]
+                self.latest.append(LatestPage(record.crawl, record.url, record.status, title, record.fetched_at))
 
     async def _add(self, batch: list[VisitResult]) -> dict[str, LinksRefused]:
         """Add the links of the pages. Returns the crawls whose links were refused."""

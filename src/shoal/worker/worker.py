@@ -283,6 +283,7 @@ class Worker:
             "network_seconds": report.network_seconds, "sink_seconds": report.sink_seconds,
             "store_seconds": report.store_seconds, "memory_bytes": _memory_bytes(), "open_hosts": len(self._sessions),
             "leases_lost": report.leases_lost, "paused": self._delivery.health.paused_crawls[:_MOST_NAMES],
+            "latest": list(self._delivery.latest),
         }  # fmt: skip
 
     async def _sample(self) -> None:

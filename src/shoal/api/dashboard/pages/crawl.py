@@ -17,6 +17,7 @@ from shoal.api.dashboard.components import (
     figures,
     foreign,
     form,
+    moment,
     more,
     note,
     number,
@@ -48,6 +49,7 @@ from shoal.operations.describe import Description, describe
 _SECTION = "Crawls"
 _FAILED_SHOWN = 100
 _HOSTS_SHOWN = 200
+_LATEST_SHOWN = 8
 _ORDERS = {"": "longest queue first", "slowest": "slowest first"}
 # With a reason, so many pages of failures are looked at for one that is shown.
 _PAGES_SEARCHED = 50
@@ -76,6 +78,7 @@ async def crawl_page(view: View) -> Page:
         ),
         E.h2("Hosts it waits for"),
         live("pending", _pending(described.pending)),
+        live("latest", await _latest(view, crawl)),
     ]
     # Nothing of the rest is live.
     if not view.for_updates:
@@ -158,6 +161,31 @@ async def _limit(view: View, crawl: Crawl) -> Node:
         return None
     fleet = await view.fleet.read()
     return live("limit", E.p("The workers' time went mostly into: ", E.b(limited_by(fleet.workers)), class_="quiet"))
+
+
+async def _latest(view: View, crawl: Crawl) -> Node:
+    """The last pages by the workers' heartbeats: to find them in an output, all of it would have to be read."""
+    if not crawl.state.open:
+        return None
+    workers = (await view.fleet.read()).workers
+    pages = sorted(
+        (page for worker in workers for page in worker.latest if page.crawl == crawl.id),
+        key=lambda page: page.fetched_at,
+        reverse=True,
+    )[:_LATEST_SHOWN]
+    rows: list[list[Node]] = [
+        [
+            E.a(foreign(page.url), href=path("crawls", crawl.id, "records", prefix=page.url)), str(page.status),
+            foreign(page.title), moment(page.fetched_at),
+        ]
+        for page in pages
+    ]  # fmt: skip
+    return [
+        E.h2("Latest pages"),
+        table("Latest pages", (">URL", "#Status", ">Title", "=Fetched"), rows)
+        if rows
+        else E.p("No worker has stored a page of this crawl just now.", class_="quiet"),
+    ]
 
 
 def _failures(view: View, crawl: Crawl, described: Description) -> Node:

@@ -118,7 +118,8 @@ async def some_records(view: View, crawl: Crawl) -> Node:
         matches = await find(view, crawl, Search(), None, _SOME)
     except (InvalidInput, SinkRefused, SinkUnavailable) as error:
         return E.p(f"No record yet. {error}", class_="quiet")
-    return [_table(crawl, matches), link] if matches.records else E.p("No record yet.", class_="quiet")
+    order = E.p("The first records, in the order of the output.", class_="quiet")
+    return [order, _table(crawl, matches), link] if matches.records else E.p("No record yet.", class_="quiet")
 
 
 def _table(crawl: Crawl, matches: Found) -> Node:
