@@ -12,6 +12,7 @@ often, this saves a quarter of what a call costs before it looks at its visits.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -41,6 +42,7 @@ _INCLUDE = re.compile(r"^--include (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
 # Functions of the outermost level, on one line or up to an `end` at the start of a line.
 _FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"\w+")
 _META_FIELD = re.compile(r"\bMETA\.(\w+)")
 _INNER = ("return (function()\n", "end)()\n")
 _LUA = Path(__file__).parent / "lua"
@@ -61,10 +63,12 @@ def script(name: str) -> Script:
 
 def _without_unused(source: str) -> str:
     """The source without functions that nothing mentions: each takes time and memory at every call."""
+    mentions = Counter(_WORD.findall(source))
+    # A function is defined before those that call it: from the last to the first.
     for function in reversed(list(_FUNCTION.finditer(source))):
-        rest = source[: function.start()] + source[function.end() :]
-        if not re.search(rf"\b{function[1]}\b", rest):
-            source = rest
+        if mentions[function[1]] == 1:
+            mentions.subtract(_WORD.findall(function[0]))
+            source = source[: function.start()] + source[function.end() :]
     return source
 
 
