@@ -87,6 +87,8 @@ class AckBatch(msgspec.Struct, frozen=True, array_like=True):
             raise InvalidInput(f"Invalid acknowledgement batch; another version of Shoal wrote it: {error}.") from None
 
 
+# A lookup here is cheaper than making an OutcomeCode.
+_CODES = {code: code.value for code in OutcomeCode}
 # The key of a record in an output: (crawl, URL).
 RecordKey = tuple[str, str]
 
@@ -184,11 +186,12 @@ class Acknowledgement:
         for outcome in done.outcomes:
             if not isinstance(outcome, Outcome):
                 raise InvalidVisit(f"An outcome is {outcome!r}: make it by a method of Visit, such as visit.stored().")
-            if outcome.code not in OutcomeCode.__members__.values():
+            if not isinstance(outcome.code, str) or outcome.code not in _CODES:
                 raise InvalidVisit(f"An outcome has the code {outcome.code!r}: make it by a method of Visit.")
             validation.whole("A visit's number", outcome.number, 0, validation.WIDEST)
             validation.number("The time of an outcome", outcome.seconds, 0, 10**9)
-            brief(outcome.reason, "")
+            if outcome.reason != "":
+                brief(outcome.reason, "")
             if outcome.history:
                 try:
                     PageHistory.unpack(outcome.history)
@@ -212,7 +215,7 @@ class Acknowledgement:
                 for outcome in entry.outcomes:
                     reason = brief(outcome.reason, "unknown") if outcome.reason else ""
                     args += [
-                        outcome.number, OutcomeCode(outcome.code).value, reason, round(outcome.seconds * 1000),
+                        outcome.number, _CODES[outcome.code], reason, round(outcome.seconds * 1000),
                         outcome.history,
                     ]  # fmt: skip
             reply = await self._shards.call("acknowledge", part.shard, args, replicated=True)

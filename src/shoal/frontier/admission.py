@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, cast
-
-import msgspec
 
 from shoal.errors import CrawlEnded, InvalidUrl, InvalidVisit
 from shoal.frontier import visit_codec
@@ -20,32 +19,43 @@ from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of, 
 
 MOST_A_CALL = 250
 # What add.lua answers for links that the shard has.
-_HELD = (AddResult.NEW, AddResult.SEEN)
+_NEW = ord(AddResult.NEW)
+_HELD = (_NEW, ord(AddResult.SEEN))
 # A call blocks the store while it runs.
 _BYTES_A_CALL = 4_000_000
 _WIDEST = 2**53
 
 
-class NewLink(msgspec.Struct, frozen=True, array_like=True):
-    """A link as add.lua takes it, with the key of its crawl."""
-
-    crawl: str
-    host: str
-    priority: int
-    depth: int
-    fingerprint: int
-    entry: bytes
-    forced: bool = False
+# A link as add.lua takes it, with the key of its crawl: crawl, host, priority, depth, fingerprint, entry, forced.
+# A plain tuple, because one is made for every link.
+Link = tuple[str, str, int, int, int, bytes, bool]
 
 
 class Confirmed(NamedTuple):
-    """A link that a server process of its shard has confirmed, and its position among the visits that were added."""
+    """A call of add.lua that a server process of its shard has answered."""
 
-    position: int
+    crawl: str
     shard: int
     run: bytes
-    new: bool
-    link: NewLink
+    # What became of each link: see AddResult.
+    letters: bytes
+    # The positions of its links among the visits that were added.
+    places: list[int]
+    # Groups of links, see add.lua.
+    args: list[Argument]
+
+    def links(self) -> Iterator[tuple[int, bool, Link]]:
+        """The links that the shard has: the position of each, whether it was new, and the link."""
+        crawl, args = self.crawl, cast(list[Any], self.args)
+        results = zip(self.places, self.letters, strict=True)
+        at = 0
+        while at < len(args):
+            host, priority, depth, force, number = args[at : at + 5]
+            at += 5
+            for place, letter in islice(results, number):
+                if letter in _HELD:
+                    yield place, letter == _NEW, (crawl, host, priority, depth, args[at], args[at + 1], force == 1)
+                at += 2
 
 
 # host, priority, depth -> positions, fingerprints and entries in turn
@@ -63,7 +73,7 @@ class Admission:
         self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool, max_bytes: int,
         confirmed: list[Confirmed] | None = None,
     ) -> Added:  # fmt: skip
-        """`confirmed` receives the links that the shards have, if the caller needs them for the journal."""
+        """`confirmed` receives the calls and what the shards answered, if the caller needs them for the journal."""
         crawl = await self._crawls.known(crawl_id)
         by_shard, total = self._grouped(visits, skip_invalid, max_bytes)
         letters = bytearray(AddResult.INVALID.encode() * total)
@@ -87,19 +97,20 @@ class Admission:
                 for place, letter in zip(this_round[shard][0], reply[1], strict=True):
                     letters[place] = letter
                 if confirmed is not None:
-                    confirmed += _confirmed(crawl.key, shard, reply, *this_round[shard])
+                    confirmed.append(Confirmed(crawl.key, shard, reply[2], reply[1], *this_round[shard]))
             calls = later
         return Added(letters.decode())
 
-    async def add_again(self, crawl_id: str, shard: int, links: Sequence[NewLink]) -> None:
+    async def add_again(self, crawl_id: str, shard: int, links: Sequence[Link]) -> None:
         """Add links of the journal to their shard, which may have lost them."""
         crawl = await self._crawls.known(crawl_id)
         for force in (False, True):
             groups: _Groups = {}
-            for place, link in enumerate(link for link in links if link.forced is force):
-                positions, pairs = groups.setdefault((link.host, link.priority, link.depth), ([], []))
-                positions.append(place)
-                pairs += [link.fingerprint, link.entry]
+            for place, (_, host, priority, depth, number, entry, forced) in enumerate(links):
+                if forced is force:
+                    positions, pairs = groups.setdefault((host, priority, depth), ([], []))
+                    positions.append(place)
+                    pairs += [number, entry]
             for places, rest in _calls(groups, force):
                 args = (crawl.key, len(places), secrets.token_hex(8) if force else "", *rest)
                 reply = await self._shards.call("add", shard, args, replicated=True)
@@ -195,32 +206,16 @@ def _calls(groups: _Groups, force: bool) -> list[tuple[list[int], list[Argument]
     return calls
 
 
-def _confirmed(
-    crawl: str, shard: int, reply: Sequence[bytes], places: list[int], args: list[Argument]
-) -> Iterator[Confirmed]:
-    """The links of one call that its shard has. `args` are groups, see add.lua."""
-    at = done = 0
-    while at < len(args):
-        host, priority, depth, force, number = args[at : at + 5]
-        at += 5
-        for _ in range(int(number)):
-            letter = chr(reply[1][done])
-            if letter in _HELD:
-                link = NewLink(
-                    crawl, str(host), int(priority), int(depth), int(args[at]), cast(bytes, args[at + 1]), bool(force)
-                )
-                yield Confirmed(places[done], shard, reply[2], letter == AddResult.NEW, link)
-            at += 2
-            done += 1
-
-
 def _fitting(entries: list[Argument], size: int) -> tuple[int, int]:
     """How many entries fit into a call that has `size` bytes, and its size with them."""
-    for count, entry in enumerate(entries):
-        if size + len(entry) > _BYTES_A_CALL:  # type: ignore[arg-type]
-            return count, size
-        size += len(entry)  # type: ignore[arg-type]
-    return len(entries), size
+    sizes = list(map(len, cast(list[bytes], entries)))
+    if (total := size + sum(sizes)) <= _BYTES_A_CALL:
+        return len(entries), total
+    count = 0
+    while size + sizes[count] <= _BYTES_A_CALL:
+        size += sizes[count]
+        count += 1
+    return count, size
 
 
 def _check(visit: Visit) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shoal.errors import CrawlEnded, ShoalError, UnknownCrawl
-from shoal.frontier.admission import Admission, Confirmed, NewLink
+from shoal.frontier.admission import Admission, Confirmed, Link
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.shards import Shards
 from shoal.model.lease import Lease
@@ -31,10 +31,8 @@ _HORIZON_SECONDS = 150.0
 
 # An entry has no more links when it has this size, without compression.
 _ENTRY_BYTES = 1_000_000
-# What a link takes besides its request: host, fingerprint, numbers.
-_LINK_BYTES = 60
 
-_ByTarget = dict[int, list[NewLink]]
+_ByTarget = dict[int, list[Link]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_ByTarget).decode
 
@@ -69,27 +67,37 @@ class LinkJournal:
     async def keep(self, confirmed: Sequence[Confirmed], found_on: Sequence[tuple[Lease, Visit]] | None) -> None:
         """Note links for the acknowledgements of their pages; write those that no page led to."""
         if found_on is None:
-            seeds: dict[tuple[int, bytes], list[NewLink]] = defaultdict(list)
-            for _, shard, run, new, link in confirmed:
-                if new:
-                    seeds[shard, run].append(link)
-            for (shard, run), links in seeds.items():
-                await self._write(shard, run, links)
+            seeds: dict[tuple[int, bytes], list[Link]] = defaultdict(list)
+            for call in confirmed:
+                seeds[call.shard, call.run] += [link for _, new, link in call.links() if new]
+            for (shard, run), new_links in seeds.items():
+                if new_links:
+                    await self._write(shard, run, new_links)
             return
-        for position, shard, run, new, link in confirmed:
-            lease, page = found_on[position]
-            # A page that is visited again has added its links before, and no acknowledgement may have kept them: its
-            # worker died, or the shard has lost it.
-            again = page.abandoned or self._shards.epochs.lately(lease.epoch, _HORIZON_SECONDS)
-            if lease.shard != shard and (new or again):
-                by_process = self._noted.setdefault(lease.shard, {})
-                by_process.setdefault(run, {}).setdefault(shard, []).append(link)
+        for call in confirmed:
+            # Shard of the page -> links of this call.
+            kept: dict[int, list[Link]] = {}
+            for position, new, link in call.links():
+                lease, page = found_on[position]
+                if lease.shard != call.shard and (new or self._again(lease, page)):
+                    links = kept.get(lease.shard)
+                    if links is None:
+                        by_process = self._noted.setdefault(lease.shard, {})
+                        links = kept[lease.shard] = by_process.setdefault(call.run, {}).setdefault(call.shard, [])
+                    links.append(link)
+
+    def _again(self, lease: Lease, page: Visit) -> bool:
+        """Whether this page may have added its links before, and no acknowledgement may have kept them.
+
+        Its worker died, or the shard has lost the acknowledgement.
+        """
+        return page.abandoned or self._shards.epochs.lately(lease.epoch, _HORIZON_SECONDS)
 
     def take(self, shard: int) -> list[JournalEntry]:
         """The entries that go with the next acknowledgement in this shard."""
         return [entry for run, links in self._noted.pop(shard, {}).items() for entry in _entries(run, links)]
 
-    async def _write(self, target: int, run: bytes, links: list[NewLink]) -> None:
+    async def _write(self, target: int, run: bytes, links: list[Link]) -> None:
         """Keep links that no page led to: in a shard that is on another server than theirs."""
         shard = (target + self._shards.count // 2) % self._shards.count
         if shard != target:
@@ -135,10 +143,10 @@ class LinkJournal:
             await self._shards.call("links", shard, ("d", run, target, mark), replicated=True)
         return replayed
 
-    async def _add_again(self, target: int, links: list[NewLink]) -> None:
-        by_crawl: dict[str, list[NewLink]] = defaultdict(list)
+    async def _add_again(self, target: int, links: list[Link]) -> None:
+        by_crawl: dict[str, list[Link]] = defaultdict(list)
         for link in links:
-            by_crawl[link.crawl].append(link)
+            by_crawl[link[0]].append(link)
         for key, part in by_crawl.items():
             # A crawl that has ended needs no links.
             with contextlib.suppress(CrawlEnded, UnknownCrawl):
@@ -163,22 +171,26 @@ class LinkJournal:
 
 def _entries(run: bytes, by_target: _ByTarget) -> Iterator[JournalEntry]:
     """Entries of a few megabytes: a replay reads 20 at once."""
+    packed = _encode(by_target)
+    if len(packed) <= _ENTRY_BYTES:
+        yield _entry(run, by_target, packed)
+        return
     part: _ByTarget = {}
     size = 0
     for target, links in by_target.items():
         for link in links:
             if size > _ENTRY_BYTES:
-                yield _entry(run, part)
+                yield _entry(run, part, _encode(part))
                 part, size = {}, 0
             part.setdefault(target, []).append(link)
-            size += len(link.entry) + _LINK_BYTES
-    yield _entry(run, part)
+            size += len(_encode(link))
+    yield _entry(run, part, _encode(part))
 
 
-def _entry(run: bytes, by_target: _ByTarget) -> JournalEntry:
-    return JournalEntry(run, ",".join(map(str, by_target)), zlib.compress(_encode(by_target), 1))
+def _entry(run: bytes, by_target: _ByTarget, packed: bytes) -> JournalEntry:
+    return JournalEntry(run, ",".join(map(str, by_target)), zlib.compress(packed, 1))
 
 
-def _decoded(entries: list[bytes]) -> Iterator[tuple[int, list[NewLink]]]:
+def _decoded(entries: list[bytes]) -> Iterator[tuple[int, list[Link]]]:
     for entry in entries:
         yield from _decode(zlib.decompress(entry.partition(b" ")[2])).items()

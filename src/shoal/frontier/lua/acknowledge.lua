@@ -119,25 +119,35 @@ for _, b in ipairs(blocks) do
         conclude(b.host, visit, packed, tonumber(lease.start))
       end
     end
-    local h = state(b.host)
+    -- What the report says of the host is written at once, with the end of the lease if it ends here.
+    local h, fields = state(b.host), {}
+    local function note(field, value)
+      h[field] = value
+      fields[#fields + 1] = field
+      fields[#fields + 1] = value
+    end
     if finish then
       finish = math.max(finish, tonumber(lease.start), tonumber(lease.f) or 0)
       lease.f = finish
       if b.success == '1' then
-        keep(b.host, 'ts', finish)
-        if (h.f or 0) > 0 then keep(b.host, 'f', 0) end
+        note('ts', finish)
+        if (h.f or 0) > 0 then note('f', 0) end
       end
-      if b.response then keep(b.host, 'm', math.floor((h.m or b.response) * 0.75 + b.response * 0.25)) end
+      if b.response then note('m', math.floor((h.m or b.response) * 0.75 + b.response * 0.25)) end
     end
-    if b.delay and b.delay ~= (h.ad or 0) then keep(b.host, 'ad', b.delay) end
-    if #visitsOf(lease) == 0 then
+    if b.delay and b.delay ~= (h.ad or 0) then note('ad', b.delay) end
+    local over = #visitsOf(lease) == 0
+    if over then
       dropLease(b.token)
-      if lease.place then
-        freeHost(b.host, tonumber(lease.place), tonumber(lease.f), math.max(tonumber(lease.delay), h.ad or 0))
-      end
     else
       if #gone > 0 then call('HDEL', P .. 'l:' .. b.token, unpack(gone)) end
       if finish then call('HSET', P .. 'l:' .. b.token, 'f', finish) end
+    end
+    if over and lease.place then
+      local delay = math.max(tonumber(lease.delay), h.ad or 0)
+      freeHost(b.host, tonumber(lease.place), tonumber(lease.f), delay, fields)
+    elseif #fields > 0 then
+      keep(b.host, unpack(fields))
     end
     armed = arm(b.host) or armed
   end

@@ -26,7 +26,7 @@ if not wrong and visits ~= total then wrong = 'visits' end
 if wrong then return {S.INVALID, wrong} end
 
 local before = request ~= '' and call('GET', P .. 'forced:' .. request)
-if before then return {S.OK, before, META[4] or ''} end
+if before then return {S.OK, before, META.run or ''} end
 local c = crawl(key)
 if not c then return {S.UNKNOWN} end
 if ended(c) then save() return {S.ENDED, c.st} end
@@ -47,7 +47,7 @@ for _, g in ipairs(groups) do
   local refused
   if c.md and g.depth > tonumber(c.md) then
     refused = 'd'
-  elseif META[9] and META[9] ~= '0' and call('HEXISTS', P .. 'h:' .. g.host, 'x') == 1 then
+  elseif META.blocked and META.blocked ~= '0' and call('HEXISTS', P .. 'h:' .. g.host, 'x') == 1 then
     refused = 'b'
   elseif c.ph > 0 and (tonumber(call('HGET', P .. 'hp:' .. key, g.host)) or 0) >= c.ph then
     refused = 'h'
@@ -93,4 +93,4 @@ save()
 if armed then wake() end
 -- A forced visit is not known by its fingerprint: its call is known by its name, for longer than anybody repeats it.
 if request ~= '' then call('SET', P .. 'forced:' .. request, table.concat(result), 'PX', 180000) end
-return {S.OK, table.concat(result), META[4] or ''}
+return {S.OK, table.concat(result), META.run or ''}

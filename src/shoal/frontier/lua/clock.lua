@@ -3,4 +3,4 @@
 -- Reply   OK, now, epoch, since, doubt (-1 = none)
 --include shard
 
-return {S.OK, NOW, EPOCH, SINCE, DOUBT or -1}
+return {S.OK, NOW, tonumber(META.epoch), SINCE, tonumber(META.doubt) or -1}

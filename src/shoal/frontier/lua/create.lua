@@ -29,7 +29,7 @@ local function base36(n, width)
 end
 local n = math.max((tonumber(call('HGET', KEYS[1], 'crawls')) or 0) + 1, math.floor(NOW / 100))
 call('HSET', KEYS[1], 'crawls', n)
-local key = base36(n, 7) .. base36(tonumber(META[2]), 1)
+local key = base36(n, 7) .. base36(tonumber(META.shard), 1)
 call('HSET', record, 'id', id, 'nonce', nonce, 'key', key, 'v', 1, 'st', 'r', 'spec', spec, 'created', NOW, 'pages', pages, 'left', pages)
 call('HSET', P .. 'keys', key, id)
 call('ZADD', P .. 'crawls', NOW, id)

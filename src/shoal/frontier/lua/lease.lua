@@ -33,6 +33,7 @@ if wrong then return {S.INVALID, wrong} end
 --include server run
 call('DEL', P .. '-')
 
+local EPOCH = tonumber(META.epoch)
 local reply = {S.OK, NOW, -1, {}, EPOCH}
 local function give(token, host, delay, visits, aheadMs)
   local flat = {}
@@ -68,7 +69,7 @@ if last and string.match(last, '^%w+') == request then
   return reply
 end
 
-local hold = tonumber(META[5]) or 0
+local hold = tonumber(META.hold) or 0
 if hold > NOW then
   reply[3] = hold - NOW
   return reply
@@ -173,10 +174,10 @@ while given < hosts do
   end
   if v then
     local place, moment = freePlace(v)
-    if place and META[6] == '1' and v.h.e ~= META[3] then
+    if place and META.unsafe == '1' and v.h.e ~= META.epoch then
       -- The last moments of the epoch before are lost: the host may have had requests until the hold ended.
       moment = math.max(moment, hold + v.delay)
-      keep(host, 'e', META[3])
+      keep(host, 'e', META.epoch)
       for i = 1, math.max(v.h.mx or 1, v.places) do
         local g = 'g' .. suffix(i)
         keep(host, g, math.max(tonumber(v.h[g]) or 0, hold + v.delay))
@@ -218,7 +219,7 @@ while given < hosts do
       else
         counter = counter + 1
         given = given + 1
-        local token = RUN .. '.' .. META[2] .. '-' .. counter .. '.' .. worker
+        local token = RUN .. '.' .. META.shard .. '-' .. counter .. '.' .. worker
         local args = {'host', host, 'place', place, 'delay', delay, 'start', NOW, 'n', #visits}
         for i, visit in ipairs(visits) do
           args[#args + 1] = i
@@ -227,7 +228,7 @@ while given < hosts do
         call('HSET', P .. 'l:' .. token, unpack(args))
         keep(host, 'k' .. suffix(place), token)
         if robotsVersion(v.h) == 0 then keep(host, 'rv', NOW) end
-        if META[6] == '1' then keep(host, 'e', META[3]) end
+        if META.unsafe == '1' then keep(host, 'e', META.epoch) end
         if place > (v.h.mx or 1) then keep(host, 'mx', place) end
         if v.places > 1 then arm(host, false, NOW) end
         if mine and not others then

@@ -20,7 +20,7 @@ if wrong then return {S.INVALID, wrong} end
 --include server run
 call('DEL', P .. '-')
 local reply = {S.OK, NOW}
-local hold = tonumber(META[5]) or 0
+local hold = tonumber(META.hold) or 0
 for _, one in ipairs(asked) do
   local deadline = tonumber(call('ZSCORE', P .. 'leases', one.token))
   local lease = deadline and deadline > NOW and not stale(one.token) and readLease(one.token)

@@ -12,7 +12,9 @@
 -- Signals  tn and pn how many there are, tc and ta the search for them (signals.lua)
 -- Valid.   vn hashes of validators, vc their fields
 -- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the generation before
-local COUNTS = {'a', 'w', 'l', 't', 's', 'f', 'x', 'rf', 'rx', 'rs', 'kw', 'kt', 'al', 'rc', 'rt', 'pr', 'd', 'n', 'ph', 'pd', 'exp', 'life', 'g', 'gn', 'gc', 'gs', 'on', 'v', 'vn', 'vc', 'sc', 'ev', 'bp', 'bn', 'tn', 'pn', 'ta'}
+-- Types    text, or nil if missing: TEXTS. All others are numbers, and 0 if missing: a copy lacks most of them
+local TEXTS = {st = 1, id = 1, sp = 1, ord = 1, md = 1, mp = 1, up = 1, dry = 1, kp = 1, tc = 1}
+local MISSING = {__index = function(_, field) if not TEXTS[field] then return 0 end end}
 local MOST_REASONS = 200
 -- URLs that a limit set aside, per crawl and shard; beyond this they are not kept.
 local MOST_KEPT = 100000
@@ -100,9 +102,11 @@ local function crawl(key)
       copies[key] = false
       return false
     end
-    c = {}
-    for i = 1, #flat, 2 do c[flat[i]] = flat[i + 1] end
-    for _, f in ipairs(COUNTS) do c[f] = tonumber(c[f]) or 0 end
+    c = setmetatable({}, MISSING)
+    for i = 1, #flat, 2 do
+      local f, value = flat[i], flat[i + 1]
+      c[f] = TEXTS[f] and value or tonumber(value) or 0
+    end
     copies[key] = c
     if c.exp > 0 and c.exp <= NOW and not ended(c) then finish(key, 'e', 'expired') end
   end

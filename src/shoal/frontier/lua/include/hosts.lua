@@ -183,15 +183,19 @@ local function keep(host, ...)
   call('HSET', P .. 'h:' .. host, ...)
 end
 
--- Give a place back. `finish` ms of its last request, or nil if none was made. The gate only moves later.
-local function freeHost(host, place, finish, delay)
+-- Give a place back. `finish` ms of its last request, or nil if none was made. The gate only moves later. What else is
+-- known of the host (`fields`) is written with it.
+local function freeHost(host, place, finish, delay, fields)
   local h = state(host)
   local s = suffix(place)
+  fields = fields or {}
   h['k' .. s] = nil
   call('HDEL', P .. 'h:' .. host, 'k' .. s)
   if finish then
     finish = finish + TICK
-    local gate = math.max(tonumber(h['g' .. s]) or 0, delay > 0 and finish + delay or 0)
-    keep(host, 't' .. s, finish, 'g' .. s, gate)
+    local n = #fields
+    fields[n + 1], fields[n + 2] = 't' .. s, finish
+    fields[n + 3], fields[n + 4] = 'g' .. s, math.max(tonumber(h['g' .. s]) or 0, delay > 0 and finish + delay or 0)
   end
+  if #fields > 0 then keep(host, unpack(fields)) end
 end

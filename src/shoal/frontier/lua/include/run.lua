@@ -3,8 +3,8 @@
 -- A lease may have survived a loss of writes while what was written after it has not: the links of its pages. So in an
 -- epoch that began with a loss, leases of the server process before are over.
 local RUN = serverRun()
-if RUN ~= META[4] then return {S.EPOCH} end
-if TICK == 1 and expected == '' and NOW < LAST - 1000 then return {S.CLOCK, NOW} end
+if RUN ~= META.run then return {S.EPOCH} end
+if TICK == 1 and expected == '' and NOW < (tonumber(call('HGET', KEYS[1], 'last')) or 0) - 1000 then return {S.CLOCK, NOW} end
 local function stale(token)
-  return META[6] == '1' and string.sub(token, 1, 16) ~= RUN
+  return META.unsafe == '1' and string.sub(token, 1, 16) ~= RUN
 end

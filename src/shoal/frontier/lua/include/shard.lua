@@ -1,6 +1,7 @@
 -- shard: what every script begins with.
--- Reads the shard's `meta` once. A shard without it answers ABSENT and nothing is written: that is how a slot in
--- transit, which looks like an empty shard, differs from a new one.
+-- Reads the shard's `meta` once: META.<field> is a field, and FIELDS are those that the script mentions (scripts.py).
+-- Fields that few calls need are read by those calls. A shard without `meta` answers ABSENT and nothing is written: that
+-- is how a slot in transit, which looks like an empty shard, differs from a new one.
 -- ARGV 1 is '<time ms>|<founding>|<epoch>|<time ms>', all optional: the time, '' = the server's clock plus the shard's
 -- offset (see epoch.lua); the frontier that the caller has joined; the time it expects, and the epoch it was read in.
 -- Fields of `meta` about the clock: offset, last = a time that was reached, since = the epoch from which on readings are
@@ -15,28 +16,30 @@ if type(whole) == 'table' then
   if string.find(whole.err, 'non local key', 1, true) then return {S.HELD, 250} end
   return whole
 end
-local META = call('HMGET', KEYS[1], 'schema', 'shard', 'epoch', 'run', 'hold', 'unsafe', 'frozen', 'offset', 'blocked',
-  'seed', 'shards', 'since', 'doubt', 'last')
-if not META[1] then return {S.ABSENT} end
-if META[1] ~= SCHEMA then return {S.SCHEMA, META[1]} end
+local META = call('HMGET', KEYS[1], FIELDS)
+if not META.schema then return {S.ABSENT} end
+if META.schema ~= SCHEMA then return {S.SCHEMA, META.schema} end
 
 local time, founding, readIn, expected = string.match(ARGV[1] or 'none', '^(%d*)|?([%d.]*)|?(%d*)|?(%d*)$')
 if not time then return {S.INVALID, 'now'} end
-if founding ~= '' and founding ~= string.sub(META[10] or '', -6) .. '.' .. (META[11] or '') then return {S.REPLACED} end
-local EPOCH, SINCE, DOUBT, LAST = tonumber(META[3]), tonumber(META[12]) or 0, tonumber(META[13]), tonumber(META[14]) or 0
+if founding ~= '' and founding ~= string.sub(META.seed or '', -6) .. '.' .. (META.shards or '') then return {S.REPLACED} end
+local SINCE = tonumber(META.since) or 0
 
 -- TICK: the moment is up to this much later than NOW. A finish is rounded up, so that no gap is cut short.
 local NOW, TICK = tonumber(time), 0
 if not NOW then
   TICK = 1
   local t = call('TIME')
-  NOW = t[1] * 1000 + math.floor(t[2] / 1000) + (tonumber(META[8]) or 0)
+  NOW = t[1] * 1000 + math.floor(t[2] / 1000) + (tonumber(META.offset) or 0)
 end
 -- Nothing is written by a clock that was set: gates and deadlines would be wrong.
 if expected ~= '' then
   local read = tonumber(readIn) or 0
-  if read >= SINCE and math.abs(NOW - expected) > 1000 or read < SINCE and DOUBT and read >= DOUBT then
-    return {S.CLOCK, NOW}
+  if read >= SINCE then
+    if math.abs(NOW - expected) > 1000 then return {S.CLOCK, NOW} end
+  else
+    local doubt = tonumber(call('HGET', KEYS[1], 'doubt'))
+    if doubt and read >= doubt then return {S.CLOCK, NOW} end
   end
 end
 
@@ -79,6 +82,6 @@ local function wake()
     local one = call('ZPOPMAX', P .. 'idle')
     if not one[1] then return end
     local channel = string.match(P, '^(.-){') .. ':wake:' .. one[1]
-    if tonumber(one[2]) > NOW and call('PUBLISH', channel, META[2]) > 0 then return end
+    if tonumber(one[2]) > NOW and call('PUBLISH', channel, call('HGET', KEYS[1], 'shard')) > 0 then return end
   end
 end
