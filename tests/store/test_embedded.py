@@ -269,7 +269,7 @@ async def test_the_server_of_a_copied_folder_does_not_use_the_socket_of_the_orig
         shutil.copytree(original / "store", copy / "store", symlinks=True)
         embedded = Embedded(copy)
         await embedded.join(5)
-        await embedded._see_to_keeper()
+        await embedded._ensure_supervisor()
         await asyncio.to_thread(wait_until, lambda: len(list(short.iterdir())) == 2, "the copy has a server")
         await embedded.leave()
         await asyncio.to_thread(wait_until, lambda: len(list(short.iterdir())) == 1, "the server of the copy is gone")

@@ -1,6 +1,6 @@
 """The client side of the embedded server: join the folder, start its supervisor if needed, and leave.
 
-The folder's `store` directory belongs to the server alone (mode 0700). keeper.py says who holds which
+The folder's `store` directory belongs to the server alone (mode 0700). embedded_supervisor.py says who holds which
 lock; this module takes the clients' one and never starts or ends a server itself.
 """
 
@@ -66,14 +66,14 @@ class Embedded:
             membership.close()
             raise
         self._membership = membership
-        self._watch = asyncio.get_running_loop().create_task(self._keep_a_keeper())
+        self._watch = asyncio.get_running_loop().create_task(self._watch_supervisor())
 
     async def ready(self) -> StoreAddress:
         """The address of the server's socket, as soon as there is one."""
         began_seconds = time.time()
         give_up_mono = time.monotonic() + 5.0
         while True:
-            await self._see_to_keeper()
+            await self._ensure_supervisor()
             path = self._socket()
             if path.exists():
                 return StoreAddress("embedded", self.shown, (Endpoint(path=str(path)),))
@@ -111,7 +111,7 @@ class Embedded:
         if self._membership is not None:
             # Without a supervisor nothing would stop the server after its last client.
             with contextlib.suppress(StoreRefused, StoreUnavailable):
-                await self._see_to_keeper()
+                await self._ensure_supervisor()
             self._membership.close()
             self._membership = None
             await self._be_missed()
@@ -119,7 +119,7 @@ class Embedded:
     async def _be_missed(self) -> None:
         """Ensure that another client, or a supervisor that waits for the lock, notices that this client is gone.
 
-        A keeper that was just killed may hold keeper.lock for a moment longer than it lives.
+        A supervisor that was just killed may hold keeper.lock for a moment longer than it lives.
         """
         for _ in range(_LOOKS):
             with (self.folder / "clients.lock").open("rb+") as clients:
@@ -127,15 +127,15 @@ class Embedded:
                     return
             await asyncio.sleep(_BETWEEN_LOOKS_SECONDS)
         with contextlib.suppress(StoreRefused, StoreUnavailable):
-            await self._see_to_keeper()
+            await self._ensure_supervisor()
 
-    async def _keep_a_keeper(self) -> None:
+    async def _watch_supervisor(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             with contextlib.suppress(StoreRefused, StoreUnavailable):
-                await self._see_to_keeper()
+                await self._ensure_supervisor()
 
-    async def _see_to_keeper(self) -> None:
+    async def _ensure_supervisor(self) -> None:
         """Start a supervisor if there is none. Only the holder of keeper.lock may; the supervisor inherits it."""
         lock = (self.folder / "keeper.lock").open("rb+")
         try:
@@ -145,17 +145,17 @@ class Embedded:
             raise
         if free:
             # The thread closes the file: it must stay open even if the caller is cancelled.
-            await asyncio.to_thread(self._start_keeper, lock)
+            await asyncio.to_thread(self._start_supervisor, lock)
         else:
             lock.close()
 
-    def _start_keeper(self, lock: IO[bytes]) -> None:
+    def _start_supervisor(self, lock: IO[bytes]) -> None:
         with lock:
             server = find_server(self._server)
             check_server(server)
-            self._spawn_keeper(lock, server)
+            self._spawn_supervisor(lock, server)
 
-    def _spawn_keeper(self, lock: IO[bytes], server: str) -> None:
+    def _spawn_supervisor(self, lock: IO[bytes], server: str) -> None:
         # -I and -S: neither the user's environment nor site-packages are needed, and it starts in half the time.
         program = [sys.executable, "-I", "-S", embedded_supervisor.__file__]
         arguments = [str(self.folder), str(lock.fileno()), server, self._maxmemory or half_of_memory()]
@@ -209,7 +209,7 @@ class Embedded:
         """Where the server's socket is, or will be."""
         inside = self.folder / "socket"
         try:
-            return inside.readlink()  # the keeper chose another place, perhaps in another environment
+            return inside.readlink()  # the supervisor chose another place, perhaps in another environment
         except OSError:
             return inside
 

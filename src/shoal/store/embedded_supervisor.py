@@ -3,10 +3,10 @@
 Run by path, as a process of its own: it imports the standard library alone and starts in
 milliseconds. Three locked files say who lives; the kernel releases a lock however its holder ends.
 
-    keeper.lock    held by the keeper. Its holder may start one, and passes the locked file on.
+    keeper.lock    held by the supervisor. Its holder may start one, and passes the locked file on.
     server.lock    held by the server, which inherits the locked file: two can never serve one folder,
-                   and a keeper that was killed leaves a server its successor can wait for.
-    clients.lock   held shared by every Shoal process. The keeper waits to hold it alone: then nobody
+                   and a supervisor that was killed leaves a server its successor can wait for.
+    clients.lock   held shared by every Shoal process. The supervisor waits to hold it alone: then nobody
                    is left, and nobody can join before the server has stopped.
 
 Must not do: touch the data. What the server says goes to server.log; why it last ended to server.failure.
@@ -43,7 +43,7 @@ class EmbeddedSupervisor:
         self.stopping = threading.Event()
         self.guard = threading.Lock()  # a server is either started before stop() or not at all
         self.child: subprocess.Popen[bytes] | None = None
-        self.adopted = False  # whether a server of a killed keeper runs
+        self.adopted = False  # whether a server of a killed supervisor runs
 
     def run(self, lock_fd: int) -> None:
         os.ftruncate(lock_fd, 0)
@@ -162,7 +162,7 @@ class EmbeddedSupervisor:
             return False
 
     def linked_socket(self) -> Path:
-        """Where clients look for the server: a keeper in another environment may have chosen the place."""
+        """Where clients look for the server: a supervisor in another environment may have chosen the place."""
         link = self.folder / "socket"
         return link.readlink() if link.is_symlink() else link
 
@@ -203,7 +203,7 @@ class EmbeddedSupervisor:
         self.note(f"the embedded server exited with {how}" + (f": {reason}" if reason else ""), killed=code < 0)
 
     def note(self, text: str, *, killed: bool) -> None:
-        # Renamed into place: a client reads all of it or nothing. A full disk must not end the keeper.
+        # Renamed into place: a client reads all of it or nothing. A full disk must not end the supervisor.
         with contextlib.suppress(OSError):
             fresh = self.folder / "server.failure.new"
             fresh.write_text(json.dumps({"at": time.time(), "text": text, "killed": killed}))

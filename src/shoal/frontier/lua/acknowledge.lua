@@ -149,7 +149,7 @@ for _, b in ipairs(blocks) do
     elseif #fields > 0 then
       keep(b.host, unpack(fields))
     end
-    armed = arm(b.host) or armed
+    armed = arm(b.host, over and lease.place and 'freed') or armed
   end
 end
 savePlans()

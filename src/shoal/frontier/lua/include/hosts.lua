@@ -145,8 +145,9 @@ local function fade(host, h)
 end
 
 -- Make `ready` say what is true of a host: in one class for each spider that waits, or in none. An idle host is armed
--- at its gate, never simply at now. `fresh`: it was in no class before; `least`: not before this. True when it will
--- be ready at some moment.
+-- at its gate, never simply at now. `fresh`: it was in no class before; 'freed': one of its places was taken until now,
+-- and a host whose only place is taken is in no class. `least`: not before this. True when it will be ready at some
+-- moment.
 local function arm(host, fresh, least)
   local v = view(host)
   if not next(v.lanes) then
@@ -160,6 +161,7 @@ local function arm(host, fresh, least)
   local place, moment = freePlace(v)
   if not place then return false end
   moment = math.max(moment, least or 0)
+  if fresh == 'freed' then fresh = v.places == 1 and (v.h.mx or 1) == 1 and not v.h.n end
   for sp, rank in pairs(v.lanes) do
     if not fresh then
       for other = 0, 2 do
