@@ -82,7 +82,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine and figures there too")
     parser.add_argument("--server", default="", metavar="PROGRAM", help="a valkey-server or redis-server of your own")
     parser.add_argument(
-        "--before", type=Path, metavar="CHECKOUT", help="compare with another checkout of Shoal (crawl, speed, store)"
+        "--before",
+        type=Path,
+        metavar="CHECKOUT",
+        help="compare with another checkout of Shoal (crawl, speed, store, instructions)",
     )
     options = parser.parse_args()
     if unknown := set(options.names) - set(before.MEASUREMENTS if options.before else MEASUREMENTS):

@@ -12,7 +12,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,11 +80,25 @@ def _end_to_end(tree: Path, *, quick: bool) -> float:
 class _StoreCost:
     """What pages cost the servers of a store, one value a repeat."""
 
+    pages: int
     cpu_us: list[float] = field(default_factory=list)
     memory_bytes: list[float] = field(default_factory=list)
     sent_bytes: list[float] = field(default_factory=list)
     client_us: list[float] = field(default_factory=list)
     commands: list[float] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def meter(self, nodes: Sequence[servers.Server]) -> Iterator[None]:
+        began = [_used(node) for node in nodes]
+        yield
+        used = [
+            sum(after - before for after, before in zip(totals[1], totals[0], strict=True))
+            for totals in zip(zip(*began, strict=True), zip(*map(_used, nodes), strict=True), strict=True)
+        ]
+        self.cpu_us.append(used[0] / self.pages * 1e6)
+        self.memory_bytes.append(used[1] / self.pages)
+        self.sent_bytes.append(used[2] / self.pages)
+        self.commands.append(used[3] / self.pages)
 
 
 def store(before: Path, size: Size) -> list[Figure]:
@@ -91,10 +106,10 @@ def store(before: Path, size: Size) -> list[Figure]:
     pages = size.of(30_000)
     figures = []
     for name, count in (("one server", 1), ("cluster of three", 3)):
-        costs = {ROOT: _StoreCost(), before: _StoreCost()}
+        costs = {ROOT: _StoreCost(pages), before: _StoreCost(pages)}
         for _ in range(size.repeats):
             for tree, cost in costs.items():
-                _crawl_pages(tree, count, pages, cost)
+                cost.client_us.append(_crawl_pages(tree, count, pages, cost.meter) / pages * 1e6)
         now, then = costs[ROOT], costs[before]
         figures += [
             _ratio(f"{name}: CPU of the store a page", now.cpu_us, then.cpu_us, "us", at_most=1.05),
@@ -106,14 +121,72 @@ def store(before: Path, size: Size) -> list[Figure]:
     return figures
 
 
-def _crawl_pages(tree: Path, nodes: int, pages: int, cost: _StoreCost) -> None:
+def instructions(before: Path, size: Size) -> list[Figure]:
+    """As `store`, but the instructions of the servers: other programs do not change them. Needs valgrind."""
+    pages = size.of(3_000)
+    figures = []
+    for name, count in (("one server", 1), ("cluster of three", 3)):
+        counts: dict[Path, list[float]] = {ROOT: [], before: []}
+        for _ in range(size.repeats):
+            for tree, values in counts.items():
+                with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
+                    counter = _Callgrind(Path(folder))
+                    _crawl_pages(tree, count, pages, counter.meter, counter.server)
+                    values.append(counter.counted / pages / 1000)
+        figures.append(
+            _ratio(f"{name}: instructions of the store a page", counts[ROOT], counts[before], "thousand", at_most=1.05)
+        )
+    return figures
+
+
+class _Callgrind:
+    """A server that runs in callgrind, and what it has counted. The kernel's instructions are not among them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        server = folder / "server"
+        command = f"valgrind -q --tool=callgrind --callgrind-out-file={folder}/count.%p {servers.valkey_server()}"
+        server.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        server.chmod(0o755)
+        self.server = str(server)
+        self.counted = 0
+
+    @contextlib.contextmanager
+    def meter(self, nodes: Sequence[servers.Server]) -> Iterator[None]:
+        self._control("--zero", nodes)
+        yield
+        self._control("--dump", nodes)
+        for dump in self._folder.glob("count.*.1"):
+            self.counted += next(
+                int(line.split()[1])
+                for line in dump.read_text().splitlines()
+                if line.startswith(("totals:", "summary:"))
+            )
+
+    @staticmethod
+    def _control(action: str, nodes: Sequence[servers.Server]) -> None:
+        program = servers.program("callgrind_control", "valgrind")
+        for node in nodes:
+            subprocess.run([program, action, str(node.pid)], check=True, stdout=subprocess.DEVNULL)
+
+
+def _crawl_pages(
+    tree: Path,
+    nodes: int,
+    pages: int,
+    meter: Callable[[Sequence[servers.Server]], AbstractContextManager[None]],
+    server: str = "",
+) -> float:
+    """Crawl pages on new servers, metered; returns the CPU seconds of the program that crawls."""
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as name, contextlib.ExitStack() as stack:
         options = {"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}
         if nodes == 1:
-            one = stack.enter_context(servers.server(Path(name), options=options))
+            one = stack.enter_context(servers.server(Path(name), options=options, binary=server))
             url, all_nodes = one.url, [one]
         else:
-            cluster = stack.enter_context(servers.cluster(Path(name), primaries=nodes, options=options))
+            # In callgrind, a node may not reply for seconds.
+            options["cluster-node-timeout"] = "60000"
+            cluster = stack.enter_context(servers.cluster(Path(name), primaries=nodes, options=options, binary=server))
             url, all_nodes = cluster.url, cluster.nodes
         program = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "store_pages.py"), url, str(pages)],
@@ -121,20 +194,12 @@ def _crawl_pages(tree: Path, nodes: int, pages: int, cost: _StoreCost) -> None:
         )  # fmt: skip
         stack.callback(program.kill)
         _line(program)
-        began = [_used(node) for node in all_nodes]
-        _continue(program)
-        client_seconds = float(_line(program).split()[1])
-        ended = [_used(node) for node in all_nodes]
+        with meter(all_nodes):
+            _continue(program)
+            client_seconds = float(_line(program).split()[1])
         _continue(program)
         program.wait()
-    cpu, memory, sent, commands = (
-        sum(after[i] - before[i] for after, before in zip(ended, began, strict=True)) for i in range(4)
-    )
-    cost.commands.append(commands / pages)
-    cost.cpu_us.append(cpu / pages * 1e6)
-    cost.memory_bytes.append(memory / pages)
-    cost.sent_bytes.append(sent / pages)
-    cost.client_us.append(client_seconds / pages * 1e6)
+    return client_seconds
 
 
 def _line(program: subprocess.Popen[bytes]) -> str:
@@ -171,4 +236,5 @@ MEASUREMENTS: dict[str, Callable[[Path, Size], list[Figure]]] = {
     "crawl": crawl,
     "speed": speed,
     "store": store,
+    "instructions": instructions,
 }
