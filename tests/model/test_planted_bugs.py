@@ -54,7 +54,11 @@ BUGS: dict[str, list[tuple[str, str, str]]] = {
         ("epoch", "if not safe or step ~= 0 then", "if false then"),
     ],
     "a host is not armed again after its lease": [
-        ("acknowledge", "    armed = arm(b.host) or armed\n  end\nend\nsavePlans()", "  end\nend\nsavePlans()"),
+        (
+            "acknowledge",
+            "    armed = arm(b.host, over and lease.place and 'freed') or armed\n  end\nend\nsavePlans()",
+            "  end\nend\nsavePlans()",
+        ),
     ],
     "a resumed crawl leaves its hosts parked": [
         ("sync", "if st == 'r' and before ~= 'r' then", "if false then"),

@@ -241,7 +241,8 @@ def test_queries_are_encoded_in_the_encoding_of_their_page() -> None:
 @given(st.from_regex(r"[A-Za-z0-9_.~/?=&+%:#@ -]{0,30}", fullmatch=True))
 def test_a_simple_link_is_resolved_like_the_url_parser_does(href: str) -> None:
     for base in (URL, "http://a.example", "https://u@a.example:8443/x/y?z=/w"):
-        body = f'<a href="{href}">'.encode()
+        # Some entities need no semicolon: &lt is a <.
+        body = f'<a href="{href.replace("&", "&amp;")}">'.encode()
         try:
             expected = canonical(ada_url.join_url(base, href)).url if href.partition("#")[0] else None
         except (ValueError, InvalidUrl):
