@@ -77,7 +77,7 @@ def test_a_state_that_changes_elsewhere_is_seen_without_a_reload(browser: Browse
 
 
 def test_an_open_confirmation_stays_open_while_figures_change(browser: Browser, running: Fleet) -> None:
-    running.api.client.submit(seeds=[running.site(40)], name="asked", delay_seconds=0.2)
+    running.api.client.submit(seeds=[running.site(300)], name="asked", delay_seconds=1)
     with browser.page(running.api) as opened:
         opened.page.goto("/crawls/asked")
         opened.page.click("summary:has-text('Stop')")
