@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, crawling
+from tests.chaos.crawl import LONG, Crawling, crawling
 from tests.chaos.test_crawl_clocks import wrong_by
 from tests.servers import Cluster, Server, cluster, sentinel_trio, server, wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
+
+
+@contextlib.asynccontextmanager
+async def two_workers(folder: Path, url: str, pages: int) -> AsyncIterator[Crawling]:
+    """A running crawl of 20 hosts, with leases that expire soon."""
+    async with crawling(folder, pages=pages, hosts=20, url=url, outputs=("pages.db",), lease_seconds=2.0) as crawl:
+        for _ in range(2):
+            crawl.start()
+        yield crawl
 
 
 def _replica_of(nodes: Cluster, primary: Server) -> Server:
@@ -25,11 +36,7 @@ def _replica_of(nodes: Cluster, primary: Server) -> Server:
 async def test_a_forced_failover_without_the_primary_loses_no_page(tmp_path: Path, how: str) -> None:
     pages, turns = (6_000, 4) if LONG else (900, 2)
     with cluster(tmp_path / "cluster", replicas=1, options={"appendfsync": "everysec"}) as nodes:
-        async with crawling(
-            tmp_path, pages=pages, hosts=20, url=nodes.url, outputs=("pages.db",), lease_seconds=2.0
-        ) as crawl:
-            for _ in range(2):
-                crawl.start()
+        async with two_workers(tmp_path, nodes.url, pages) as crawl:
             for turn in range(1, turns + 1):
                 await crawl.requested(pages // (turns + 2) * turn)
                 primary = await asyncio.to_thread(nodes.owner, 16383 * (turn % 3) // 2)
@@ -55,11 +62,7 @@ async def test_a_primary_that_is_restarted_from_an_old_copy_before_any_failover_
     pages, turns = (6_000, 4) if LONG else (900, 2)
     options = {"appendfsync": "everysec", "cluster-node-timeout": "10000"}
     with cluster(tmp_path / "cluster", replicas=1, options=options) as nodes:
-        async with crawling(
-            tmp_path, pages=pages, hosts=20, url=nodes.url, outputs=("pages.db",), lease_seconds=2.0
-        ) as crawl:
-            for _ in range(2):
-                crawl.start()
+        async with two_workers(tmp_path, nodes.url, pages) as crawl:
             for turn in range(1, turns + 1):
                 await crawl.requested(pages // (turns + 2) * turn)
                 primary = await asyncio.to_thread(nodes.owner, 16383 * (turn % 3) // 2)
@@ -75,11 +78,7 @@ async def test_a_primary_that_is_restarted_from_an_old_copy_before_any_failover_
 async def test_a_cluster_whose_nodes_are_all_killed_loses_no_page(tmp_path: Path) -> None:
     pages = 6_000 if LONG else 900
     with cluster(tmp_path / "cluster", replicas=1, options={"appendfsync": "everysec"}) as nodes:
-        async with crawling(
-            tmp_path, pages=pages, hosts=20, url=nodes.url, outputs=("pages.db",), lease_seconds=2.0
-        ) as crawl:
-            for _ in range(2):
-                crawl.start()
+        async with two_workers(tmp_path, nodes.url, pages) as crawl:
             await crawl.requested(pages // 3)
             for node in nodes.nodes:
                 node.kill()
@@ -92,11 +91,7 @@ async def test_a_cluster_whose_nodes_are_all_killed_loses_no_page(tmp_path: Path
 async def test_a_failover_by_sentinels_loses_no_page(tmp_path: Path) -> None:
     pages = 6_000 if LONG else 900
     with sentinel_trio(tmp_path / "sentinels") as trio:
-        async with crawling(
-            tmp_path, pages=pages, hosts=20, url=trio.url, outputs=("pages.db",), lease_seconds=2.0
-        ) as crawl:
-            for _ in range(2):
-                crawl.start()
+        async with two_workers(tmp_path, trio.url, pages) as crawl:
             await crawl.requested(pages // 3)
             before = trio.named()
             # The primary does not take part: writes that its replicas do not have yet are lost.
@@ -109,11 +104,7 @@ async def test_a_failover_by_sentinels_loses_no_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("offset", ["+300s", pytest.param("-300s", marks=pytest.mark.variant)])
 async def test_a_store_restarted_with_another_clock_loses_no_page_and_keeps_delays(tmp_path: Path, offset: str) -> None:
     with server(tmp_path / "server") as store:
-        async with crawling(
-            tmp_path, pages=6_000 if LONG else 600, hosts=20, url=store.url, outputs=("pages.db",), lease_seconds=2.0
-        ) as crawl:
-            for _ in range(2):
-                crawl.start()
+        async with two_workers(tmp_path, store.url, 6_000 if LONG else 600) as crawl:
             await crawl.requested(200)
             store.kill()
             store.environ = wrong_by(offset)
