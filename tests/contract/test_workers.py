@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidInput, StoreCorrupt
 from shoal.frontier import Frontier, WorkerInfo, owned
+from shoal.frontier.workers import MAX_INFO_BYTES, with_latest
 from shoal.model import Limits
+from shoal.model.worker_report import LatestPage
 from tests.contract.fleet import Fleet, drain, paths
 from tests.servers import server
 
@@ -156,3 +159,16 @@ def test_shards_are_shared_evenly_enough() -> None:
     sizes = [len(owned(name, names, 1024)) for name in names]
     assert min(sizes) > 70
     assert max(sizes) < 140
+
+
+def test_a_heartbeat_leaves_out_latest_pages_that_it_has_no_room_for() -> None:
+    pages = [
+        LatestPage("c" * 128, f"https://a.example/{number}" + "x" * 180, 200, "\U0001f41f" * 40, 0.0)
+        for number in range(6)
+    ]
+    paused = ["p" * 128] * 20
+    info = with_latest({"paused": paused}, pages)
+    assert 0 < len(info["latest"]) < 6
+    assert info["latest"] == pages[-len(info["latest"]) :]
+    assert len(msgspec.msgpack.encode(info)) <= MAX_INFO_BYTES
+    assert with_latest({}, pages)["latest"] == pages

@@ -6,6 +6,7 @@ to see who is there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -55,6 +56,13 @@ class Workers:
     async def leave(self) -> None:
         """Remove this worker at once, without waiting until its heartbeat is missed."""
         await self._shards.call("leave", STORE, (self._worker,))
+
+
+def with_latest(info: dict[str, Any], latest: Sequence[object]) -> dict[str, Any]:
+    """`info` with as many of the latest pages as a heartbeat has room for; the oldest are left out first."""
+    while latest and len(_encode({**info, "latest": latest})) > MAX_INFO_BYTES:
+        latest = latest[1:]
+    return {**info, "latest": latest}
 
 
 def _packed(info: dict[str, Any]) -> bytes:

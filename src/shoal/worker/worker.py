@@ -21,6 +21,7 @@ from shoal.errors import SettingsError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
 from shoal.frontier.shard_owners import owned
+from shoal.frontier.workers import with_latest
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.renewer import LeaseRenewer
 from shoal.model.crawl import State
@@ -274,7 +275,7 @@ class Worker:
         before_mono, pages, received = self._last_heartbeat
         self._last_heartbeat = (now, report.pages, report.bytes)
         seconds = max(now - before_mono, 0.1)
-        return {
+        info = {
             "machine": platform.node(), "pid": os.getpid(), "spiders": list(self._spiders), "version": __version__,
             "hosts": self._settings.hosts,
             "pages": report.pages, "pages_per_second": (report.pages - pages) / seconds,
@@ -283,8 +284,8 @@ class Worker:
             "network_seconds": report.network_seconds, "sink_seconds": report.sink_seconds,
             "store_seconds": report.store_seconds, "memory_bytes": _memory_bytes(), "open_hosts": len(self._sessions),
             "leases_lost": report.leases_lost, "paused": self._delivery.health.paused_crawls[:_MOST_NAMES],
-            "latest": list(self._delivery.latest),
         }  # fmt: skip
+        return with_latest(info, list(self._delivery.latest))
 
     async def _sample(self) -> None:
         """Sample every tenth of a second what the time is spent on; publish a report every fifth time."""
