@@ -61,6 +61,19 @@ async def test_stopped_workers_release_everything_and_no_page_is_fetched_twice(t
         assert {row["attempt"] for row in crawl.rows()} == {1}, "a lease ran out"
 
 
+async def test_a_stopping_worker_starts_no_request_when_a_delay_ends(tmp_path: Path) -> None:
+    settings = {"worker.grace_seconds": 600.0}
+    async with crawling(tmp_path, pages=3, hosts=3, delay_seconds=3.0, lease_seconds=600.0, settings=settings) as crawl:
+        first = crawl.start()
+        await crawl.until(lambda: crawl.site.judge(*crawl.tree.hosts).requests, "robots.txt is requested")
+        await crawl.stop(first)
+        requests = crawl.site.judge(*crawl.tree.hosts).requests
+        assert all(request.is_robots for request in requests), [*map(str, requests)]
+        crawl.start()
+        await crawl.finish()
+        await crawl.judge(extra=0)
+
+
 @pytest.mark.smoke
 async def test_a_stopping_worker_aborts_requests_that_exceed_its_grace_period(tmp_path: Path) -> None:
     settings = {"worker.grace_seconds": 1.0}

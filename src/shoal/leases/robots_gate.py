@@ -57,7 +57,7 @@ class RobotsRequest(NamedTuple):
 
 # Returns the response to a URL that needs no request, None if one must be sent.
 CachedResponse = Callable[[str], Response | None]
-# Sends one request and follows no redirect. None: the lease ended before a response arrived.
+# Sends one request and follows no redirect. None: the lease ended before a response arrived, or its holder stops.
 FetchRobots = Callable[[RobotsRequest], Awaitable[Response | Fault | None]]
 
 

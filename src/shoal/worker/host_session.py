@@ -184,7 +184,7 @@ class HostSession:
             return VisitResult(lease, visit, visit.excluded("bytes per host"))
         fetched = self._pages.cached(visit)
         if fetched is None:
-            if lease.gap_seconds > _LONGEST_WAIT_SECONDS or not await lease.keep_gap():
+            if lease.gap_seconds > _LONGEST_WAIT_SECONDS or not await lease.keep_gap() or self._resources.stopping:
                 raise StopSession
             fetched = await self._fetch(visit, target, context)
         result = await self._process(visit, target, context, fetched)

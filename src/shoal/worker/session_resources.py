@@ -51,7 +51,9 @@ class SessionResources:
         self.report.requests += 1
         self.report.bytes += bytes_received
 
-    async def _fetch_robots(self, robots: RobotsRequest) -> Response | Fault:
+    async def _fetch_robots(self, robots: RobotsRequest) -> Response | Fault | None:
+        if self.stopping:
+            return None
         context = await self.contexts.of(robots.crawl)
         assert robots.lease is not None  # noqa: S101 - a worker requests nothing without one
         request = Request(
