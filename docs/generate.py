@@ -10,6 +10,7 @@ stray word is one line, and the exit code is 1.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import re
@@ -201,37 +202,50 @@ def event_fields() -> dict[str, list[str]]:
     from shoal.operations.events import EVENTS
 
     found: dict[str, list[str]] = {}
-    for path in [path for folder in TELLING for path in sorted((SOURCES / folder).rglob("*.py"))]:
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+    for function, calls in _emitting_functions():
+        for emitter, call in calls:
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+            if emitter not in ("report", "warn") and "event" not in keywords:
                 continue
-            for call in ast.walk(function):
-                emitter = _called(call)
-                if not isinstance(call, ast.Call) or emitter not in EMITTERS:
-                    continue
-                keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-                if emitter not in ("report", "warn") and "event" not in keywords:
-                    continue
-                default = ast.Constant("warning" if emitter == "warn" else "note")
-                event = keywords.pop("event", default)
-                fields = [name for name in keywords if name]
-                if None in keywords:
-                    fields += _keys_before(call, function)
-                if isinstance(event, ast.Constant):
-                    names = [str(event.value)]
-                elif isinstance(event, ast.JoinedStr):
-                    start = str(getattr(event.values[0], "value", ""))
-                    # Troubles are logged by name; the other events of a worker come from its supervisor.
-                    names = [name for name in EVENTS if name.startswith(start) and name != "worker.trouble"]
-                else:
-                    continue
-                for name in names:
-                    known = found.setdefault(name, [])
-                    known += [field for field in fields if field not in known]
+            default = ast.Constant("warning" if emitter == "warn" else "note")
+            event = keywords.pop("event", default)
+            fields = [name for name in keywords if name]
+            if None in keywords:
+                fields += _keys_before(call, function)
+            if isinstance(event, ast.Constant):
+                names = [str(event.value)]
+            elif isinstance(event, ast.JoinedStr):
+                start = str(getattr(event.values[0], "value", ""))
+                # Troubles are logged by name; the other events of a worker come from its supervisor.
+                names = [name for name in EVENTS if name.startswith(start) and name != "worker.trouble"]
+            else:
+                continue
+            for name in names:
+                known = found.setdefault(name, [])
+                known += [field for field in fields if field not in known]
     for name, fields in facts().items():
         known = found.setdefault(name, [])
         known += [field for field in fields if field not in known]
     return found
+
+
+@functools.cache
+def _emitting_functions() -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, list[tuple[str, ast.Call]]]]:
+    """Every function of the sources, with its calls that emit an event."""
+    return [
+        (
+            function,
+            [
+                (_called(call), call)
+                for call in ast.walk(function)
+                if isinstance(call, ast.Call) and _called(call) in EMITTERS
+            ],
+        )
+        for folder in TELLING
+        for path in sorted((SOURCES / folder).rglob("*.py"))
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def _called(call: ast.AST) -> str:

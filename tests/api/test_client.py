@@ -85,6 +85,7 @@ def test_a_client_reports_what_is_wrong(api: Served) -> None:
     api.client.stop(crawl)
 
 
+@pytest.mark.full
 def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone"))
@@ -153,6 +154,7 @@ def test_submitting_to_a_store_works_like_submitting_to_an_api(crawls: Crawls, s
     assert shell.run("submit", "--seeds", "none.txt", *store).code == 2
 
 
+@pytest.mark.full
 def test_a_file_output_is_merged_where_the_file_is(crawls: Crawls, api: Served, shell: Shell) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(12, [host])

@@ -104,6 +104,7 @@ def test_the_password_of_a_store_is_never_shown(tmp_path: Path) -> None:
         assert "guess" not in ran.err
 
 
+@pytest.mark.full
 def test_one_of_many_maintainers_is_active_and_another_takes_over(crawls: Crawls) -> None:
     settings = Settings()
 

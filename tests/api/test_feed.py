@@ -110,6 +110,7 @@ def test_a_request_that_has_expired_does_not_use_up_its_id(api: Served) -> None:
     api.client.stop("appa:late")
 
 
+@pytest.mark.full
 def test_a_finished_crawl_accepts_more_urls(crawls: Crawls, api: Served) -> None:
     (host,) = crawls.site.take()
     for number in range(4):

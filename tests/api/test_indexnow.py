@@ -62,6 +62,7 @@ def visits(crawls: Crawls, host: str, path: str) -> int:
     return sum(one.path == path for one in crawls.site.requests(host))
 
 
+@pytest.mark.full
 def test_reported_pages_are_visited_and_the_key_is_requested_once(
     crawls: Crawls, reporting: Served, news: str
 ) -> None:  # fmt: skip

@@ -87,6 +87,7 @@ async def test_new_pages_take_precedence_over_revisits_regardless_of_priority(fl
     await fleet.check()
 
 
+@pytest.mark.full
 async def test_revisits_get_a_share_of_the_requests_of_a_host(fleet: Fleet) -> None:
     # A request each second, a quarter of them for revisits.
     ann = await start(fleet, 200, delay=1, budget="25%", every="1s")

@@ -37,7 +37,6 @@ def violations(opened: Opened) -> list[str]:
     return [f"{rule}: {nodes[:3]}" for rule, nodes in found]
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation_on_any_screen(
     browser: Browser, shown: tuple[Fleet, dict[str, str]], scheme: str

@@ -10,7 +10,6 @@ from tests.dashboard.fleet import Fleet
 pytestmark = pytest.mark.full
 
 
-@pytest.mark.smoke
 def test_changes_through_the_dashboard_and_the_api_are_in_the_audit_trail(browser: Browser, running: Fleet) -> None:
     client = running.api.client
     client.submit(seeds=[running.site(20)], name="audited", delay_seconds=1)

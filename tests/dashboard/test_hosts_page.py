@@ -14,7 +14,6 @@ from tests.site.answers import page, robots
 pytestmark = pytest.mark.full
 
 
-@pytest.mark.smoke
 def test_a_host_is_found_opened_and_changed(browser: Browser, running: Fleet) -> None:
     client = running.api.client
     (host,) = running.crawls.site.take()

@@ -69,7 +69,6 @@ def test_the_request_is_checked_and_estimated_while_the_user_types(browser: Brow
     assert not [crawl for crawl in running.api.client.crawls() if "example" in crawl["id"]]
 
 
-@pytest.mark.smoke
 def test_a_crawl_is_started_from_the_form_and_runs(browser: Browser, running: Fleet) -> None:
     url = running.site(4)
     with browser.page(running.api) as opened:

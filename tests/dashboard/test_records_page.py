@@ -51,7 +51,6 @@ def test_records_are_browsed_and_searched(browser: Browser, running: Fleet) -> N
         assert "No record matches" in opened.text(".empty")
 
 
-@pytest.mark.smoke
 def test_hostile_pages_stay_text(browser: Browser, running: Fleet) -> None:
     (host,) = running.crawls.site.take()
     title = f"\u202egpj.exe {SCRIPT} {'x' * 10_000} &lt;b&gt;"

@@ -102,7 +102,6 @@ def proof_of(api: Served, cookie: str) -> str:
     return found[1] if found else ""
 
 
-@pytest.mark.smoke
 def test_a_session_is_valid_at_every_server_of_a_store_until_it_or_its_token_ends(tmp_path: Path) -> None:
     def serve(name: str, settings: str = SETTINGS) -> contextlib.AbstractContextManager[Served]:
         return served(tmp_path / name, "--store", store.url, settings=settings)
@@ -268,7 +267,6 @@ def test_a_hostile_page_in_a_signed_in_browser_changes_and_reads_nothing(
     assert "stolen" not in [crawl["id"] for crawl in api.client.crawls()]
 
 
-@pytest.mark.smoke
 def test_a_hostile_page_cannot_use_a_server_without_tokens(browser: Browser, tmp_path: Path, hostile) -> None:
     with served(tmp_path) as api:
         api.ask("POST", "/v1/crawls", {"seeds": ["http://example.org/"], "name": "kept", "outputs": ["x"]})

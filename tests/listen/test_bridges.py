@@ -56,7 +56,10 @@ def restart(broker: Any) -> None:
     broker.start()
 
 
-@pytest.fixture(params=["list", "stream", "kafka", pytest.param("amqp", marks=pytest.mark.variant)])
+_OTHER_SOURCES = [pytest.param(kind, marks=pytest.mark.variant) for kind in ("kafka", "amqp")]
+
+
+@pytest.fixture(params=["list", "stream", *_OTHER_SOURCES])
 def post(request: pytest.FixtureRequest) -> Post:
     name = f"crawls-{abs(hash(request.node.name)):x}"
     kind = request.param
@@ -243,6 +246,7 @@ def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
     assert running.end(signal.SIGTERM).code == 0
 
 
+@pytest.mark.full
 def test_a_crawl_that_expires_is_reported_to_its_source_though_the_bridge_was_killed(
     post: Post, shell: Shell, store: Server
 ) -> None:  # fmt: skip

@@ -111,6 +111,7 @@ def test_a_bridge_waits_until_a_deleted_stream_exists_again(bridge: Any, store: 
     assert running.end(signal.SIGTERM).code == 0
 
 
+@pytest.mark.full
 def test_long_and_refused_messages_do_not_stop_a_kafka_bridge(bridge: Any, store: Server, brokers: Kafka) -> None:
     brokers.produce("hostile", [])
     brokers.produce("hostile-replies-no", [])

@@ -55,7 +55,6 @@ def _start(here: Project, tree: Tree, feeds: _Feeds, delay: float = 0.0) -> Proc
     return here.start("tree", settings={"FEEDS": json.dumps(feeds), "DOWNLOAD_DELAY": delay}, start=tree.url(0))
 
 
-@pytest.mark.smoke
 def test_processes_share_a_feed_and_kills_lose_no_item(scrapy: str, site: Site, here: Project) -> None:
     here.scrapy = scrapy
     tree = site.plant(60, site.take(2), alike=0)

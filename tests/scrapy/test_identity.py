@@ -6,6 +6,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.scrapy.processes import project
 from tests.site.answers import page
 from tests.site.site import Site
@@ -22,6 +24,7 @@ _CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
 }
 
 
+@pytest.mark.full
 def test_the_duplicate_rules_of_the_project_apply(site: Site, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         running = []

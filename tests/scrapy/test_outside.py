@@ -68,7 +68,6 @@ async def test_a_crawl_without_a_scrapy_process_is_reported(site: Site, tmp_path
             assert await frontier.crawls.count(crawl.id) == before
 
 
-@pytest.mark.smoke
 async def test_a_response_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
     scrapy: str, site: Site, tmp_path: Path
 ) -> None:

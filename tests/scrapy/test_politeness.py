@@ -199,7 +199,6 @@ def test_a_host_whose_slots_are_all_taken_does_not_delay_others(site: Site, here
     assert places[-1] < len(requests) - 4, "the quick host's pages are through while the slow one's still come"
 
 
-@pytest.mark.smoke
 def test_hosts_that_wait_for_their_delay_do_not_block_others(site: Site, here: Project) -> None:
     """Scrapy takes two requests at once, and there are many more hosts than that."""
     first, *hosts = site.take(41)

@@ -72,7 +72,6 @@ def _serve_large(site: Site) -> str:
     return f"http://{host}/"
 
 
-@pytest.mark.smoke
 def test_large_requests_and_long_urls_are_sent_once_and_keep_the_delay_of_their_host(
     site: Site, tmp_path: Path
 ) -> None:

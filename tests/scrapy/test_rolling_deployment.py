@@ -52,17 +52,16 @@ def _start(here: Project, callback: str, url: str, **settings: object) -> Proces
     return here.run([sys.executable, "-m", "scrapy", "runspider", str(spider), *options, "-a", f"start={url}"])
 
 
-def _planted(site: Site) -> tuple[str, set[str]]:
+def _planted(site: Site, pages: int = 60) -> tuple[str, set[str]]:
     host = site.take(1)[0]
-    paths = [f"/{number}" for number in range(60)]
+    paths = [f"/{number}" for number in range(pages)]
     for path in paths:
         site.at(host, path, page())
     return site.at(host, "/", page(*paths)), {f"http://{host}{path}" for path in paths}
 
 
-@pytest.mark.smoke
 def test_requests_without_their_callback_stay_until_a_process_has_it(site: Site, tmp_path: Path) -> None:
-    start, books = _planted(site)
+    start, books = _planted(site, pages=5)
     with project(tmp_path / "project") as here:
         _start(here, "new", start, CLOSESPIDER_ITEMCOUNT=1, DOWNLOAD_DELAY=0.5).end()
         old = _start(here, "old", start)

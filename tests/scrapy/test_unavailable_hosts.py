@@ -37,7 +37,7 @@ def _causes(here: Project) -> dict[str, set[str]]:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.variant)])
 def test_each_errback_of_a_host_that_never_responds_gets_the_cause(site: Site, here: Project, count: int) -> None:
     dead, well = site.take(2)
     site.shut(dead)

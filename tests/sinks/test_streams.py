@@ -292,6 +292,7 @@ async def test_the_text_of_a_page_too_large_for_kafka_is_cut_and_this_is_reporte
     assert "text_cut" not in two
 
 
+@pytest.mark.full
 async def test_a_refusal_of_rabbitmq_is_reported_in_one_sentence(rabbit: Rabbit) -> None:
     assert (await refusal(rabbit.uri("x", login="shoal:hunter2"))).endswith(
         " refused the login; check user and password."

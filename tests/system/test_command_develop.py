@@ -54,6 +54,7 @@ def test_only_errors_are_printed_with_the_flag_q(shell: Shell, site: Site) -> No
     assert "Choose either -v or -q." in ran.err
 
 
+@pytest.mark.full
 def test_a_cached_page_is_requested_once_and_needs_no_delay(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     start = f"http://{host}/"
@@ -89,7 +90,9 @@ def test_a_fetched_page_is_cached_too(shell: Shell, site: Site) -> None:
     assert (shell.folder / ".shoal-cache").is_dir()
 
 
-@pytest.mark.parametrize("template", ["list", "article", "json"])
+@pytest.mark.parametrize(
+    "template", ["list", *(pytest.param(name, marks=pytest.mark.variant) for name in ("article", "json"))]
+)
 def test_a_generated_spider_and_its_test_run_unchanged(shell: Shell, site: Site, template: str) -> None:
     (host,) = site.take()
     start = f"http://{host}/"

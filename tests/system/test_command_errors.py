@@ -156,6 +156,7 @@ def test_a_store_of_another_version_is_refused(shell: Shell) -> None:
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.full
 def test_a_command_waits_for_a_silent_store_then_names_it_without_its_password(shell: Shell) -> None:
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     ran = shell.run("crawl", URL, "--store", f"redis://:s3cret@127.0.0.1:{free_port()}")

@@ -54,6 +54,7 @@ def test_a_crawl_uses_its_file_and_flags_take_precedence(site: Site, shell: Shel
     assert set(shell.rows("one.db")) == {f"http://{host}/", f"http://{host}/a"}
 
 
+@pytest.mark.full
 def test_ignored_options_of_a_file_are_reported_like_flags(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page())

@@ -30,10 +30,10 @@ HOW = ("--name", "c", "--delay", "0", "--workers", "1", "--out", "pages.db")
     ("low", "high", "reason"),
     [
         (("--max-pages", "3"), ("--max-pages", "1000"), "max pages"),
-        (("--max-bytes", "3k"), ("--max-bytes", "1gb"), "bytes"),
-        (("--max-depth", "2"), ("--max-depth", "50"), ""),
-        (("--max-bytes-per-host", "3k"), ("--max-bytes-per-host", "1gb"), ""),
-        (("--max-pages-per-host", "3"), ("--max-pages-per-host", "9000"), ""),
+        pytest.param(("--max-bytes", "3k"), ("--max-bytes", "1gb"), "bytes", marks=pytest.mark.variant),
+        pytest.param(("--max-depth", "2"), ("--max-depth", "50"), "", marks=pytest.mark.variant),
+        pytest.param(("--max-bytes-per-host", "3k"), ("--max-bytes-per-host", "1gb"), "", marks=pytest.mark.variant),
+        pytest.param(("--max-pages-per-host", "3"), ("--max-pages-per-host", "9000"), "", marks=pytest.mark.variant),
     ],
 )
 def test_a_crawl_resumes_when_its_limit_is_raised(
@@ -62,6 +62,7 @@ def test_a_crawl_resumes_when_its_limit_is_raised(
     assert site.judge(host).counts().total() <= 10 + (reason == "bytes")
 
 
+@pytest.mark.full
 def test_a_limit_that_is_already_reached_is_refused_and_changes_nothing(shell: Shell, site: Site) -> None:
     start = chain(site, 5)
     shell.crawl(start, *HOW, "--max-bytes", "3k")
@@ -72,6 +73,7 @@ def test_a_limit_that_is_already_reached_is_refused_and_changes_nothing(shell: S
     assert shell.counts("c") == before
 
 
+@pytest.mark.full
 def test_a_crawl_stops_at_its_time_limit_and_resumes_with_a_higher_one(shell: Shell, site: Site) -> None:
     start = chain(site, 4)
     running = shell.start("crawl", start, *HOW[:2], "--delay", "600", "--max-time", "3s", "--out", "pages.db",

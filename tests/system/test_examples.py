@@ -110,6 +110,7 @@ def test_the_example_has_thirty_lines() -> None:
     assert sum(bool(line.strip()) for line in code) <= 30
 
 
+@pytest.mark.full
 def test_the_example_visits_every_page_once_and_keeps_the_delay(site: Site, tmp_path: Path) -> None:
     out = finish(start(tmp_path, site.url))
 

@@ -132,7 +132,6 @@ def test_a_data_frame_of_a_crawl_has_a_column_for_each_field(site: Site, tmp_pat
     assert sorted(pages["title"]) == ["Leaf!", "Root"]
 
 
-@pytest.mark.smoke
 def test_another_pass_of_a_crawl_with_a_spider_starts_from_its_seeds(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/a#x", "/moved", title="Root"))

@@ -15,6 +15,7 @@ from tests.site.site import Site
 from tests.system.commanding import Shell
 
 
+@pytest.mark.full
 def test_credentials_of_a_start_url_are_sent_to_its_origin_and_written_nowhere(site: Site, shell: Shell) -> None:
     own, other = site.take(2)
     site.at(own, "/", page("/a", f"http://{other}/"))

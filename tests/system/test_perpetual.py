@@ -44,7 +44,6 @@ def visits(site: Site, host: str, path: str) -> int:
     return sum(one.path == path for one in site.requests(host))
 
 
-@pytest.mark.smoke
 def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", version(1, "/same", "/moving", "/leaving"))
@@ -129,6 +128,7 @@ def test_a_page_that_stays_missing_is_dropped_with_a_record_unless_its_host_fail
     assert rows[f"http://{failing}/more"]["status"] == 200
 
 
+@pytest.mark.smoke
 def test_pages_that_change_at_random_are_all_visited_within_the_budget_and_each_change_is_reported_once(
     tmp_path: Path, shell: Shell
 ) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.fetch.programs import tinyproxy
 from tests.servers import free_port
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
 
+@pytest.mark.full
 def test_a_crawl_waits_for_an_unavailable_proxy_and_no_host_is_blamed(site: Site, shell: Shell, tmp_path: Path) -> None:
     (host,) = site.take()
     tree = site.plant(5, [host])

@@ -57,6 +57,7 @@ def test_twenty_forbidden_pages_in_a_row_do_not_pause_their_host(crawls: Crawls)
     assert state(crawls, host).backoff_until == 0
 
 
+@pytest.mark.full
 def test_a_host_that_responds_to_all_pages_with_500_is_paused_for_longer_and_longer(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     failing = {f"bad{number}": Answer(status=500) for number in range(40)}
@@ -108,6 +109,7 @@ def test_a_host_is_paused_at_once_when_its_server_requests_it(
     assert known.backoff_reason == f"status {status}"
 
 
+@pytest.mark.full
 def test_retrying_failed_urls_ends_the_pause_that_they_caused(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     bad = [f"/bad{number}" for number in range(30)]

@@ -143,6 +143,7 @@ def test_submit_with_wait_waits_for_an_open_feed_or_branch(site: Site, shell: Sh
     assert on_store(shell.folder, state) is State.FINISHED
 
 
+@pytest.mark.full
 def test_a_command_without_the_missing_seeds_pauses_the_crawl(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a"))

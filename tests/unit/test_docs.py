@@ -12,27 +12,33 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def generate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The generator, at work on a small copy of the repository."""
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    """docs/generate.py. It parses the sources once."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    pages = {ROOT / page.relative_to(module.ROOT): content for page, content in module.GENERATED.items()}
+    return module
+
+
+@pytest.fixture
+def generate(generator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The generator, at work on a small copy of the repository."""
+    pages = generator.GENERATED
     for page in pages:
         copy = tmp_path / page.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         # Only what is generated links to what is here.
         copy.write_text(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page.read_text()))
     (tmp_path / "README.md").write_text("# Copy\n")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "DOCS", tmp_path / "docs")
-    monkeypatch.setattr(module, "GENERATED", {tmp_path / page.relative_to(ROOT): pages[page] for page in pages})
-    assert module.main([]) == 0
-    assert list(module.problems()) == []
-    return module
+    monkeypatch.setattr(generator, "ROOT", tmp_path)
+    monkeypatch.setattr(generator, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(generator, "GENERATED", {tmp_path / page.relative_to(ROOT): pages[page] for page in pages})
+    assert generator.main([]) == 0
+    assert list(generator.problems()) == []
+    return generator
 
 
 def test_an_outdated_page_is_reported(generate: ModuleType) -> None:
