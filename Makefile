@@ -58,8 +58,9 @@ demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
 
 # Most tests wait for processes and clocks: four at a time take a third of the time, also on two cores.
 # In the order of their names: files of few and slow tests do not come last.
-# The tests start thousands of processes: where Python may not write bytecode, each of them would compile Shoal.
-PYTEST := $(BIN)/python -m compileall -q src tests && $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+# The tests start thousands of processes: where Python may not write bytecode, each of them would compile Shoal, and
+# each process of pytest all tests.
+PYTEST := $(BIN)/python -m compileall -q src tests && PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 test: install services ## run the tests that a change needs first, in about five minutes
 	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)
