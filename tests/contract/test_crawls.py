@@ -10,6 +10,7 @@ import pytest
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.model import Counts, Lease, Limits, State, Visit
+from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.describe import waiting_for
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import Settings
@@ -117,19 +118,19 @@ async def test_pausing_and_resuming_twice_changes_nothing_more(fleet: Fleet) -> 
 async def test_a_pause_with_a_reason_is_ended_by_that_reason_or_by_an_operator(fleet: Fleet) -> None:
     ann = fleet.worker("ann")
     await ann.crawls.create("c")
-    assert (await ann.crawls.resume("c", "output away")).state is State.RUNNING
-    paused = await ann.crawls.pause("c", "output away")
-    assert (paused.state, paused.why) == (State.PAUSED, "output away")
+    assert (await ann.crawls.resume("c", "output unavailable")).state is State.RUNNING
+    paused = await ann.crawls.pause("c", "output unavailable")
+    assert (paused.state, paused.why) == (State.PAUSED, "output unavailable")
     assert (await ann.crawls.resume("c", "another reason")).state is State.PAUSED
     # A reason more changes nothing, nor does another limit.
-    assert (await ann.crawls.pause("c", "another reason")).why == "output away"
-    assert (await ann.crawls.expire("c", 4e9)).why == "output away"
-    resumed = await ann.crawls.resume("c", "output away")
+    assert (await ann.crawls.pause("c", "another reason")).why == "output unavailable"
+    assert (await ann.crawls.expire("c", 4e9)).why == "output unavailable"
+    resumed = await ann.crawls.resume("c", "output unavailable")
     assert (resumed.state, resumed.why) == (State.RUNNING, "")
-    await ann.crawls.pause("c", "output away")
+    await ann.crawls.pause("c", "output unavailable")
     # A pause without a reason must stay.
     assert (await ann.crawls.pause("c")).why == ""
-    assert (await ann.crawls.resume("c", "output away")).state is State.PAUSED
+    assert (await ann.crawls.resume("c", "output unavailable")).state is State.PAUSED
     assert (await ann.crawls.resume("c")).state is State.RUNNING
 
 
@@ -372,6 +373,20 @@ async def test_the_maintainer_repairs_shards_after_a_kill(fleet: Fleet, state: s
     counts = await ann.crawls.count("c")
     assert (counts.waiting, counts.excluded) == ((7, 0) if state == "p" else (0, 7))
     await fleet.check()
+
+
+@pytest.mark.parametrize("reason", ["output unavailable", "output away"], ids=["this_version", "version_0_1"])
+async def test_the_maintainer_resumes_a_crawl_whose_pausing_worker_is_gone(fleet: Fleet, reason: str) -> None:
+    ann = fleet.worker()
+    await ann.crawls.create("c", spec=CrawlSpec(outputs=("main",)).stored())
+    await ann.add("c", [f"http://{fleet.hosts(1)[0]}/"])
+    await ann.crawls.pause("c", reason)
+    maintainer = Maintainer(ann, Settings())
+    for _ in range(4):
+        assert (await ann.crawls.get("c")).state is State.PAUSED
+        maintainer.check_soon("c")
+        await maintainer.check()
+    assert (await ann.crawls.get("c")).state is State.RUNNING
 
 
 async def test_a_shard_that_missed_the_reopening_of_a_crawl_loses_no_link(fleet: Fleet) -> None:

@@ -31,7 +31,7 @@ from shoal.api.routes import ROUTES
 from shoal.errors import InvalidInput
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
-from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
+from shoal.model.crawl import OUTPUT_REFUSED, OUTPUT_UNAVAILABLE
 from shoal.model.crawl_request import CrawlRequest
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.maintenance import Maintainer
@@ -412,12 +412,12 @@ async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(stor
 
         await begin("docs", f"{ear}/?key=opensesame")
         assert await look() == []
-        for why, event in ((OUTPUT_AWAY, "output.unavailable"), (OUTPUT_REFUSED, "output.refused")):
+        for why, event in ((OUTPUT_UNAVAILABLE, "output.unavailable"), (OUTPUT_REFUSED, "output.refused")):
             await crawls.pause("docs", why)
             assert await look() == [(event, "docs")]
             assert await look() == []
             await crawls.resume("docs", why)
-            assert await look() == ([("output.recovered", "docs")] if why == OUTPUT_AWAY else [])
+            assert await look() == ([("output.recovered", "docs")] if why == OUTPUT_UNAVAILABLE else [])
         await crawls.stop("docs")
         assert await look() == [("crawl.ended", "docs"), ("notify.sent", "docs")]
         assert await look() == []

@@ -57,7 +57,7 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     output.kill()
     fleet.until_said("Crawl far is paused until its output is back: ")
     told = shell.counts("far", "--store", store.url)
-    assert (told["state"], told["why"]) == ("paused", "output away")
+    assert (told["state"], told["why"]) == ("paused", "output unavailable")
     submit(shell, store, "near", near, "near.db")
     wait_until(lambda: shell.counts("near", "--store", store.url)["state"] == "finished", "the other one ends")
     assert set(shell.rows("near.db")) == set(near.walk())

@@ -280,7 +280,7 @@ class Leasing:
 
         All callers that need a record at the same time wait for it. Then its call continues without them.
         """
-        # A corrupt key is nobody's crawl: `_visits` handles it.
+        # A corrupt key belongs to no crawl: `_visits` handles it.
         unknown = {raw: key for raw in keys if not self._crawls.cached(key := raw.decode(errors="replace"))}
         if not unknown:
             return set()

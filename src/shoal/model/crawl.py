@@ -39,7 +39,7 @@ class CrawlKind(StrEnum):
 
 
 # Why workers pause a crawl. It resumes when the output is available again.
-OUTPUT_AWAY, OUTPUT_REFUSED = "output away", "output refused"
+OUTPUT_UNAVAILABLE, OUTPUT_REFUSED = "output unavailable", "output refused"
 
 STATES = {state.code: state for state in State}
 

@@ -20,7 +20,7 @@ from shoal.fetch import Fetcher, Request
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import crawl_ids, store_seconds
 from shoal.frontier.maintenance_lock import LOCK_SECONDS, MaintenanceLock
-from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Crawl, CrawlKind, State
+from shoal.model.crawl import OUTPUT_REFUSED, OUTPUT_UNAVAILABLE, Crawl, CrawlKind, State
 from shoal.operations.describe import describe
 from shoal.operations.events import Emit, ignore_event
 from shoal.operations.history import HistoryWriter
@@ -36,6 +36,8 @@ _AGAIN_SECONDS = 30.0
 _MOST_SECONDS = 5.0
 # A worker reports every ten seconds which crawls it has paused.
 _ORPHANED_CHECKS = 3
+# OUTPUT_UNAVAILABLE as workers of version 0.1 record it.
+_OLD_OUTPUT_UNAVAILABLE = "output away"
 # Pages per second that a fleet might reach: what is left takes at least that long.
 _FASTEST = 2000
 _NOTIFY_SECONDS, _NOTIFY_TRIES, _NOTIFY_LATE_SECONDS, _NOTIFY_CONCURRENT = 10.0, 5, 86400.0, 20
@@ -192,13 +194,13 @@ class Maintainer:
         facts = {"crawl": crawl.id, "app": _app(crawl)}
         if crawl.state is State.RUNNING:
             known.shown = "running"
-            if before == OUTPUT_AWAY:
+            if before == OUTPUT_UNAVAILABLE:
                 self._emit(
                     f"Crawl {crawl.id} resumed: its output is available again.", event="output.recovered", **facts
                 )
-        elif crawl.why != before and crawl.why in (OUTPUT_AWAY, OUTPUT_REFUSED):
+        elif crawl.why != before and crawl.why in (OUTPUT_UNAVAILABLE, OUTPUT_REFUSED):
             known.shown = crawl.why
-            if crawl.why == OUTPUT_AWAY:
+            if crawl.why == OUTPUT_UNAVAILABLE:
                 self._emit(f"Crawl {crawl.id} is paused: output unavailable.", event="output.unavailable", **facts)
             else:
                 self._emit(f"Crawl {crawl.id} is paused: output refused.", event="output.refused", **facts)
@@ -215,7 +217,7 @@ class Maintainer:
 
     async def _resume_orphan(self, crawl: Crawl, known: _CrawlState) -> None:
         """Resume a crawl whose pausing worker is gone: the next worker checks the output again."""
-        if crawl.why != OUTPUT_AWAY:
+        if crawl.why not in (OUTPUT_UNAVAILABLE, _OLD_OUTPUT_UNAVAILABLE):
             known.orphaned = 0
             return
         alive = await self._frontier.workers.alive()
@@ -223,7 +225,7 @@ class Maintainer:
         known.orphaned = 0 if held else known.orphaned + 1
         if known.orphaned > _ORPHANED_CHECKS:
             known.orphaned = 0
-            await self._frontier.crawls.resume(crawl.id, OUTPUT_AWAY)
+            await self._frontier.crawls.resume(crawl.id, crawl.why)
 
     async def _finish(self, crawl: Crawl, known: _CrawlState) -> bool:
         counts = await self._frontier.crawls.count(crawl.id)

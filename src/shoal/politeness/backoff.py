@@ -132,7 +132,7 @@ def pause_seconds(
     failure: Failure, failures: int, *, jitter: float, asked_seconds: float | None = None,
     pardoned: int = 0, back_off: BackOff = DEFAULT_BACK_OFF,
 ) -> float:  # fmt: skip
-    """How long nobody asks the host, after `failures` in a row of which the last was this one.
+    """How long the host gets no request, after `failures` in a row of which the last was this one.
 
     The first `pardoned` of them bring no pause. `jitter`, from 0 to 1, chooses between half of the pause and all of it,
     so that hosts that failed together do not come back together. A Retry-After time is used as it is; 0, or a date in

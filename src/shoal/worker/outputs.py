@@ -20,7 +20,7 @@ import msgspec
 from shoal.errors import CrawlEnded, SinkRefused, SinkUnavailable, StoreError, UnknownCrawl
 from shoal.frontier import Frontier, mono
 from shoal.leases.held_lease import HeldLease
-from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED
+from shoal.model.crawl import OUTPUT_REFUSED, OUTPUT_UNAVAILABLE
 from shoal.sinks import Sink, is_local, open_sink
 from shoal.sinks.bodies import BodyStore, are_local, open_files
 from shoal.sinks.contract import Stored
@@ -168,7 +168,7 @@ class OutputHealth:
             print(f"Crawl {crawl} is paused until its output is back: {outage.message}", file=sys.stderr, flush=True)
         # While the store is unavailable, everything stands still anyway.
         with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
-            await self._frontier.crawls.pause(crawl, OUTPUT_AWAY)
+            await self._frontier.crawls.pause(crawl, OUTPUT_UNAVAILABLE)
 
     async def refuse(self, batch: list[VisitResult], refused: OutputRefused) -> list[VisitResult]:
         """Pause the crawls whose output rejects their records. Their pages are fetched again after a resume."""
@@ -203,7 +203,7 @@ class OutputHealth:
             print(f"Crawl {crawl} is resumed: its output is back.", file=sys.stderr, flush=True)
             # If this call fails, the maintenance resumes the crawl.
             with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
-                await self._frontier.crawls.resume(crawl, OUTPUT_AWAY)
+                await self._frontier.crawls.resume(crawl, OUTPUT_UNAVAILABLE)
 
     async def close(self) -> None:
         """Stop probing. Pages that are still kept are released with their leases."""

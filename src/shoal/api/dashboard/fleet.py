@@ -15,7 +15,7 @@ from shoal.api.dashboard.rates import Rates
 from shoal.api.fleet_stats import CrawlTotals, FleetStats, WorkerView, list_workers, read_stats
 from shoal.api.request import ApiServer
 from shoal.frontier.inspect import NodeMemory, blocked_hosts, pending_hosts, store_memory
-from shoal.model.crawl import OUTPUT_AWAY, OUTPUT_REFUSED, Counts, Crawl, CrawlKind, State
+from shoal.model.crawl import OUTPUT_REFUSED, OUTPUT_UNAVAILABLE, Counts, Crawl, CrawlKind, State
 
 # Crawls on the overview. The page of all crawls has the rest.
 OPEN_SHOWN, ENDED_SHOWN = 50, 10
@@ -195,10 +195,9 @@ def attention(
     """What an operator should look at, the worst first."""
     attentions: list[Attention] = []
     for row in rows:
-        if row.crawl.state is State.PAUSED and row.crawl.why in (OUTPUT_AWAY, OUTPUT_REFUSED):
-            what = "unavailable" if row.crawl.why == OUTPUT_AWAY else "refused"
+        if row.crawl.state is State.PAUSED and row.crawl.why in (OUTPUT_UNAVAILABLE, OUTPUT_REFUSED):
             attentions.append(
-                Attention(f"Crawl {row.crawl.id} is paused: output {what}", f"/crawls/{row.crawl.id}", True)
+                Attention(f"Crawl {row.crawl.id} is paused: {row.crawl.why}", f"/crawls/{row.crawl.id}", True)
             )
     running = [row for row in rows if row.crawl.state is State.RUNNING and row.crawl.kind is not CrawlKind.SCRAPY]
     if running and not workers:
