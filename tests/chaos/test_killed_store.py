@@ -22,7 +22,7 @@ HOLD_SECONDS = LEASE_SECONDS + 2.0
 # Not strict: it takes a page on its way to the sink at the moment of the loss. test_corners.py shows it every time.
 UNWRITTEN_BYTES = 10_000
 SLOW_CRAWL: dict[str, Any] = {
-    "pages": 4000 if LONG else 450,
+    "pages": 8000 if LONG else 450,
     "delay_seconds": 0.07,
     "lease_seconds": LEASE_SECONDS,
     # The time between the links and the acknowledgement of a page: the store may lose the one and keep the other.

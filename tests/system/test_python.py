@@ -153,7 +153,9 @@ LEFT = {
     "in a variable": "it = iter(crawling)\nnext(it)\n",
     "in a loop": "for record in crawling:\n    raise SystemExit\n",
     "by a thread": "it = iter(crawling)\nnext(it)\nt = threading.Thread(target=it.close)\nt.start()\nt.join()\n",
-    "by a fork": "for record in crawling:\n    if os.fork() == 0:\n        sys.exit()\n    os.wait()\n    break\n",
+    # From 3.12, Python warns of every fork in a program with threads.
+    "by a fork": "import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\nfor record in crawling:\n"
+    "    if os.fork() == 0:\n        sys.exit()\n    os.wait()\n    break\n",
     "before it began": "",
 }
 
