@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.scripts import SCHEMA, Status
 from shoal.frontier.shards import Shards
 from shoal.model import Counts, Limits
-from shoal.store import Store
+from shoal.store import Script, Store
 from tests.contract.fleet import Fleet, end, paths
 from tests.servers import WAIT_SECONDS
 
@@ -315,4 +316,45 @@ async def test_waiting_ends_at_its_timeout(fleet: Fleet) -> None:
     ann = await fleet.join("ann")
     assert await ann.lease(wait_seconds=0.1) == []
     assert await ann.crawls.count((await ann.crawls.create("c")).id) == Counts()
+    await ann.close()
+
+
+@pytest.mark.parametrize("unavailable", [False, True], ids=["slow", "so_slow_that_all_shards_count_as_unavailable"])
+async def test_an_idle_worker_calls_each_shard_of_a_slow_store_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, unavailable: bool
+) -> None:
+    """Otherwise hundreds of idle workers keep a store slow that was slow for a moment."""
+    ann = await fleet.join("ann")
+    monkeypatch.setattr("shoal.frontier.leasing.SLOW_SECONDS", 0.05)
+    if unavailable:
+        monkeypatch.setattr("shoal.frontier.shards.SLOW_SECONDS", 0.05)
+    calls: Counter[str] = Counter()
+    call = ann.shards.store.call
+
+    async def call_slowly(script: Script, key: str, *args: Any, **options: Any) -> Any:
+        calls[key] += script.name == "lease"
+        await asyncio.sleep(0.2)
+        return await call(script, key, *args, **options)
+
+    monkeypatch.setattr(ann.shards.store, "call", call_slowly)
+    assert await ann.lease(wait_seconds=1.5) == []
+    assert calls == {f"{prefix}meta": 1 for prefix in ann.shards.prefixes}
+    await ann.close()
+
+
+async def test_a_lease_that_a_slow_shard_gives_ends_the_wait(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = await fleet.join("ann")
+    await ann.crawls.create("c", Limits(delay_seconds=0))
+    await ann.add("c", [f"http://{host}/" for host in fleet.hosts(1, shard=1)])
+    monkeypatch.setattr("shoal.frontier.leasing.SLOW_SECONDS", 0.05)
+    call = ann.shards.call
+
+    async def call_slowly(name: str, shard: int, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.2 if shard == 1 else 0.0)
+        return await call(name, shard, *args, **options)
+
+    monkeypatch.setattr(ann.shards, "call", call_slowly)
+    async with asyncio.timeout(WAIT_SECONDS):
+        (lease,) = await ann.lease(wait_seconds=2 * WAIT_SECONDS)
+    assert lease.shard == 1
     await ann.close()

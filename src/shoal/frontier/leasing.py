@@ -79,6 +79,11 @@ class LeaseReply(msgspec.Struct):
         self.soonest_ms = min(known, default=-1)
 
 
+def _when(soonest_ms: int) -> float:
+    """When a shard that has just said this may have work, by the local clock."""
+    return mono() + soonest_ms / 1000 + 0.0005 if soonest_ms >= 0 else float("inf")
+
+
 class Leasing:
     def __init__(self, shards: Shards, crawls: Crawls, wakeups: Wakeups, terms: LeaseTerms) -> None:
         self._shards = shards
@@ -112,22 +117,38 @@ class Leasing:
             left = until - mono()
             if given.leases or left <= 0 or self.hurry.is_set():
                 return given.leases
-            sleep = left if given.soonest_ms < 0 else min(left, given.soonest_ms / 1000 + 0.0005)
-            woken = await self._sleep(min(sleep, LONGEST_SLEEP_SECONDS))
-            if not woken and sleep == left:
+            woken, due = await self._sleep(left, given.soonest_ms)
+            if not woken and not due:
                 # No shard woke us and nothing is due: another call would only be polling.
                 return []
             # The shards that woke us have work: lease from them first.
             first = [shard for shard in order if shard in woken] or order
 
-    async def _sleep(self, seconds: float) -> set[int]:
-        sleeping = asyncio.ensure_future(self._wakeups.sleep(seconds))
+    async def _sleep(self, seconds: float, soonest_ms: int) -> tuple[set[int], bool]:
+        """Sleep until there may be work. Returns the shards that have some, and whether any shard may have by now."""
+        until = mono() + min(seconds, LONGEST_SLEEP_SECONDS)
+        due, due_mono = 0 <= soonest_ms < 1000 * seconds, min(until, _when(soonest_ms))
+        sleeping = asyncio.ensure_future(self._wakeups.sleep(until - mono()))
         hurry = asyncio.ensure_future(self.hurry.wait())
         try:
-            events: list[asyncio.Future[Any]] = [sleeping, hurry, *self._late]
-            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-            woken = sleeping.result() if sleeping.done() else set()
-            return woken | {shard for call, (shard, _) in self._late.items() if call.done()}
+            while True:
+                events: list[asyncio.Future[Any]] = [sleeping, hurry, *self._late]
+                timeout = max(0.0, due_mono - mono())
+                await asyncio.wait(events, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                woken = sleeping.result() if sleeping.done() else set()
+                for call, (shard, _) in list(self._late.items()):
+                    if not call.done():
+                        continue
+                    if call.exception() is not None or call.result().leases or call.result().dry:
+                        woken.add(shard)
+                        continue
+                    # This shard has nothing to lease. If it were called again at once, many idle workers would keep a
+                    # busy store busy.
+                    del self._late[call]
+                    if _when(call.result().soonest_ms) < due_mono:
+                        due, due_mono = True, _when(call.result().soonest_ms)
+                if woken or sleeping.done() or hurry.done() or mono() >= due_mono:
+                    return woken, due
         finally:
             sleeping.cancel()
             hurry.cancel()
@@ -149,6 +170,8 @@ class Leasing:
         """
         given = LeaseReply([], -1, set())
         errors = self._take_late(given)
+        # These shards are called again now.
+        given.soonest_ms = -1
         given.leases += self._take_spare(order, request)
         self._resting = {shard: until for shard, until in self._resting.items() if until > mono()}
         if self._resting:
@@ -181,7 +204,10 @@ class Leasing:
             if alone and self._late:
                 # There is no other shard to lease from.
                 await asyncio.wait(self._late, return_when=asyncio.FIRST_COMPLETED)
-                return await self._round(order, request)
+                errors = self._take_late(given)
+                given.leases += self._take_spare(order, request)
+                if errors and not given.leases:
+                    raise errors[0]
         if await self._distribute(given.dry) and not given.leases:
             return await self._round(order, request)
         return given
@@ -208,8 +234,9 @@ class Leasing:
                 if (error := call.exception()) is not None:
                     errors.append(error)
                 else:
-                    given.dry |= call.result().dry
-                    self._spare += [(request.spiders, lease) for lease in call.result().leases]
+                    reply = call.result()
+                    given.join(LeaseReply([], reply.soonest_ms, reply.dry))
+                    self._spare += [(request.spiders, lease) for lease in reply.leases]
         return errors
 
     def _take_spare(self, order: Collection[int], request: LeaseRequest) -> list[Lease]:
