@@ -50,6 +50,11 @@ def test_an_outcome_has_the_letter_that_scripts_use() -> None:
     assert msgspec.msgpack.decode(packed, type=list[Outcome]) == outcomes
 
 
+def test_an_attempt_counts_whatever_ended_the_earlier_ones() -> None:
+    assert Visit(url="http://a.example/").attempt == 1
+    assert Visit(url="http://a.example/", retries=1, expiries=2, blames=1).attempt == 5
+
+
 def test_the_results_of_added_visits_are_counted() -> None:
     added = Added("nnsdhbi")
     assert added.results[:3] == [AddResult.NEW, AddResult.NEW, AddResult.SEEN]

@@ -181,6 +181,11 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         return self.url if self.is_plain else f"{self.record_url} {self.notes.variant}"
 
     @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1, whatever ended the earlier ones."""
+        return 1 + self.retries + self.expiries + self.blames
+
+    @property
     def abandoned(self) -> bool:
         """An earlier worker may have fetched it, and died before it could acknowledge it."""
         return bool(self.expiries or self.blames)

@@ -48,7 +48,7 @@ def record_of(
         etag=response.header("etag")[:1024], last_modified=response.header("last-modified")[:1024],
         fetched_at=response.started_at, response_seconds=response.timings.total,
         bytes_received=response.bytes_received, address=response.address,
-        http_version=response.http_version, attempt=visit.retries + visit.expiries + 1,
+        http_version=response.http_version, attempt=visit.attempt,
         robots_ignored=context.policy.ignore_robots, worker=worker, spider=context.spider,
         text_hash=""
         if error or response.status == 304
