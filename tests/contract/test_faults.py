@@ -325,6 +325,8 @@ async def test_an_idle_worker_calls_each_shard_of_a_slow_store_once(
 ) -> None:
     """Otherwise hundreds of idle workers keep a store slow that was slow for a moment."""
     ann = await fleet.join("ann")
+    # It subscribes to wake-ups, and looks once more when it has.
+    assert await ann.lease(wait_seconds=0.5) == []
     monkeypatch.setattr("shoal.frontier.leasing.SLOW_SECONDS", 0.05)
     if unavailable:
         monkeypatch.setattr("shoal.frontier.shards.SLOW_SECONDS", 0.05)
