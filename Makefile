@@ -62,7 +62,7 @@ demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
 # each process of pytest all tests.
 PYTEST := $(BIN)/python -m compileall -q src tests && PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
-test: install services ## run the tests that a change needs first, in about five minutes
+test: install services ## run the tests that a change needs first, in about six minutes
 	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)
 
 test-all: install services-deploy $(VENV)/.installed-deploy ## run all tests, as .ci/run does
