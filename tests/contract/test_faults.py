@@ -360,3 +360,27 @@ async def test_a_lease_that_a_slow_shard_gives_ends_the_wait(fleet: Fleet, monke
         (lease,) = await ann.lease(wait_seconds=2 * WAIT_SECONDS)
     assert lease.shard == 1
     await ann.close()
+
+
+async def test_a_wake_up_that_overtakes_a_late_reply_is_not_lost(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann, bob = await fleet.join("ann"), await fleet.join("bob")
+    await bob.crawls.create("c", Limits(delay_seconds=0))
+    assert await ann.lease(wait_seconds=0.5) == []
+    monkeypatch.setattr("shoal.frontier.leasing.SLOW_SECONDS", 0.05)
+    call, called = ann.shards.call, asyncio.Event()
+
+    async def reply_late(name: str, shard: int, *args: Any, **options: Any) -> Any:
+        reply = await call(name, shard, *args, **options)
+        if shard == 1 and not called.is_set():
+            called.set()
+            await asyncio.sleep(1.0)
+        return reply
+
+    monkeypatch.setattr(ann.shards, "call", reply_late)
+    leasing = asyncio.create_task(ann.lease(wait_seconds=9.0))
+    await called.wait()
+    await bob.add("c", [f"http://{fleet.hosts(1, shard=1)[0]}/"])
+    (lease,) = await leasing
+    assert lease.shard == 1
+    await ann.close()
+    await bob.close()

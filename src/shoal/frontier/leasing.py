@@ -95,6 +95,8 @@ class Leasing:
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Calls that were not answered soon, with their shards and requests. The other shards are called meanwhile.
         self._late: dict[asyncio.Future[LeaseReply], tuple[int, LeaseRequest]] = {}
+        # Those of their shards that woke this worker: what woke it may be newer than the reply.
+        self._woken_late: set[int] = set()
         # Leases of such calls, for the next caller that has their spiders.
         self._spare: list[tuple[tuple[str, ...], Lease]] = []
         self._distributing: dict[str, asyncio.Future[None]] = {}
@@ -136,17 +138,19 @@ class Leasing:
                 timeout = max(0.0, due_mono - mono())
                 await asyncio.wait(events, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 woken = sleeping.result() if sleeping.done() else set()
+                self._woken_late |= {shard for shard, _ in self._late.values() if woken & {shard, -1}}
                 for call, (shard, _) in list(self._late.items()):
                     if not call.done():
                         continue
-                    if call.exception() is not None or call.result().leases or call.result().dry:
+                    late = call.exception() or call.result()
+                    if isinstance(late, BaseException) or late.leases or late.dry or shard in self._woken_late:
                         woken.add(shard)
                         continue
                     # This shard has nothing to lease. If it were called again at once, many idle workers would keep a
                     # busy store busy.
                     del self._late[call]
-                    if _when(call.result().soonest_ms) < due_mono:
-                        due, due_mono = True, _when(call.result().soonest_ms)
+                    if _when(late.soonest_ms) < due_mono:
+                        due, due_mono = True, _when(late.soonest_ms)
                 if woken or sleeping.done() or hurry.done() or mono() >= due_mono:
                     return woken, due
         finally:
@@ -178,6 +182,7 @@ class Leasing:
             given.soonest_ms = round(1000 * (min(self._resting.values()) - mono())) + 1
         late = {shard for shard, _ in self._late.values()}
         others = [shard for shard in order if shard not in late and shard not in self._resting]
+        self._woken_late.difference_update(others)
         answered = 0
         first = True
         while others and (left := request.hosts - len(given.leases)) > 0:
@@ -228,14 +233,14 @@ class Leasing:
     def _take_late(self, given: LeaseReply) -> list[BaseException]:
         """Take the replies of late calls that have arrived; returns the errors."""
         errors = []
-        for call, (_, request) in list(self._late.items()):
+        for call, (shard, request) in list(self._late.items()):
             if call.done():
                 del self._late[call]
                 if (error := call.exception()) is not None:
                     errors.append(error)
                 else:
                     reply = call.result()
-                    given.join(LeaseReply([], reply.soonest_ms, reply.dry))
+                    given.join(LeaseReply([], 0 if shard in self._woken_late else reply.soonest_ms, reply.dry))
                     self._spare += [(request.spiders, lease) for lease in reply.leases]
         return errors
 
