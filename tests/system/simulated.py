@@ -26,7 +26,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.frontier import Done, Frontier
-from shoal.frontier.leasing import LONGEST_SLEEP_SECONDS, LeaseReply, LeaseRequest
+from shoal.frontier.lease_calls import LeaseReply, LeaseRequest
+from shoal.frontier.leasing import LONGEST_SLEEP_SECONDS
 from shoal.frontier.shard_owners import owned
 from shoal.frontier.shards import DEFAULT_SHARDS, Shards
 from shoal.model import Lease, Limits, Visit

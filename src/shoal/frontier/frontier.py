@@ -31,7 +31,8 @@ from shoal.frontier.epochs import mono
 from shoal.frontier.history import CountHistory
 from shoal.frontier.hosts import Hosts
 from shoal.frontier.journal import LinkJournal
-from shoal.frontier.leasing import LeaseRequest, LeaseTerms, Leasing
+from shoal.frontier.lease_calls import LeaseRequest, LeaseTerms
+from shoal.frontier.leasing import Leasing
 from shoal.frontier.robots_cache import RobotsCache
 from shoal.frontier.session_table import SessionTable
 from shoal.frontier.shards import Shards

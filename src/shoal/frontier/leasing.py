@@ -12,6 +12,7 @@ import msgspec
 from shoal.errors import InvalidLimit, StoreCorrupt, StoreHeld, StoreUnavailable, UnknownCrawl
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.epochs import mono
+from shoal.frontier.lease_calls import LeaseReply, LeaseRequest, LeaseTerms
 from shoal.frontier.page_budget import PageBudget
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import SLOW_SECONDS, Shards
@@ -25,58 +26,6 @@ from shoal.store import Argument
 
 # An idle worker polls again after this time even if no script wakes it.
 LONGEST_SLEEP_SECONDS = 10.0
-
-
-class LeaseTerms(msgspec.Struct, frozen=True):
-    """What a worker's leases have in common."""
-
-    worker: str
-    lease_seconds: float
-    batch_seconds: float
-    expiries: int
-    blames: int
-
-    def check(self) -> None:
-        validation.worker(self.worker)
-        validation.number("lease_seconds", self.lease_seconds, 0.01, 86400)
-        validation.number("batch_seconds", self.batch_seconds, 0, 3600)
-        validation.whole("expiries", self.expiries, 1, 255)
-        validation.whole("blames", self.blames, 1, 255)
-
-    @property
-    def lease_ms(self) -> int:
-        return round(self.lease_seconds * 1000)
-
-    @property
-    def batch_ms(self) -> int:
-        return round(self.batch_seconds * 1000)
-
-    def trusted_until(self, called_mono: float) -> float:
-        """The deadline, minus the time it takes to abort a transfer."""
-        return called_mono + self.lease_seconds - min(self.lease_seconds / 10, 5.0)
-
-
-class LeaseRequest(msgspec.Struct, frozen=True):
-    """The arguments of one call of `lease`."""
-
-    hosts: int
-    visits: int
-    spiders: tuple[str, ...]
-    sleeps: bool
-
-
-class LeaseReply(msgspec.Struct):
-    """The replies of shards: leases, ms until more may be ready (-1 never), crawls that need page budget."""
-
-    leases: list[Lease]
-    soonest_ms: int
-    dry: set[str]
-
-    def join(self, other: LeaseReply) -> None:
-        self.leases += other.leases
-        self.dry |= other.dry
-        known = [ms for ms in (self.soonest_ms, other.soonest_ms) if ms >= 0]
-        self.soonest_ms = min(known, default=-1)
 
 
 def _when(soonest_ms: int) -> float:
