@@ -18,6 +18,8 @@ from shoal.politeness.robots_rules import ALLOW_ALL, DISALLOW_ALL, MAX_PACKED_BY
 MAX_HOPS = 5
 # 2.4: a copy SHOULD NOT be used for longer than a day, unless robots.txt cannot be reached.
 FRESH_SECONDS = 86_400.0
+# A worker's reading of the store's clock is off by the time that the call took, which is long if the store is busy.
+_CLOCK_SECONDS = 60.0
 # 2.3.1.4 names 30 days as reasonably long.
 UNREACHABLE_SECONDS = 30 * 86_400.0
 MAX_VALIDATOR_CHARACTERS = 1024
@@ -145,7 +147,7 @@ def standing(copy: RobotsCopy | None, *, token: str, now: float, unreachable: bo
     if copy is not None and copy.rules.token in ("", token):
         age = now - copy.confirmed_at
         # A copy from the future is from a clock that was set back: its age is unknown, so it is fetched again.
-        if 0 <= age < FRESH_SECONDS:
+        if -_CLOCK_SECONDS <= age < FRESH_SECONDS:
             return Standing(copy.rules, fetch=False)
         if unreachable and age < UNREACHABLE_SECONDS:
             return Standing(copy.rules, fetch=True)
