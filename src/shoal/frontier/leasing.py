@@ -29,7 +29,7 @@ LONGEST_SLEEP_SECONDS = 10.0
 
 
 def _when(soonest_ms: int) -> float:
-    """When a shard that has just said this may have work, by the local clock."""
+    """The local time at which a shard that has just replied this may have work."""
     return mono() + soonest_ms / 1000 + 0.0005 if soonest_ms >= 0 else float("inf")
 
 
