@@ -68,3 +68,16 @@ async def test_a_crawl_with_its_own_arguments_is_deleted_after_the_days_to_keep_
     first, second = (re.findall(r"Crawl (\S+) in", one.said())[0] for one in here.processes)
     assert left == second
     assert not [name for name in _keys(store) if name.endswith(first)]
+
+
+async def test_a_process_that_closes_releases_a_lease_that_arrives_late(
+    site: Site, store: Server, here: Project
+) -> None:
+    first, second = site.take(2)
+    site.at(second, "/", page())
+    (process,) = here.crawl("closing", start=site.at(first, "/", page(f"http://{second}/")))
+    assert "Spider closed (closed during a lease)" in process.said()
+    async with await Frontier.open(store.url) as frontier:
+        (crawl,) = [one.id async for one in frontier.crawls.all()]
+        counts = await frontier.crawls.count(crawl)
+    assert (counts.leased, counts.waiting) == (0, 1)

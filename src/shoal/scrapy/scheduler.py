@@ -162,8 +162,9 @@ class Scheduler(BaseScheduler):
         if opened is not None:
             await opened
         lease_seconds = self._session.settings.frontier.lease_seconds
+        self._leasing = asyncio.ensure_future(self._feed.run())
         work = [
-            self._outbox.run(), self._feed.run(), self._feed.watch(lease_seconds), self._end.run(), self._feeds.run(),
+            self._leasing, self._outbox.run(), self._feed.watch(lease_seconds), self._end.run(), self._feeds.run(),
         ]  # fmt: skip
         if settings.getbool("SHOAL_DRAIN"):
             # Imported only here: it can unpickle.
@@ -265,6 +266,8 @@ class Scheduler(BaseScheduler):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._outbox.empty()
                 await self._cleaning
+                # A call for leases may be under way: what it returns is released too.
+                await asyncio.wait([self._leasing])
                 await self._feed.close()
                 await self._feeds.close()
                 await self._unscheduled.close()
