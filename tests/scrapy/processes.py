@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.scrapy import forking
 from tests.servers import WAIT_SECONDS, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ QUIET = {"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0}
 
 @dataclass
 class Process:
-    popen: subprocess.Popen[bytes]
+    popen: subprocess.Popen[bytes] | forking.Forked
     log: Path
 
     def said(self) -> str:
@@ -85,9 +86,7 @@ class Project:
         paths = [scrapy, str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "REDIS_"))}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        with log.open("wb") as out:
-            popen = subprocess.Popen(argv, cwd=folder or self.folder, env=environment, stdout=out, stderr=out)
-        process = Process(popen, log)
+        process = Process(_start(argv, folder or self.folder, environment, log), log)
         self.processes.append(process)
         return process
 
@@ -118,6 +117,15 @@ class Project:
 
     def _tails(self) -> str:
         return "\n".join(one.said()[-1500:] for one in self.processes[-3:])
+
+
+def _start(
+    argv: list[str], folder: Path, environment: dict[str, str], log: Path
+) -> subprocess.Popen[bytes] | forking.Forked:
+    if argv[:3] == [sys.executable, "-m", "scrapy"] and argv[3] in ("crawl", "runspider"):
+        return forking.start(argv[2], argv[3:], folder, environment, log)
+    with log.open("wb") as out:
+        return subprocess.Popen(argv, cwd=folder, env=environment, stdout=out, stderr=out)
 
 
 def needs_scrapy_redis() -> Path:
