@@ -65,9 +65,15 @@ def place(kind: str, request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def store(place: dict[str, Any]) -> AsyncIterator[Store]:
+async def store(kind: str, place: dict[str, Any], request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     async with await Store.open(**place) as opened:
         yield opened
+        # Tests read their namespace with KEYS, which passes over every key of a server.
+        if kind == "cluster":
+            for node in request.getfixturevalue("valkey_cluster").nodes:
+                node.ask("FLUSHALL")
+        else:
+            await opened.command("FLUSHALL")
 
 
 @pytest.fixture
