@@ -77,7 +77,8 @@ def test_a_host_that_backs_off_is_shown_and_cleared(browser: Browser, running: F
     url = running.site(2)
     host = url.split("/")[2]
     running.crawls.site.shut(host)
-    client.submit(seeds=[url], name="down", delay_seconds=0)
+    # Enough retries that the page does not fail before the back-off is cleared, however long the browser takes.
+    client.submit(seeds=[url], name="down", delay_seconds=0, retries=20)
     running.crawls.until(lambda: client.host(host)["backoff_until"] > 0, "the host backs off")
     with browser.page(running.api) as opened:
         opened.page.goto("/hosts?state=backing-off")
