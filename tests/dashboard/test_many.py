@@ -29,7 +29,7 @@ async def populate(folder: Path) -> None:
         urls = [f"http://host-{number:05}.example/" for number in range(HOSTS)]
         for start in range(0, HOSTS, 5000):
             await frontier.add("crawl-0000", [Visit(url=url) for url in urls[start : start + 5000]])
-        # None of them is to finish. Many wait on one host; not all, because each waiting crawl makes the next add slower.
+        # None of them is to finish. Not all wait on one host: each crawl that waits there makes the next add slower.
         for start in range(1, CRAWLS, 100):
             numbers = range(start, min(CRAWLS, start + 100))
             urls_of = {number: urls[7 if number < 200 else number] for number in numbers}

@@ -69,6 +69,7 @@ class Parent:
 
     def start(self, module: str, words: list[str], folder: Path, environment: dict[str, str], log: Path) -> Forked:
         assert self._popen.stdin is not None
+        log.touch()
         request = {"module": module, "words": words, "folder": str(folder), "environment": environment, "log": str(log)}
         self._popen.stdin.write(json.dumps(request).encode() + b"\n")
         self._popen.stdin.flush()
@@ -100,7 +101,7 @@ def start(module: str, words: list[str], folder: Path, environment: dict[str, st
 def _run(module: str, words: list[str], folder: str, environment: dict[str, str], log: str) -> None:
     """Become the program. What remains of the parent is what it has imported."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    output = os.open(log, os.O_WRONLY)
     for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
         os.dup2(file, number)
     os.closerange(3, 256)
