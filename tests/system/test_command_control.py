@@ -59,7 +59,6 @@ def test_failed_urls_are_listed_and_retried_by_the_command(site: Site, shell: Sh
     assert "excluded" not in shell.run("show", "again").out
 
 
-@pytest.mark.smoke
 def test_a_blocked_host_gets_no_requests(site: Site, shell: Shell) -> None:
     first, second = site.take(2)
     site.at(first, "/", page(f"http://{second}/"))

@@ -180,7 +180,7 @@ def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> Non
     assert re.search(r"^  time +[\d.]+ s in this run, ", ran.err, re.M), ran.err
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.variant)])
 def test_a_signal_pauses_the_crawl_and_its_name_resumes_it(site: Site, shell: Shell, how: int) -> None:
     hosts = site.take(2)
     tree = site.plant(60, hosts)

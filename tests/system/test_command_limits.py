@@ -96,6 +96,7 @@ def test_an_invalid_time_is_refused(shell: Shell, text: str) -> None:
     assert "--max-time" in ran.err
 
 
+@pytest.mark.full
 def test_new_urls_for_a_finished_crawl_are_refused(shell: Shell, site: Site) -> None:
     start, other = chain(site, 1), chain(site, 1)
     assert shell.crawl(start, *HOW).code == 0
@@ -121,6 +122,7 @@ def test_the_command_that_a_retry_suggests_works(shell: Shell, site: Site) -> No
     assert "failed" not in ran.err
 
 
+@pytest.mark.full
 def test_a_start_url_that_is_a_sitemap_is_read(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     listed = (

@@ -50,7 +50,6 @@ def _run(shell: Shell, shelf: str, *args: str) -> str:
     return ran.out
 
 
-@pytest.mark.smoke
 def test_a_file_of_flat_items_is_appended_to_or_overwritten(shell: Shell, shelf: str) -> None:
     path = shell.folder / "books.csv"
     assert _run(shell, shelf, "-o", "books.csv", "-o", "books.jsonl") == ""

@@ -75,7 +75,6 @@ def submit(shell: Shell, store: Server, *args: object) -> str:
     return ran.out.strip()
 
 
-@pytest.mark.smoke
 def test_a_worker_until_idle_finishes_all_crawls_and_stops(site: Site, store: Server, shell: Shell) -> None:
     hosts = site.take(3)
     tree = site.plant(30, hosts)
