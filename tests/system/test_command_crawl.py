@@ -189,7 +189,8 @@ def test_a_signal_pauses_the_crawl_and_its_name_resumes_it(site: Site, shell: Sh
     wait_until(lambda: len(site.requests(*hosts)) > 15, "some pages are fetched")
     ran = running.end(how)
     assert ran.code == 130, ran.err
-    assert "is paused. Resume with: shoal crawl --name mine" in ran.err
+    assert ran.err.count("is paused") == 1
+    assert "\nResume with: shoal crawl --name mine" in ran.err
     told = shell.counts("mine")
     assert told["state"] == "paused"
     assert told["counts"]["leased"] == 0

@@ -153,7 +153,7 @@ def test_a_command_without_the_missing_seeds_pauses_the_crawl(site: Site, shell:
     ran = shell.crawl("--name", "c", "--delay", "0")
     assert ran.code == 1
     assert "Crawl c was interrupted before all of its seeds were read; pass --seeds again." in ran.err
-    assert "Not all seeds of crawl c were read. Crawl c is paused. Resume with: shoal crawl --name c" in ran.err
+    assert "Not all seeds of crawl c were read. Resume with: shoal crawl --name c" in ran.err
     assert " --seeds FILE\n" in ran.err
     assert shell.counts("c")["state"] == "paused"
     assert shell.counts("c")["counts"]["stored"] == 2

@@ -297,18 +297,20 @@ class CrawlRunner:
             frontier, crawl, spec, total=total, seconds=time.monotonic() - self.started_mono, resumed=resumed
         )
         if crawl.state.open:
-            state = "is paused"
+            seeds = run.unread_seeds
+            sentences = []
+            if end is RunEnd.WORKERS_GONE:
+                sentences.append("All workers have stopped.")
+            elif end is RunEnd.SEEDS_MISSING:
+                sentences.append(f"Not all seeds of crawl {self.name} were read.")
+                seeds = "FILE"
+            # The summary says so of a crawl that is paused.
             if crawl.state is not State.PAUSED:
                 state = "continues on other workers" if await self.others(frontier) else "was interrupted"
-            text = f"Crawl {self.name} {state}."
-            seeds = run.unread_seeds
-            if end is RunEnd.WORKERS_GONE:
-                text = f"All workers have stopped. {text}"
-            elif end is RunEnd.SEEDS_MISSING:
-                text, seeds = f"Not all seeds of crawl {self.name} were read. {text}", "FILE"
+                sentences.append(f"Crawl {self.name} {state}.")
             resume = self.command(self.name, spider=self.job.spider)
             flag = f" --seeds {shlex.quote(seeds)}" if seeds else ""
-            report(f"{text} Resume with: {resume}{flag}", crawl=self.name)
+            report(" ".join([*sentences, f"Resume with: {resume}{flag}"]), crawl=self.name)
             return INTERRUPTED if end is RunEnd.INTERRUPTED else FAILED
         return self.exit_code(crawl, stored=counts.stored, failed=counts.failed)
 
