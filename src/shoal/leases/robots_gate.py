@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.errors import StoreFull
+from shoal.errors import ShoalError, StoreFull
 from shoal.frontier import Frontier, mono
 from shoal.frontier.robots_cache import RobotsEntry
 from shoal.leases.held_lease import HeldLease
@@ -237,10 +237,15 @@ class RobotsGate:
         """Leave the next request to the lease holder of that host. Holding two hosts at once could deadlock."""
         meta = {REDIRECTED: msgspec.to_builtins(msgspec.structs.replace(redirected, hops=hops))}
         visit = Visit(url=there.url, priority=_PRIORITY, found="other", meta=meta)
-        # Forced: the crawl may have visited the same URL before.
-        await self._frontier.add(crawl, [visit], force=True, skip_invalid=True)
+        # Before the visit is added: another process may make it at once, and its result must not be overwritten.
         entry = msgspec.structs.replace(known.entry, pending_until=known.now + _PENDING_SECONDS)
         await self._write(redirected.host, redirected.name, known._replace(entry=entry))
+        try:
+            # Forced: the crawl may have visited the same URL before.
+            await self._frontier.add(crawl, [visit], force=True, skip_invalid=True)
+        except ShoalError:
+            await self._write(redirected.host, redirected.name, known)
+            raise
         return Wait(None, _POLL_SECONDS)
 
     async def _read(self, lease: HeldLease | None, host: str, name: str) -> _Known:
