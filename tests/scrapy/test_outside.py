@@ -55,6 +55,21 @@ def test_the_api_shows_a_scrapy_process_and_a_stop_is_its_reason_to_close(
     assert "'finish_reason': 'stopped'" in said
 
 
+async def test_a_stop_is_the_reason_to_close_of_a_process_that_did_not_know_of_it(site: Site, tmp_path: Path) -> None:
+    (host,) = site.take(1)
+    # The pages have no links: a process that adds a URL learns that the crawl has ended.
+    paths = [f"/{number}" for number in range(100)]
+    for path in paths:
+        site.at(host, path, page())
+    with project(tmp_path / "project") as here:
+        start = site.at(host, "/", page(*paths))
+        one = here.start("without_heartbeats", settings={"DOWNLOAD_DELAY": 0.2}, start=start)
+        here.wait_for_items(2)
+        async with await _frontier(here) as frontier:
+            await frontier.crawls.stop((await anext(aiter(frontier.crawls.all()))).id)
+        assert "Spider closed (stopped)" in one.end()
+
+
 async def test_a_crawl_without_a_scrapy_process_is_reported(site: Site, tmp_path: Path) -> None:
     tree = site.plant(20, site.take(1), alike=0)
     with project(tmp_path / "project") as here:

@@ -127,7 +127,8 @@ class CrawlEnd:
             self._finished_mono = mono()
         if mono() - self._finished_mono < self._idle_seconds:
             return True
-        state = (await self._frontier.crawls.get(self._crawl)).state if self.ended else State.RUNNING
+        # Also if it was not known to have ended: a crawl that was just stopped has nothing left to do.
+        state = (await self._frontier.crawls.get(self._crawl)).state
         self.reason = state.value if state in _STOPPED_STATES else ""
         if self._idle and not self._filling():
             self.finished = True
