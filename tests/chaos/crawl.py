@@ -173,11 +173,17 @@ class Crawling:
         return await self.frontier.crawls.finished(CRAWL)
 
     async def finish(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for the end of the crawl (L4), stop the workers, merge what they wrote."""
-        deadline = time.monotonic() + seconds
+        """Wait for the end of the crawl (L4), stop the workers, merge what they wrote.
+
+        It may take longer on a busy machine, but pages are stored within each period of so many seconds.
+        """
+        deadline, stored = time.monotonic() + seconds, 0
         while not await self.finished():
             self.check_workers()
-            assert time.monotonic() < deadline, f"the crawl does not end within {seconds} s. {await self._state()}"
+            if time.monotonic() > deadline:
+                before, stored = stored, (await self.counts()).stored
+                assert stored > before, f"the crawl has stored nothing for {seconds} s. {await self._state()}"
+                deadline = time.monotonic() + seconds
             await asyncio.sleep(0.05)
         await self.dismiss()
 
