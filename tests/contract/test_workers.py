@@ -50,13 +50,13 @@ async def test_a_silent_worker_is_dropped_after_30_seconds(fleet: Fleet) -> None
 
 async def test_a_worker_that_leaves_is_removed_at_once(fleet: Fleet) -> None:
     ann, bob = fleet.worker(), fleet.worker("bob")
-    await bob.workers.beat({})
+    await bob.workers.beat({"owns": False})
     await ann.workers.beat({})
     await bob.workers.leave()
     assert [worker.name for worker in await ann.workers.alive()] == ["ann"]
     await bob.workers.leave()
     await ann.workers.leave()
-    assert not [name for name in await fleet.state() if name.endswith(("}beats", "}infos"))]
+    assert not [name for name in await fleet.state() if name.endswith(("}beats", "}infos", "}nonowners"))]
 
 
 async def test_a_worker_that_owns_nothing_is_listed_and_gets_no_shards(fleet: Fleet) -> None:

@@ -41,8 +41,9 @@ class Workers:
 
         A worker that sends `owns: False` shares none: it leases only visits of its own kind.
         """
-        await self._shards.call("beat", STORE, (self._worker, _packed(info)))
-        return [worker.name for worker in await self.alive() if worker.info.get("owns", True)]
+        packed = _packed(info)
+        reply = await self._shards.call("beat", STORE, (self._worker, int(bool(info.get("owns", True))), packed))
+        return sorted(name.decode(errors="replace") for name in reply[1:])
 
     async def alive(self) -> list[WorkerInfo]:
         """Every worker with a heartbeat in the last 30 seconds, by name."""

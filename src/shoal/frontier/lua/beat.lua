@@ -1,11 +1,12 @@
 -- beat: this worker lives now. Called on the store's own key, as alive and leave are.
--- ARGV    1 now | 2 worker | 3 what it says of itself (opaque)
--- Reply   OK, names of all live workers
+-- ARGV    1 now | 2 worker | 3 1 = it owns shards | 4 what it says of itself (opaque)
+-- Reply   OK, names of all live workers that own shards
 -- Keeps   at most 10,000 workers: one more is not entered, and works without an entry
 -- Cost    O(workers)
 --include shard beats
 
 local worker = text(64, '^[%w_.@-]+$')
+local owns = text(1) == '1'
 local info = text(4096)
 if wrong or at < #ARGV then return {S.INVALID, wrong or 'arguments'} end
 
@@ -14,7 +15,11 @@ dropSilent()
 if call('ZCARD', P .. 'beats') < MOST_WORKERS or call('ZSCORE', P .. 'beats', worker) then
   call('ZADD', P .. 'beats', NOW, worker)
   call('HSET', P .. 'infos', worker, info)
+  call(owns and 'SREM' or 'SADD', P .. 'nonowners', worker)
 end
-local reply, seen = {S.OK}, live()
-for i = 1, #seen, 2 do reply[#reply + 1] = seen[i] end
+local reply, seen, nonowners = {S.OK}, live(), {}
+for _, name in ipairs(call('SMEMBERS', P .. 'nonowners')) do nonowners[name] = true end
+for i = 1, #seen, 2 do
+  if not nonowners[seen[i]] then reply[#reply + 1] = seen[i] end
+end
 return reply

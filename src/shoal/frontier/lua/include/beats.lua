@@ -1,5 +1,5 @@
--- beats: live workers. `beats` worker -> time of its last heartbeat, `infos` worker -> its report; both at the store's
--- own key, not in a shard. A worker without a heartbeat for 30 s is gone; so is one with a heartbeat in the future,
+-- beats: live workers. `beats` worker -> time of its last heartbeat, `infos` worker -> its report, `nonowners` those that
+-- own no shards; all at the store's own key, not in a shard. A worker without a heartbeat for 30 s is gone; so is one with a heartbeat in the future,
 -- because the server's clock was set back: its next heartbeat adds it again.
 local SILENT = 30000
 local MOST_WORKERS = 10000
@@ -12,6 +12,7 @@ local function drop(names)
   if #names == 0 then return end
   call('ZREM', P .. 'beats', unpack(names))
   call('HDEL', P .. 'infos', unpack(names))
+  call('SREM', P .. 'nonowners', unpack(names))
 end
 
 -- At most 100 a call of each kind.
