@@ -131,3 +131,16 @@ async def test_opening_waits_for_a_store_that_starts_later_and_reports_it(own: S
     assert len(warnings) == 1
     assert "is not ready" in warnings[0]
     await store.close()
+
+
+async def test_a_server_that_needs_longer_for_each_reply_is_given_more_time(
+    own: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of clients at once can make each of them wait. None would ever be connected if all gave up too soon."""
+    monkeypatch.setattr("shoal.store.connection._ANSWER_SECONDS", 0.5)
+    async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
+        between.delay_seconds = 0.4  # in each direction
+        assert await store.call(ONCE, "busy", ["a"]) in (0, 1)
+        attempts = len(between.accepted)
+        assert [await store.call(ONCE, "busy", [value]) for value in "bc"] == [1, 1]
+        assert len(between.accepted) == attempts, "the connection was given up again"

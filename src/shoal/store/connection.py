@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 import ssl
@@ -26,7 +27,9 @@ from shoal.store.server_info import ServerInfo, parse_facts
 pack: Callable[[tuple[bytes | str | int | float, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 _NOTHING = object()
 # Longer than any pause of a healthy server (a fsync on a slow disk takes 1.5 s), shorter than a third of a lease.
-ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
+# A server that is busy with hundreds of clients gets up to four times as long.
+_MOST_DOUBLINGS = 2
 _FACTS_SECONDS = 10.0
 # CONFIG may be forbidden: an error reply is accepted.
 _LOOK = pack(("CONFIG", "GET", "appendfsync", "min-replicas-to-write", "save")) + pack(("INFO",))
@@ -39,6 +42,30 @@ class ConnectionLost(Exception):
 
 class ReplyError(Exception):
     """An error reply, as the server worded it. It is a value in a list of replies until a caller raises it."""
+
+
+class Patience:
+    """How long the servers of one Store may take to reply.
+
+    Twice as long after two connections in a row on which a server stayed silent: a busy server that needs longer would
+    otherwise never complete a connection, and the attempts would keep it busy. The first retry comes soon, in case
+    another server has become the primary.
+    """
+
+    def __init__(self, store_timeout_seconds: float = math.inf) -> None:
+        # With a short timeout a silent connection is given up sooner, so that the reason is known in time.
+        self._least_seconds = min(_ANSWER_SECONDS, max(0.8 * store_timeout_seconds, 0.1))
+        self._silences = 0
+
+    @property
+    def seconds(self) -> float:
+        return float(self._least_seconds * 2 ** min(max(0, self._silences - 1), _MOST_DOUBLINGS))
+
+    def note_silence(self) -> None:
+        self._silences += 1
+
+    def note_reply(self) -> None:
+        self._silences = 0
 
 
 class _Batch:
@@ -56,7 +83,7 @@ class Connection(asyncio.Protocol):
 
     facts: ServerInfo
 
-    def __init__(self, where: str, *, answer_seconds: float = ANSWER_SECONDS, push: Push | None = None) -> None:
+    def __init__(self, where: str, patience: Patience, *, push: Push | None = None) -> None:
         self.where = where
         self.known: set[str] = set()  # scripts this server has surely cached since the link began
         self.lost: ConnectionLost | None = None
@@ -64,9 +91,10 @@ class Connection(asyncio.Protocol):
         self.facts_mono = 0.0
         self.on_lost: Callable[[], None] | None = None
         # A replica nearby replies within milliseconds; other calls wait behind a WAIT for at most this long.
-        self.wait_ms = int(min(1000.0, 500.0 * answer_seconds))
+        self.wait_ms = int(min(1000.0, 500.0 * patience.seconds))
         self._push = push
-        self._answer_seconds = answer_seconds
+        self._patience = patience
+        self._answer_seconds = patience.seconds
         self._batches: deque[_Batch] = deque()
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
         self._loop = asyncio.get_running_loop()
@@ -160,6 +188,7 @@ class Connection(asyncio.Protocol):
         silent_since = max(self.heard_mono, self._batches[0].sent_mono)
         due = silent_since + self._answer_seconds
         if self._loop.time() >= due:
+            self._patience.note_silence()
             self._fail(f"no reply for {self._answer_seconds:g} s")
         else:
             self._watchdog = self._loop.call_at(due, self._watch)
@@ -181,7 +210,7 @@ class Connection(asyncio.Protocol):
             self.on_lost()
 
 
-async def dial(address: StoreAddress, *, sentinel: bool = False, answer_seconds: float = ANSWER_SECONDS) -> Connection:
+async def dial(address: StoreAddress, patience: Patience | None = None, *, sentinel: bool = False) -> Connection:
     """Connect to the address's only endpoint, log in and read the server's facts.
 
     Raises ConnectionLost when there is no connection, ReplyError when the server refuses one of the first
@@ -189,10 +218,11 @@ async def dial(address: StoreAddress, *, sentinel: bool = False, answer_seconds:
     """
     endpoint = address.endpoints[0]
     loop = asyncio.get_running_loop()
-    link = Connection(str(endpoint), answer_seconds=answer_seconds)
-    waiting_for = "connection"
+    patience = patience or Patience()
+    link = Connection(str(endpoint), patience)
+    seconds, waiting_for = patience.seconds, "connection"
     try:
-        async with asyncio.timeout(answer_seconds):
+        async with asyncio.timeout(seconds):
             if endpoint.path:
                 await loop.create_unix_connection(lambda: link, endpoint.path)
             else:
@@ -205,13 +235,16 @@ async def dial(address: StoreAddress, *, sentinel: bool = False, answer_seconds:
         raise
     except TimeoutError:
         link.close()
-        raise ConnectionLost(f"{endpoint}: no {waiting_for} within {answer_seconds:g} s") from None
+        if waiting_for == "answer":
+            patience.note_silence()
+        raise ConnectionLost(f"{endpoint}: no {waiting_for} within {seconds:g} s") from None
     except OSError as error:
         link.close()
         raise ConnectionLost(f"{endpoint}: {reason_of(error)}") from error
     except BaseException:
         link.close()
         raise
+    patience.note_reply()
     return link
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from shoal.errors import StoreRefused, StoreUnavailable
 from shoal.store.address import StoreAddress, parse_address
-from shoal.store.connection import ANSWER_SECONDS, Connection, ConnectionLost
+from shoal.store.connection import Connection, ConnectionLost, Patience
 from shoal.store.embedded import Embedded
 from shoal.store.node import Node, Pacer, pause_seconds
 from shoal.store.pipeline import UNDONE, Argument, Call, Pipeline, Script
@@ -67,12 +67,13 @@ class Store:
         if address is None:
             embedded = Embedded(Path(folder), server=server, maxmemory=maxmemory)
             await embedded.join(timeout_seconds)
-        # With a short timeout a silent connection is given up sooner, so that the reason is known in time.
-        answer_seconds = min(ANSWER_SECONDS, max(0.8 * timeout_seconds, 0.1))
-        sentinels = Sentinels(address, pacer, answer_seconds) if address and address.kind == "sentinel" else None
-        connect = _connector(address, embedded, sentinels, warn, answer_seconds)
+        patience = Patience(timeout_seconds)
+        # Sentinels have their own: they reply also while the primary is busy.
+        watchers = Patience(timeout_seconds)
+        sentinels = Sentinels(address, pacer, watchers) if address and address.kind == "sentinel" else None
+        connect = _connector(address, embedded, sentinels, warn, patience)
         if address is not None and address.kind == "cluster":
-            topology: Topology = ClusterTopology(address, pacer, warn, answer_seconds)
+            topology: Topology = ClusterTopology(address, pacer, warn, patience)
         else:
             shown = embedded.shown if embedded is not None else str(address and address.endpoints[0])
             topology = SingleTopology(Node(shown, connect, pacer), sentinels.agreed_primary if sentinels else None)
@@ -253,13 +254,13 @@ def _connector(
     embedded: Embedded | None,
     sentinels: Sentinels | None,
     warn: Callable[[str], None],
-    answer_seconds: float,
+    patience: Patience,
 ) -> Callable[[], Awaitable[Connection]]:
     """How a link to the one server is made: where to look for it, then the same for all kinds."""
     if embedded is not None:
 
         async def connect_embedded() -> Connection:
-            return await connect_checked(await embedded.ready(), warn, answer_seconds=answer_seconds)
+            return await connect_checked(await embedded.ready(), warn, patience)
 
         return connect_embedded
     if address is None:
@@ -267,11 +268,11 @@ def _connector(
     if sentinels is not None:
 
         async def connect_primary() -> Connection:
-            return await connect_checked(await sentinels.primary(), warn, answer_seconds=answer_seconds)
+            return await connect_checked(await sentinels.primary(), warn, patience)
 
         return connect_primary
 
     async def connect_there() -> Connection:
-        return await connect_checked(address, warn, answer_seconds=answer_seconds)
+        return await connect_checked(address, warn, patience)
 
     return connect_there
