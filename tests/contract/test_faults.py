@@ -344,6 +344,31 @@ async def test_an_idle_worker_calls_each_shard_of_a_slow_store_once(
     await ann.close()
 
 
+async def test_a_shard_that_wakes_an_idle_worker_is_the_only_one_that_it_calls(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise hundreds of idle workers keep a store busy with calls of shards that have nothing."""
+    ann, bob = await fleet.join("ann"), await fleet.join("bob")
+    await bob.crawls.create("c", Limits(delay_seconds=0, spider="books"))
+    assert await ann.lease(wait_seconds=0.5) == []
+    calls: Counter[int] = Counter()
+    call = ann.shards.call
+
+    async def count(name: str, shard: int, *args: Any, **options: Any) -> Any:
+        calls[shard] += 1
+        return await call(name, shard, *args, **options)
+
+    monkeypatch.setattr(ann.shards, "call", count)
+    leasing = asyncio.create_task(ann.lease(wait_seconds=2.0))
+    await asyncio.sleep(0.5)
+    # For a spider that this worker does not have.
+    await bob.add("c", [f"http://{fleet.hosts(1, shard=1)[0]}/"])
+    assert await leasing == []
+    assert calls == {shard: 2 if shard == 1 else 1 for shard in range(ann.shards.count)}
+    await ann.close()
+    await bob.close()
+
+
 async def test_a_lease_that_a_slow_shard_gives_ends_the_wait(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = await fleet.join("ann")
     await ann.crawls.create("c", Limits(delay_seconds=0))

@@ -69,7 +69,7 @@ class Bench:
             "alive": (),
             "allow": (key, 50, "1"),
             "audit": (b'{"who":"ann"}',),
-            "beat": ("ann", b"\x80"),
+            "beat": ("ann", 1, b"\x80"),
             "change": (crawl, "p", "why", "", "", 0),
             "clock": (),
             "count": (key,),

@@ -26,7 +26,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.frontier import Done, Frontier
-from shoal.frontier.lease_calls import LeaseReply, LeaseRequest
+from shoal.frontier.epochs import mono
+from shoal.frontier.lease_calls import LeaseRequest
 from shoal.frontier.leasing import LONGEST_SLEEP_SECONDS
 from shoal.frontier.shard_owners import owned
 from shoal.frontier.shards import DEFAULT_SHARDS, Shards
@@ -162,27 +163,27 @@ class SimulatedWorker:
             return
         self._leasing, self._nap = True, -1
         alone = self._own is not None and (self._since is None or self._timeline.now < self._since + OWN_SECONDS)
-        order = self._frontier._leasing._order(self._own if alone else None)
+        due = dict.fromkeys(self._frontier._leasing._order(self._own if alone else None), 0.0)
         wanted = LeaseRequest(min(self._free, HOSTS_A_CALL), VISITS, ("",), False)
 
-        async def call() -> LeaseReply:
-            given = await self._frontier._leasing._round(order, wanted)
-            self._fleet.tally.leases += len(given.leases)
-            self._fleet.tally.empty += not given.leases
-            return given
+        async def call() -> list[Lease]:
+            leases = await self._frontier._leasing._round(due, wanted)
+            self._fleet.tally.leases += len(leases)
+            self._fleet.tally.empty += not leases
+            return leases
 
-        async def then(given: LeaseReply) -> None:
+        async def then(leases: list[Lease]) -> None:
             self._leasing = False
-            self._free -= len(given.leases)
-            for lease in given.leases:
+            self._free -= len(leases)
+            for lease in leases:
                 await self._visit(lease, 0)
-            if given.leases:
+            if leases:
                 self._since = None
                 await self.ask()
                 return
             if self._since is None:
                 self._since = self._timeline.now
-            sleep = LONGEST_SLEEP_SECONDS if given.soonest_ms < 0 else given.soonest_ms / 1000 + 0.001
+            sleep = min(LONGEST_SLEEP_SECONDS, max(0.0, min(due.values()) - mono()) + 0.001)
             left = self._since + OWN_SECONDS - self._timeline.now if alone else LONGEST_SLEEP_SECONDS
             await self._sleep(min(sleep, max(0.001, left)))
 

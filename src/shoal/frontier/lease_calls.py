@@ -46,15 +46,9 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     sleeps: bool
 
 
-class LeaseReply(msgspec.Struct):
-    """The replies of shards: leases, ms until more may be ready (-1 never), crawls that need page budget."""
+class LeaseReply(msgspec.Struct, frozen=True):
+    """The reply of a shard: leases, ms until more may be ready (-1 never), crawls that need page budget."""
 
     leases: list[Lease]
     soonest_ms: int
     dry: set[str]
-
-    def join(self, other: LeaseReply) -> None:
-        self.leases += other.leases
-        self.dry |= other.dry
-        known = [ms for ms in (self.soonest_ms, other.soonest_ms) if ms >= 0]
-        self.soonest_ms = min(known, default=-1)

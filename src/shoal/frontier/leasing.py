@@ -58,53 +58,63 @@ class Leasing:
 
     async def lease(self, request: LeaseRequest, shards: Sequence[int] | None, wait_seconds: float) -> list[Lease]:
         self._epochs.lease_ms = max(self._epochs.lease_ms, self._terms.lease_ms)
-        until = mono() + validation.number("wait_seconds", wait_seconds, 0, 10**9)
-        order = self._order(shards)
-        first = order
+        wait_seconds = validation.number("wait_seconds", wait_seconds, 0, 10**9)
+        until = mono() + min(wait_seconds, LONGEST_SLEEP_SECONDS)
+        # When each shard may have work. It is called then, and not before: idle workers must not keep a store busy.
+        due = dict.fromkeys(self._order(shards), 0.0)
         while True:
-            given = await self._round(first, request)
-            if not given.leases and first is not order:
-                given = await self._round(order, request)
-            left = until - mono()
-            if given.leases or left <= 0 or self.hurry.is_set():
-                return given.leases
-            woken, due = await self._sleep(left, given.soonest_ms)
-            if not woken and not due:
+            leases = await self._round(due, request)
+            if leases or mono() >= until or self.hurry.is_set():
+                return leases
+            await self._sleep(until, due)
+            if min(due.values()) > mono():
                 # No shard woke us and nothing is due: another call would only be polling.
                 return []
-            # The shards that woke us have work: lease from them first.
-            first = [shard for shard in order if shard in woken] or order
 
-    async def _sleep(self, seconds: float, soonest_ms: int) -> tuple[set[int], bool]:
-        """Sleep until there may be work. Returns the shards that have some, and whether any shard may have by now."""
-        until = mono() + min(seconds, LONGEST_SLEEP_SECONDS)
-        due, due_mono = 0 <= soonest_ms < 1000 * seconds, min(until, _when(soonest_ms))
-        sleeping = asyncio.ensure_future(self._wakeups.sleep(until - mono()))
+    async def _sleep(self, until: float, due: dict[int, float]) -> None:
+        """Sleep until a shard is due. One that wakes us is due, too."""
         hurry = asyncio.ensure_future(self.hurry.wait())
+        sleeping = self._fall_asleep(until)
         try:
-            while True:
-                events: list[asyncio.Future[Any]] = [sleeping, hurry, *self._late]
-                timeout = max(0.0, due_mono - mono())
+            while not hurry.done() and (next_due := min(due.values())) > mono():
+                events: list[asyncio.Future[Any]] = [sleeping, hurry, *self._late_calls(due)]
+                timeout = next_due - mono() if next_due < until else None
                 await asyncio.wait(events, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                woken = sleeping.result() if sleeping.done() else set()
-                self._woken_late |= {shard for shard, _ in self._late.values() if woken & {shard, -1}}
-                for call, (shard, _) in list(self._late.items()):
-                    if not call.done():
-                        continue
-                    late = call.exception() or call.result()
-                    if isinstance(late, BaseException) or late.leases or late.dry or shard in self._woken_late:
-                        woken.add(shard)
-                        continue
-                    # This shard has nothing to lease. If it were called again at once, many idle workers would keep a
-                    # busy store busy.
-                    del self._late[call]
-                    if _when(late.soonest_ms) < due_mono:
-                        due, due_mono = True, _when(late.soonest_ms)
-                if woken or sleeping.done() or hurry.done() or mono() >= due_mono:
-                    return woken, due
+                woken: set[int] = set()
+                if sleeping.done():
+                    woken = sleeping.result()
+                    if not woken:
+                        return
+                    sleeping = self._fall_asleep(until)
+                late = {shard for shard, _ in self._late.values()}
+                for shard in due:
+                    if not woken.isdisjoint((shard, -1)):
+                        if shard in late:
+                            self._woken_late.add(shard)
+                        else:
+                            due[shard] = 0.0
+                self._note_late(due)
         finally:
             sleeping.cancel()
             hurry.cancel()
+
+    def _fall_asleep(self, until: float) -> asyncio.Future[set[int]]:
+        return asyncio.ensure_future(self._wakeups.sleep(max(0.0, until - mono())))
+
+    def _late_calls(self, due: Collection[int]) -> list[asyncio.Future[LeaseReply]]:
+        return [call for call, (shard, _) in self._late.items() if shard in due]
+
+    def _note_late(self, due: dict[int, float]) -> None:
+        """Note late replies that have arrived. A shard that has nothing to lease is not called again now."""
+        for call in self._late_calls(due):
+            if call.done():
+                shard, _ = self._late[call]
+                reply = call.exception() or call.result()
+                if isinstance(reply, BaseException) or reply.leases or reply.dry or shard in self._woken_late:
+                    due[shard] = 0.0
+                else:
+                    del self._late[call]
+                    due[shard] = _when(reply.soonest_ms)
 
     def _order(self, shards: Sequence[int] | None) -> list[int]:
         if shards is None:
@@ -116,25 +126,23 @@ class Leasing:
         self.turn = (self.turn + 1) % len(order)
         return order[self.turn :] + order[: self.turn]
 
-    async def _round(self, order: list[int], request: LeaseRequest) -> LeaseReply:
+    async def _round(self, due: dict[int, float], request: LeaseRequest) -> list[Lease]:
         """First one shard for all hosts wanted, which is enough when much is ready; then the others together.
 
-        A shard that cannot answer delays the others for a moment, once. If no shard can, its error is raised.
+        Only shards that are due are called, and then it is known when they are due again. A shard that cannot answer
+        delays the others for a moment, once. If no shard can, its error is raised.
         """
-        given = LeaseReply([], -1, set())
-        errors = self._take_late(given)
-        # These shards are called again now.
-        given.soonest_ms = -1
-        given.leases += self._take_spare(order, request)
+        dry: set[str] = set()
+        errors = self._take_late(due, dry)
+        leases = self._take_spare(due, request)
         self._resting = {shard: until for shard, until in self._resting.items() if until > mono()}
-        if self._resting:
-            given.soonest_ms = round(1000 * (min(self._resting.values()) - mono())) + 1
-        late = {shard for shard, _ in self._late.values()}
-        others = [shard for shard in order if shard not in late and shard not in self._resting]
+        due.update((shard, until) for shard, until in self._resting.items() if shard in due)
+        due.update((shard, float("inf")) for shard, _ in self._late.values() if shard in due)
+        called = others = [shard for shard, moment in due.items() if moment <= mono()]
         self._woken_late.difference_update(others)
         answered = 0
         first = True
-        while others and (left := request.hosts - len(given.leases)) > 0:
+        while others and (left := request.hosts - len(leases)) > 0:
             # As many shards as hosts are requested, or all of them; together they return no more than that.
             count = 1 if first else left
             first = False
@@ -144,13 +152,18 @@ class Leasing:
                 shard: msgspec.structs.replace(request, hosts=least + (place < more))
                 for place, shard in enumerate(chosen)
             }
-            for reply in await self._ask_soon(requests):
-                if isinstance(reply, LeaseReply):
+            for shard, reply in (await self._ask_soon(requests)).items():
+                if reply is None:
+                    due[shard] = float("inf")
+                elif isinstance(reply, LeaseReply):
                     answered += 1
-                    given.join(reply)
+                    leases += reply.leases
+                    dry |= reply.dry
+                    due[shard] = _when(reply.soonest_ms)
                 else:
                     errors.append(reply)
-        if not given.leases:
+                    due[shard] = mono() + SLOW_SECONDS
+        if not leases:
             alone = not answered and len(self._shards.unavailable) == self._shards.count
             for error in errors:
                 if alone or not isinstance(error, StoreUnavailable):
@@ -158,16 +171,18 @@ class Leasing:
             if alone and self._late:
                 # There is no other shard to lease from.
                 await asyncio.wait(self._late, return_when=asyncio.FIRST_COMPLETED)
-                errors = self._take_late(given)
-                given.leases += self._take_spare(order, request)
-                if errors and not given.leases:
+                self._note_late(due)
+                errors = self._take_late(due, dry)
+                leases += self._take_spare(due, request)
+                if errors and not leases:
                     raise errors[0]
-        if await self._distribute(given.dry) and not given.leases:
-            return await self._round(order, request)
-        return given
+        if await self._distribute(dry) and not leases:
+            due.update(dict.fromkeys(called, 0.0))
+            return await self._round(due, request)
+        return leases
 
-    async def _ask_soon(self, requests: dict[int, LeaseRequest]) -> list[LeaseReply | BaseException]:
-        """The replies of shards that answer soon. The calls to the others continue."""
+    async def _ask_soon(self, requests: dict[int, LeaseRequest]) -> dict[int, LeaseReply | BaseException | None]:
+        """The replies of shards that answer soon. The calls to the others continue: None."""
         calls = {shard: asyncio.ensure_future(self._ask(shard, request)) for shard, request in requests.items()}
         try:
             await asyncio.wait(calls.values(), timeout=SLOW_SECONDS)
@@ -177,19 +192,21 @@ class Leasing:
             await asyncio.gather(*calls.values(), return_exceptions=True)
             raise
         self._late |= {call: (shard, requests[shard]) for shard, call in calls.items() if not call.done()}
-        return [call.exception() or call.result() for call in calls.values() if call.done()]
+        return {shard: call.exception() or call.result() if call.done() else None for shard, call in calls.items()}
 
-    def _take_late(self, given: LeaseReply) -> list[BaseException]:
-        """Take the replies of late calls that have arrived; returns the errors."""
+    def _take_late(self, due: dict[int, float], dry: set[str]) -> list[BaseException]:
+        """Take the replies of late calls that have arrived: their shards are called again. Returns the errors."""
         errors = []
         for call, (shard, request) in list(self._late.items()):
             if call.done():
                 del self._late[call]
+                if shard in due:
+                    due[shard] = 0.0
                 if (error := call.exception()) is not None:
                     errors.append(error)
                 else:
                     reply = call.result()
-                    given.join(LeaseReply([], 0 if shard in self._woken_late else reply.soonest_ms, reply.dry))
+                    dry |= reply.dry
                     self._spare += [(request.spiders, lease) for lease in reply.leases]
         return errors
 
