@@ -44,7 +44,7 @@ class ReplyError(Exception):
     """An error reply, as the server worded it. It is a value in a list of replies until a caller raises it."""
 
 
-class Patience:
+class ReplyTimeout:
     """How long the servers of one Store may take to reply.
 
     Twice as long after two connections in a row on which a server stayed silent: a busy server that needs longer would
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
 
     facts: ServerInfo
 
-    def __init__(self, where: str, patience: Patience, *, push: Push | None = None) -> None:
+    def __init__(self, where: str, reply_timeout: ReplyTimeout, *, push: Push | None = None) -> None:
         self.where = where
         self.known: set[str] = set()  # scripts this server has surely cached since the link began
         self.lost: ConnectionLost | None = None
@@ -91,10 +91,10 @@ class Connection(asyncio.Protocol):
         self.facts_mono = 0.0
         self.on_lost: Callable[[], None] | None = None
         # A replica nearby replies within milliseconds; other calls wait behind a WAIT for at most this long.
-        self.wait_ms = int(min(1000.0, 500.0 * patience.seconds))
+        self.wait_ms = int(min(1000.0, 500.0 * reply_timeout.seconds))
         self._push = push
-        self._patience = patience
-        self._answer_seconds = patience.seconds
+        self._reply_timeout = reply_timeout
+        self._answer_seconds = reply_timeout.seconds
         self._batches: deque[_Batch] = deque()
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
         self._loop = asyncio.get_running_loop()
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         silent_since = max(self.heard_mono, self._batches[0].sent_mono)
         due = silent_since + self._answer_seconds
         if self._loop.time() >= due:
-            self._patience.note_silence()
+            self._reply_timeout.note_silence()
             self._fail(f"no reply for {self._answer_seconds:g} s")
         else:
             self._watchdog = self._loop.call_at(due, self._watch)
@@ -210,7 +210,9 @@ class Connection(asyncio.Protocol):
             self.on_lost()
 
 
-async def dial(address: StoreAddress, patience: Patience | None = None, *, sentinel: bool = False) -> Connection:
+async def dial(
+    address: StoreAddress, reply_timeout: ReplyTimeout | None = None, *, sentinel: bool = False
+) -> Connection:
     """Connect to the address's only endpoint, log in and read the server's facts.
 
     Raises ConnectionLost when there is no connection, ReplyError when the server refuses one of the first
@@ -218,9 +220,9 @@ async def dial(address: StoreAddress, patience: Patience | None = None, *, senti
     """
     endpoint = address.endpoints[0]
     loop = asyncio.get_running_loop()
-    patience = patience or Patience()
-    link = Connection(str(endpoint), patience)
-    seconds, waiting_for = patience.seconds, "connection"
+    reply_timeout = reply_timeout or ReplyTimeout()
+    link = Connection(str(endpoint), reply_timeout)
+    seconds, waiting_for = reply_timeout.seconds, "connection"
     try:
         async with asyncio.timeout(seconds):
             if endpoint.path:
@@ -236,7 +238,7 @@ async def dial(address: StoreAddress, patience: Patience | None = None, *, senti
     except TimeoutError:
         link.close()
         if waiting_for == "answer":
-            patience.note_silence()
+            reply_timeout.note_silence()
         raise ConnectionLost(f"{endpoint}: no {waiting_for} within {seconds:g} s") from None
     except OSError as error:
         link.close()
@@ -244,7 +246,7 @@ async def dial(address: StoreAddress, patience: Patience | None = None, *, senti
     except BaseException:
         link.close()
         raise
-    patience.note_reply()
+    reply_timeout.note_reply()
     return link
 
 

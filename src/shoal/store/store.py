@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from shoal.errors import StoreRefused, StoreUnavailable
 from shoal.store.address import StoreAddress, parse_address
-from shoal.store.connection import Connection, ConnectionLost, Patience
+from shoal.store.connection import Connection, ConnectionLost, ReplyTimeout
 from shoal.store.embedded import Embedded
 from shoal.store.node import Node, Pacer, pause_seconds
 from shoal.store.pipeline import UNDONE, Argument, Call, Pipeline, Script
@@ -67,13 +67,13 @@ class Store:
         if address is None:
             embedded = Embedded(Path(folder), server=server, maxmemory=maxmemory)
             await embedded.join(timeout_seconds)
-        patience = Patience(timeout_seconds)
+        reply_timeout = ReplyTimeout(timeout_seconds)
         # Sentinels have their own: they reply also while the primary is busy.
-        watchers = Patience(timeout_seconds)
-        sentinels = Sentinels(address, pacer, watchers) if address and address.kind == "sentinel" else None
-        connect = _connector(address, embedded, sentinels, warn, patience)
+        sentinel_timeout = ReplyTimeout(timeout_seconds)
+        sentinels = Sentinels(address, pacer, sentinel_timeout) if address and address.kind == "sentinel" else None
+        connect = _connector(address, embedded, sentinels, warn, reply_timeout)
         if address is not None and address.kind == "cluster":
-            topology: Topology = ClusterTopology(address, pacer, warn, patience)
+            topology: Topology = ClusterTopology(address, pacer, warn, reply_timeout)
         else:
             shown = embedded.shown if embedded is not None else str(address and address.endpoints[0])
             topology = SingleTopology(Node(shown, connect, pacer), sentinels.agreed_primary if sentinels else None)
@@ -254,13 +254,13 @@ def _connector(
     embedded: Embedded | None,
     sentinels: Sentinels | None,
     warn: Callable[[str], None],
-    patience: Patience,
+    reply_timeout: ReplyTimeout,
 ) -> Callable[[], Awaitable[Connection]]:
     """How a link to the one server is made: where to look for it, then the same for all kinds."""
     if embedded is not None:
 
         async def connect_embedded() -> Connection:
-            return await connect_checked(await embedded.ready(), warn, patience)
+            return await connect_checked(await embedded.ready(), warn, reply_timeout)
 
         return connect_embedded
     if address is None:
@@ -268,11 +268,11 @@ def _connector(
     if sentinels is not None:
 
         async def connect_primary() -> Connection:
-            return await connect_checked(await sentinels.primary(), warn, patience)
+            return await connect_checked(await sentinels.primary(), warn, reply_timeout)
 
         return connect_primary
 
     async def connect_there() -> Connection:
-        return await connect_checked(address, warn, patience)
+        return await connect_checked(address, warn, reply_timeout)
 
     return connect_there

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from shoal.errors import StoreError, StoreRefused
 from shoal.store.address import Endpoint, StoreAddress
-from shoal.store.connection import Connection, ConnectionLost, Patience, ReplyError, dial
+from shoal.store.connection import Connection, ConnectionLost, ReplyTimeout, ReplyError, dial
 from shoal.store.node import Node, Pacer, look_at
 from shoal.store.reply_errors import ReplyFault, classify, translate
 from shoal.store.server_info import check
@@ -39,7 +39,7 @@ class Topology(Protocol):
 
 
 async def connect_checked(
-    address: StoreAddress, warn: Warn, patience: Patience, *, replica_too: bool = False
+    address: StoreAddress, warn: Warn, reply_timeout: ReplyTimeout, *, replica_too: bool = False
 ) -> Connection:
     """A link to a primary that is safe to use. ConnectionLost: retry; StoreRefused: do not.
 
@@ -47,7 +47,7 @@ async def connect_checked(
     """
     where = str(address.endpoints[0])
     try:
-        link = await dial(address, patience)
+        link = await dial(address, reply_timeout)
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", "") or error.reason or "the handshake failed"
         raise StoreRefused(
@@ -154,10 +154,10 @@ def _is_a_cluster(node: Node) -> StoreRefused:
 class Sentinels:
     """Asks the sentinels for the primary, starting with the one that replied last."""
 
-    def __init__(self, address: StoreAddress, pacer: Pacer, patience: Patience) -> None:
+    def __init__(self, address: StoreAddress, pacer: Pacer, reply_timeout: ReplyTimeout) -> None:
         self._address = address
         self._order = list(address.endpoints)
-        self._patience = patience
+        self._reply_timeout = reply_timeout
         self._pacer = pacer
 
     async def primary(self) -> StoreAddress:
@@ -200,7 +200,7 @@ class Sentinels:
     async def _ask(self, sentinel: Endpoint) -> Endpoint | None:
         await self._pacer.turn()
         try:
-            link = await dial(self._address.at(sentinel), self._patience, sentinel=True)
+            link = await dial(self._address.at(sentinel), self._reply_timeout, sentinel=True)
             try:
                 reply = await link.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
             finally:
@@ -217,7 +217,7 @@ class Sentinels:
 class ClusterTopology:
     """A node per primary, and the map from slots to them, read again whenever a call could not be made."""
 
-    def __init__(self, address: StoreAddress, pacer: Pacer, warn: Warn, patience: Patience) -> None:
+    def __init__(self, address: StoreAddress, pacer: Pacer, warn: Warn, reply_timeout: ReplyTimeout) -> None:
         self._address = address
         self._pacer = pacer
         self._warn = warn
@@ -226,7 +226,7 @@ class ClusterTopology:
         self._listeners: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._reading = SharedTask(self._read)
         self._turn = 0
-        self._patience = patience
+        self._reply_timeout = reply_timeout
 
     async def open(self) -> None:
         await self.refresh()
@@ -267,7 +267,7 @@ class ClusterTopology:
         return link
 
     async def _connect(self, address: StoreAddress) -> Connection:
-        return await connect_checked(address, self._warn, self._patience, replica_too=True)
+        return await connect_checked(address, self._warn, self._reply_timeout, replica_too=True)
 
     async def close(self) -> None:
         await self._reading.cancel()
