@@ -87,10 +87,8 @@ fuzz: install ## fuzz every parser for SECONDS (coverage-guided with: pip instal
 schema: install services ## call every route of the API with every role by schemathesis, SECONDS altogether (3600)
 	@$(BIN)/python -m tests.api.schema_run $(if $(filter file,$(origin SECONDS)),3600,$(SECONDS)) $(ARGS)
 
-# 500 workers at once need the machine for themselves.
-CROWD := tests/chaos/test_crawl_crowd.py
 chaos: install services ## kill, freeze and cut things off on purpose
-	@export CHAOS_LONG=1; $(PYTEST) tests/chaos --ignore $(CROWD) $(ARGS); first=$$?; $(PYTEST) -n 0 $(CROWD) && exit $$first
+	@CHAOS_LONG=1 $(PYTEST) tests/chaos $(ARGS)
 
 compatibility: install services ## try every supported release of Scrapy and Python with a Scrapy project
 	@COMPATIBILITY=1 $(BIN)/python -m pytest -q tests/scrapy/test_compatibility.py $(ARGS)

@@ -99,7 +99,7 @@ class Hunted(Fleet):
     drains = False
 
 
-# Random choices that meet the bug within ten runs. If the model changes, so do its runs, and a hunt may take longer.
+# Random choices that soon meet the bug. If the model changes, so do its runs, and a hunt may take longer.
 SEEDS = {
     "links to other shards are not kept": 49,
     "a home shard that lost writes grants pages that nobody receives": 25,

@@ -9,6 +9,7 @@ import gc
 import importlib
 import json
 import os
+import queue
 import runpy
 import signal
 import subprocess
@@ -63,8 +64,7 @@ class Parent:
         argv = [sys.executable, "-m", "tests.scrapy.forking"]
         self._popen = subprocess.Popen(argv, cwd="/", env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._started: dict[int, Forked] = {}
-        self._answer: Forked
-        self._answered = threading.Semaphore(0)
+        self._answers: queue.SimpleQueue[Forked] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def start(self, module: str, words: list[str], folder: Path, environment: dict[str, str], log: Path) -> Forked:
@@ -73,16 +73,15 @@ class Parent:
         request = {"module": module, "words": words, "folder": str(folder), "environment": environment, "log": str(log)}
         self._popen.stdin.write(json.dumps(request).encode() + b"\n")
         self._popen.stdin.flush()
-        assert self._answered.acquire(timeout=60), "the process that has imported Scrapy does not respond"
-        return self._answer
+        return self._answers.get(timeout=60)
 
     def _read(self) -> None:
         assert self._popen.stdout is not None
         for line in self._popen.stdout:
             event, pid, status = json.loads(line)
             if event == "started":
-                self._answer = self._started[pid] = Forked(pid)
-                self._answered.release()
+                self._started[pid] = Forked(pid)
+                self._answers.put(self._started[pid])
             else:
                 self._started.pop(pid).end(status)
 

@@ -35,19 +35,14 @@ def split_server_uri(uri: str) -> tuple[SplitResult, dict[str, str]]:
 
 def local_path(path: str, what: str) -> Path:
     """The absolute path. `what` names the output in the message. Symbolic links are resolved: a file has one name."""
-    loop = SinkRefused(f"{what} cannot be reached: its path is a loop of symbolic links.")
     plain = Path(re.sub(r"\A/+", "/", path))
-    try:
-        resolved = plain.resolve()
-    except (OSError, RuntimeError):
-        raise loop from None
     try:
         plain.stat()
     except OSError as error:
         # Since Python 3.13, `resolve` does not report a loop.
         if error.errno == errno.ELOOP:
-            raise loop from None
-    return resolved
+            raise SinkRefused(f"{what} cannot be reached: its path is a loop of symbolic links.") from None
+    return plain.resolve()
 
 
 def names_server(path: str) -> bool:
