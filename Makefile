@@ -88,7 +88,7 @@ schema: install services ## call every route of the API with every role by schem
 	@$(BIN)/python -m tests.api.schema_run $(if $(filter file,$(origin SECONDS)),3600,$(SECONDS)) $(ARGS)
 
 chaos: install services ## kill, freeze and cut things off on purpose
-	@CHAOS_LONG=1 $(PYTEST) tests/chaos $(ARGS)
+	@export CHAOS_LONG=1; $(PYTEST) tests/chaos $(ARGS)
 
 compatibility: install services ## try every supported release of Scrapy and Python with a Scrapy project
 	@COMPATIBILITY=1 $(BIN)/python -m pytest -q tests/scrapy/test_compatibility.py $(ARGS)

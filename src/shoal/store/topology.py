@@ -15,7 +15,7 @@ from typing import Protocol
 
 from shoal.errors import StoreError, StoreRefused
 from shoal.store.address import Endpoint, StoreAddress
-from shoal.store.connection import Connection, ConnectionLost, ReplyTimeout, ReplyError, dial
+from shoal.store.connection import Connection, ConnectionLost, ReplyError, ReplyTimeout, dial
 from shoal.store.node import Node, Pacer, look_at
 from shoal.store.reply_errors import ReplyFault, classify, translate
 from shoal.store.server_info import check
