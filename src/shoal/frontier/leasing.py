@@ -77,7 +77,7 @@ class Leasing:
         sleeping = self._fall_asleep(until)
         try:
             while not hurry.done() and (next_due := min(due.values())) > mono():
-                events: list[asyncio.Future[Any]] = [sleeping, hurry, *self._late_calls(due)]
+                events: list[asyncio.Future[Any]] = [sleeping, hurry, *self._late]
                 timeout = next_due - mono() if next_due < until else None
                 await asyncio.wait(events, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 woken: set[int] = set()
@@ -101,14 +101,10 @@ class Leasing:
     def _fall_asleep(self, until: float) -> asyncio.Future[set[int]]:
         return asyncio.ensure_future(self._wakeups.sleep(max(0.0, until - mono())))
 
-    def _late_calls(self, due: Collection[int]) -> list[asyncio.Future[LeaseReply]]:
-        return [call for call, (shard, _) in self._late.items() if shard in due]
-
     def _note_late(self, due: dict[int, float]) -> None:
         """Note late replies that have arrived. A shard that has nothing to lease is not called again now."""
-        for call in self._late_calls(due):
+        for call, (shard, _) in list(self._late.items()):
             if call.done():
-                shard, _ = self._late[call]
                 reply = call.exception() or call.result()
                 if isinstance(reply, BaseException) or reply.leases or reply.dry or shard in self._woken_late:
                     due[shard] = 0.0
@@ -134,7 +130,7 @@ class Leasing:
         """
         dry: set[str] = set()
         errors = self._take_late(due, dry)
-        leases = self._take_spare(due, request)
+        leases = self._take_spare(request)
         self._resting = {shard: until for shard, until in self._resting.items() if until > mono()}
         due.update((shard, until) for shard, until in self._resting.items() if shard in due)
         due.update((shard, float("inf")) for shard, _ in self._late.values() if shard in due)
@@ -173,7 +169,7 @@ class Leasing:
                 await asyncio.wait(self._late, return_when=asyncio.FIRST_COMPLETED)
                 self._note_late(due)
                 errors = self._take_late(due, dry)
-                leases += self._take_spare(due, request)
+                leases += self._take_spare(request)
                 if errors and not leases:
                     raise errors[0]
         if await self._distribute(dry) and not leases:
@@ -210,10 +206,10 @@ class Leasing:
                     self._spare += [(request.spiders, lease) for lease in reply.leases]
         return errors
 
-    def _take_spare(self, order: Collection[int], request: LeaseRequest) -> list[Lease]:
-        """Late leases that fit the request. One that nobody takes expires."""
+    def _take_spare(self, request: LeaseRequest) -> list[Lease]:
+        """Late leases that fit the request, from any shard. One that nobody takes expires."""
         self._spare = [(spiders, lease) for spiders, lease in self._spare if lease.trusted_until_mono > mono()]
-        fitting = [spare for spare in self._spare if spare[0] == request.spiders and spare[1].shard in order]
+        fitting = [spare for spare in self._spare if spare[0] == request.spiders]
         taken = fitting[: request.hosts]
         self._spare = [spare for spare in self._spare if spare not in taken]
         return [lease for _, lease in taken]

@@ -6,9 +6,15 @@ ask a host, so two workers that know different lists do no harm.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
+
+# So many workers are enough to look for work in one shard. If all of a large fleet did, the idle ones would keep the
+# store busy.
+_WORKERS_PER_SHARD = 32
 
 
 def owned(worker: str, workers: Sequence[str], shards: int) -> list[int]:
@@ -20,6 +26,12 @@ def owned(worker: str, workers: Sequence[str], shards: int) -> list[int]:
         if all(_weight(other, shard) < weight for other in others):
             mine.append(shard)
     return mine
+
+
+def sample(workers: int, shards: int) -> list[int] | None:
+    """The shards that one of so many workers leases from next, at random; None for all."""
+    count = math.ceil(shards * _WORKERS_PER_SHARD / max(workers, 1))
+    return random.sample(range(shards), count) if count < shards else None
 
 
 def _weight(worker: str, shard: int) -> tuple[int, str]:

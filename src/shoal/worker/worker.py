@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import SettingsError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
-from shoal.frontier.shard_owners import owned
+from shoal.frontier.shard_owners import owned, sample
 from shoal.frontier.workers import with_latest
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.renewer import LeaseRenewer
@@ -98,6 +98,7 @@ class Worker:
         # The shards that this worker owns; None if it owns all or none, and leases from all.
         self._shards: list[int] | None = None
         self._owned: frozenset[int] = frozenset()
+        self._fleet_size = 1
         self._registered = asyncio.Event()
         # When each host was leased last.
         self._leased_mono: dict[str, float] = {}
@@ -175,8 +176,9 @@ class Worker:
                 )
                 if leases or self._stopping.is_set():
                     return leases
+            shards = sample(self._fleet_size, self._frontier.shards.count)
             return await self._frontier.lease(
-                hosts=hosts, visits=_VISITS, spiders=self._spiders, wait_seconds=_WAIT_SECONDS
+                hosts=hosts, visits=_VISITS, spiders=self._spiders, shards=shards, wait_seconds=_WAIT_SECONDS
             )
         finally:
             self._waiting = False
@@ -251,6 +253,7 @@ class Worker:
                 workers = await self._frontier.workers.beat(self._info())
                 count = self._frontier.shards.count
                 mine = owned(self._frontier.worker, workers, count)
+                self._fleet_size = len(workers)
                 self._owned = frozenset(mine)
                 self._shards = mine if mine and len(mine) < count else None
                 await self._spider_runner.close(self._crawl_state, idle_seconds=_SPIDER_IDLE_SECONDS)
