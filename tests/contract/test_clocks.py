@@ -77,7 +77,8 @@ async def test_a_worker_that_read_the_clock_before_corrects_a_step_a_new_worker_
     await bob.hosts.postpone(fleet.hosts(1)[0], 60)
     for worker in (new, ann, bob, new):
         await worker.lease(shards=SHARD)
-    assert 0 <= await _now(ann) - before < 60_000
+    # A reading is as exact as its reply was quick.
+    assert -1_000 < await _now(ann) - before < 60_000
     meta = await _meta(fleet)
     assert b"doubt" not in meta
     assert int(meta[b"epoch"]) <= 3
