@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import InvalidInput, StoreCorrupt
 from shoal.frontier import Frontier, WorkerInfo, owned
-from shoal.frontier.shard_owners import sample
+from shoal.frontier.shard_owners import sample_shards
 from shoal.frontier.workers import MAX_INFO_BYTES, with_latest
 from shoal.model import Limits
 from shoal.model.worker_report import LatestPage
@@ -177,8 +177,8 @@ def test_a_heartbeat_leaves_out_latest_pages_that_it_has_no_room_for() -> None:
 
 
 def test_only_some_workers_of_a_large_fleet_look_for_work_in_each_shard() -> None:
-    assert sample(0, 16) is sample(32, 16) is None
-    looking = Counter(shard for _ in range(1000) for shard in sample(1000, 16) or ())
+    assert sample_shards(0, 16) is sample_shards(32, 16) is None
+    looking = Counter(shard for _ in range(1000) for shard in sample_shards(1000, 16) or ())
     assert set(looking) == set(range(16))
     assert looking.total() == 1000
-    assert len(set(sample(64, 16) or ())) == 8
+    assert len(set(sample_shards(64, 16) or ())) == 8

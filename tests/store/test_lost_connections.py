@@ -137,7 +137,7 @@ async def test_a_server_that_needs_longer_for_each_reply_is_given_more_time(
     own: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hundreds of clients at once can make each of them wait. None would ever be connected if all gave up too soon."""
-    monkeypatch.setattr("shoal.store.connection._ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("shoal.store.connection._REPLY_SECONDS", 0.5)
     async with proxy(own.port) as between, await Store.open(f"redis://127.0.0.1:{between.port}") as store:
         between.delay_seconds = 0.4  # in each direction
         assert await store.call(ONCE, "busy", ["a"]) in (0, 1)

@@ -127,7 +127,7 @@ def history(shard: str, step: str, name: str) -> str:
 def store_meta(namespace: str) -> str:
     """Where a store says how many shards it has, before anybody can know their tags.
 
-    Beside it, `beats`, `infos` and `nonowners` say which workers live.
+    Beside it, `beats` and `infos` say which workers live, and `nonowners` which of them own no shards.
     """
     return prefix(namespace, "store") + "meta"
 

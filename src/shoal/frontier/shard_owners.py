@@ -28,7 +28,7 @@ def owned(worker: str, workers: Sequence[str], shards: int) -> list[int]:
     return mine
 
 
-def sample(workers: int, shards: int) -> list[int] | None:
+def sample_shards(workers: int, shards: int) -> list[int] | None:
     """The shards that one of so many workers leases from next, at random; None for all."""
     count = math.ceil(shards * _WORKERS_PER_SHARD / max(workers, 1))
     return random.sample(range(shards), count) if count < shards else None

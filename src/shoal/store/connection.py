@@ -27,7 +27,7 @@ from shoal.store.server_info import ServerInfo, parse_facts
 pack: Callable[[tuple[bytes | str | int | float, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 _NOTHING = object()
 # Longer than any pause of a healthy server (a fsync on a slow disk takes 1.5 s), shorter than a third of a lease.
-_ANSWER_SECONDS = 5.0
+_REPLY_SECONDS = 5.0
 # A server that is busy with hundreds of clients gets up to four times as long.
 _MOST_DOUBLINGS = 2
 _FACTS_SECONDS = 10.0
@@ -54,7 +54,7 @@ class ReplyTimeout:
 
     def __init__(self, store_timeout_seconds: float = math.inf) -> None:
         # With a short timeout a silent connection is given up sooner, so that the reason is known in time.
-        self._least_seconds = min(_ANSWER_SECONDS, max(0.8 * store_timeout_seconds, 0.1))
+        self._least_seconds = min(_REPLY_SECONDS, max(0.8 * store_timeout_seconds, 0.1))
         self._silences = 0
 
     @property
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self.wait_ms = int(min(1000.0, 500.0 * reply_timeout.seconds))
         self._push = push
         self._reply_timeout = reply_timeout
-        self._answer_seconds = reply_timeout.seconds
+        self._reply_seconds = reply_timeout.seconds
         self._batches: deque[_Batch] = deque()
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
         self._loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
         now_mono = self._loop.time()
         self._batches.append(_Batch(count, whole, now_mono))
         if self._watchdog is None:
-            self._watchdog = self._loop.call_at(now_mono + self._answer_seconds, self._watch)
+            self._watchdog = self._loop.call_at(now_mono + self._reply_seconds, self._watch)
         self._transport.write(packed)
         return whole
 
@@ -186,10 +186,10 @@ class Connection(asyncio.Protocol):
             return
         # Any byte shows that the server is alive: a large reply or many calls may take longer than one reply.
         silent_since = max(self.heard_mono, self._batches[0].sent_mono)
-        due = silent_since + self._answer_seconds
+        due = silent_since + self._reply_seconds
         if self._loop.time() >= due:
             self._reply_timeout.note_silence()
-            self._fail(f"no reply for {self._answer_seconds:g} s")
+            self._fail(f"no reply for {self._reply_seconds:g} s")
         else:
             self._watchdog = self._loop.call_at(due, self._watch)
 
@@ -230,14 +230,14 @@ async def dial(
             else:
                 waiting_for = "TLS handshake" if address.tls else "connection"
                 await loop.create_connection(lambda: link, endpoint.host, endpoint.port, ssl=address.tls)
-            waiting_for = "answer"
+            waiting_for = "reply"
             await _greet(link, address, sentinel)
     except ssl.SSLError:
         link.close()
         raise
     except TimeoutError:
         link.close()
-        if waiting_for == "answer":
+        if waiting_for == "reply":
             reply_timeout.note_silence()
         raise ConnectionLost(f"{endpoint}: no {waiting_for} within {seconds:g} s") from None
     except OSError as error:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import SettingsError, ShoalError, StoreHeld, StoreUnavailable
 from shoal.fetch import Fetcher, Resolver
 from shoal.frontier import Frontier, mono
-from shoal.frontier.shard_owners import owned, sample
+from shoal.frontier.shard_owners import owned, sample_shards
 from shoal.frontier.workers import with_latest
 from shoal.leases.held_lease import HeldLease
 from shoal.leases.renewer import LeaseRenewer
@@ -176,7 +176,7 @@ class Worker:
                 )
                 if leases or self._stopping.is_set():
                     return leases
-            shards = sample(self._fleet_size, self._frontier.shards.count)
+            shards = sample_shards(self._fleet_size, self._frontier.shards.count)
             return await self._frontier.lease(
                 hosts=hosts, visits=_VISITS, spiders=self._spiders, shards=shards, wait_seconds=_WAIT_SECONDS
             )

@@ -6,7 +6,7 @@
 --include shard beats
 
 local worker = text(64, '^[%w_.@-]+$')
-local owns = text(1) == '1'
+local owns = text(1, '^[01]$') == '1'
 local info = text(4096)
 if wrong or at < #ARGV then return {S.INVALID, wrong or 'arguments'} end
 
