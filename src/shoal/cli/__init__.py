@@ -6,7 +6,7 @@ import gc
 from typing import NoReturn
 
 
-def main() -> NoReturn:
+def start() -> NoReturn:
     # What is loaded stays: to look for garbage in it takes a fifteenth of the start.
     gc.set_threshold(50_000)
     from shoal.cli.main import run
