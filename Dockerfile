@@ -12,15 +12,14 @@ ARG LOCK=all
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 COPY requirements/ requirements/
-RUN python3 -m venv /opt/build && /opt/build/bin/pip install --quiet --require-hashes --requirement requirements/build.txt \
-    && python3 -m venv /opt/shoal && /opt/shoal/bin/pip install --quiet --only-binary :all: --require-hashes --requirement "requirements/${LOCK}.txt"
+# No bytecode: its timestamps would make two builds of one commit differ. Python writes it to /tmp instead.
+RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/shoal \
+    && /opt/build/bin/pip install --quiet --no-compile --require-hashes --requirement requirements/build.txt \
+    && /opt/build/bin/pip --python /opt/shoal/bin/python install --quiet --no-compile --only-binary :all: --require-hashes --requirement "requirements/${LOCK}.txt"
 COPY pyproject.toml README.md LICENSE ./
 COPY src/ src/
-# No bytecode: its timestamps would make two builds of one commit differ. Python writes it to /tmp instead.
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
-    && /opt/shoal/bin/pip install --quiet --no-deps --no-index --no-compile /wheels/*.whl \
-    && /opt/shoal/bin/pip uninstall --quiet --yes pip \
-    && find /opt/shoal -name __pycache__ -type d -prune -exec rm -rf {} + \
+    && /opt/build/bin/pip --python /opt/shoal/bin/python install --quiet --no-deps --no-index --no-compile /wheels/*.whl \
     && find /opt/shoal -type d -name tests -path '*/pyarrow/*' -prune -exec rm -rf {} +
 
 FROM ${BASE}

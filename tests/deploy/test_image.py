@@ -37,7 +37,8 @@ def test_the_image_runs_as_an_unprivileged_user_and_has_no_build_tools(images: E
     assert image["Labels"]["org.opencontainers.image.version"] == __version__
     assert images.run("shoal:plain", "--version", options=("--rm",)) == f"shoal {__version__}"
     tools = (
-        "command -v gcc cc make pip; ls /opt/shoal/bin/pip 2>/dev/null; touch /x 2>/dev/null && echo writable; id -u"
+        "command -v gcc cc make pip; ls /opt/shoal/bin/pip 2>/dev/null; touch /x 2>/dev/null && echo writable; "
+        "find /opt -name __pycache__; id -u"
     )
     assert images.run("shoal:plain", "-c", tools, options=("--rm", "--entrypoint", "sh")) == "10001"
     # What the image adds to its base. docs/operations/containers.md states it.
