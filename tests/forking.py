@@ -1,6 +1,7 @@
-"""Starts Python programs by forking a process that has imported Scrapy: importing it takes most of a short test's time.
+"""Starts Python programs by forking a process that has imported them: imports take most of a short test's time.
 
-The programs are processes like any others: with their own folder, environment and output, and killed like any others.
+The programs are processes like any others: with their own session, folder, environment and standard streams, and killed
+like any others. Only `ps` shows the command line of the process that was forked.
 """
 
 from __future__ import annotations
@@ -9,117 +10,186 @@ import gc
 import importlib
 import json
 import os
-import queue
 import runpy
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr, NoReturn
 
-# What a crawl imports in any case. None of them installs Twisted's reactor: each process chooses its own.
-PRELOADED = (
-    "scrapy.cmdline", "scrapy.commands.crawl", "scrapy.commands.runspider", "scrapy.core.downloader.contextfactory",
-    "scrapy.core.downloader.handlers.http11", "scrapy.core.engine", "scrapy.core.scheduler", "scrapy.crawler",
-    "scrapy.extensions.closespider", "scrapy.extensions.feedexport", "scrapy.extensions.logstats",
-    "scrapy.extensions.memusage", "scrapy.pipelines.files", "scrapy.selector", "scrapy.spiders.crawl",
-    "shoal.scrapy.scheduler", "twisted.internet.asyncioreactor", "twisted.web.client",
-)  # fmt: skip
+# What the programs of a package import in any case. None of it starts a thread or installs Twisted's reactor.
+PRELOADED = {
+    "shoal": (
+        "shoal.cli.crawl_runner", "shoal.cli.main", "shoal.fleet.supervisor", "shoal.operations.merge_outputs",
+        "shoal.sinks.files.jsonl", "shoal.sinks.reader", "shoal.sinks.sql.sqlite", "shoal.worker.process",
+        *(f"shoal.cli.commands.{name}" for name in ("crawl", "crawls", "export", "failed", "hosts", "show", "state")),
+        "shoal.api.server",
+    ),
+    "tests": (
+        "tests.chaos.worker", "tests.sinks.archiver", "tests.sinks.writer", "shoal.sinks.files.csv",
+        "shoal.sinks.files.jsonl", "shoal.sinks.sql.mysql", "shoal.sinks.sql.postgresql",
+        "shoal.sinks.sql.sqlite", "shoal.sinks.streams.amqp", "shoal.sinks.streams.kafka", "shoal.sinks.streams.redis",
+        "aio_pika", "asyncmy", "asyncpg", "confluent_kafka",
+    ),
+    "scrapy": (
+        "scrapy.cmdline", "scrapy.commands.crawl", "scrapy.commands.runspider", "scrapy.core.downloader.contextfactory",
+        "scrapy.core.downloader.handlers.http11", "scrapy.core.engine", "scrapy.core.scheduler", "scrapy.crawler",
+        "scrapy.extensions.closespider", "scrapy.extensions.feedexport", "scrapy.extensions.logstats",
+        "scrapy.extensions.memusage", "scrapy.pipelines.files", "scrapy.selector", "scrapy.spiders.crawl",
+        "shoal.scrapy.scheduler", "twisted.internet.asyncioreactor", "twisted.web.client",
+    ),
+}  # fmt: skip
 
 
-class Forked:
-    """A process as `subprocess.Popen` shows it, as far as tests need it."""
+ROOT = Path(__file__).resolve().parent.parent
+# Variables that Python or the loader reads when a process starts.
+_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "FAKETIME")
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
+
+def start(*argv: str, environ: Mapping[str, str] = os.environ, **how: Any) -> subprocess.Popen[Any]:
+    """Start a program of this checkout in a session of its own; by forking, if it is one of those above.
+
+    It is not forked if Python would start otherwise in `environ` than in the environment of the tests.
+    """
+    paths = [str(ROOT / "src"), str(ROOT), environ.get("PYTHONPATH", "")]
+    env = {**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    if argv[0] == sys.executable and argv[1] == "-m" and _is_preloaded(*argv[2:]) and _at_start(env) == _AS_HERE:
+        return Forked(*argv[2:], env=env, start_new_session=True, **how)
+    return subprocess.Popen(argv, env=env, start_new_session=True, **how)
+
+
+def _is_preloaded(module: str, *words: str) -> bool:
+    package = module.partition(".")[0]
+    # Other commands of Scrapy install a reactor while they are imported.
+    return package in PRELOADED and (package != "scrapy" or words[0] in ("crawl", "runspider"))
+
+
+def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_AT_START) and name != "PYTHONPATH"}
+
+
+_AS_HERE = _at_start(os.environ)
+
+
+class Forked(subprocess.Popen[AnyStr]):
+    """A process like those of `subprocess.Popen`, that runs `python -m MODULE`."""
+
+    def __init__(self, module: str, *words: str, env: dict[str, str], **how: Any) -> None:
         self._ended = threading.Event()
+        super().__init__([module, *words], env=env, **how)
+
+    def _execute_child(self, args: list[str], *how: Any) -> None:
+        # The order of the arguments is the same from Python 3.11 to 3.14.
+        _, _, _, _, folder, env, _, _, _, *rest = how
+        pipes, start_new_session = rest[:6], rest[11]
+        request = {
+            "module": args[0], "words": args[1:], "folder": str(folder or Path.cwd()), "environment": env,
+            "session": start_new_session,
+        }  # fmt: skip
+        streams = [pipe if pipe >= 0 else number for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        try:
+            self.pid = _parent_of(args[0], env).start(self, request, streams)
+        finally:
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        self._child_created = True
 
     def end(self, status: int) -> None:
         self.returncode = os.waitstatus_to_exitcode(status)
         self._ended.set()
 
-    def poll(self) -> int | None:
+    def _internal_poll(self, _deadstate: int | None = None) -> int | None:
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int | None:
+    def _wait(self, timeout: float | None) -> int:
         if not self._ended.wait(timeout):
-            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        # As with Popen, the id of a process that has ended is not used: it may be another process's by now.
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 class Parent:
-    """The process that is forked."""
+    """The process that is forked. Requests go to it on a socket, with the standard streams of the new process."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        argv = [sys.executable, "-m", "tests.scrapy.forking"]
-        self._popen = subprocess.Popen(argv, cwd="/", env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._started: dict[int, Forked] = {}
-        self._answers: queue.SimpleQueue[Forked] = queue.SimpleQueue()
+    def __init__(self, package: str, environment: dict[str, str]) -> None:
+        self._socket, its = socket.socketpair()
+        argv = [sys.executable, "-m", "tests.forking", package, str(its.fileno())]
+        with its:
+            self._popen = subprocess.Popen(argv, cwd="/", env=environment, pass_fds=[its.fileno()])
+        self._replies = self._socket.makefile("r")
+        self._lock = threading.Lock()
+        self._starting: Forked[Any] | None = None
+        self._started: dict[int, Forked[Any]] = {}
+        self._forked = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def start(self, module: str, words: list[str], folder: Path, environment: dict[str, str], log: Path) -> Forked:
-        assert self._popen.stdin is not None
-        log.touch()
-        request = {"module": module, "words": words, "folder": str(folder), "environment": environment, "log": str(log)}
-        self._popen.stdin.write(json.dumps(request).encode() + b"\n")
-        self._popen.stdin.flush()
-        return self._answers.get(timeout=60)
+    def start(self, process: Forked[Any], request: dict[str, Any], streams: list[int]) -> int:
+        data = json.dumps(request).encode()
+        with self._lock:
+            self._starting = process
+            self._forked.clear()
+            socket.send_fds(self._socket, [len(data).to_bytes(4, "big")], streams)
+            self._socket.sendall(data)
+            assert self._forked.wait(60), "no process was forked"
+            return process.pid
 
     def _read(self) -> None:
-        assert self._popen.stdout is not None
-        for line in self._popen.stdout:
+        for line in self._replies:
             event, pid, status = json.loads(line)
             if event == "started":
-                self._started[pid] = Forked(pid)
-                self._answers.put(self._started[pid])
+                assert self._starting is not None
+                self._started[pid] = self._starting
+                self._starting.pid = pid
+                self._forked.set()
             else:
                 self._started.pop(pid).end(status)
 
 
-_parents: dict[str, Parent] = {}
+_parents: dict[tuple[str, str], Parent] = {}
+_lock = threading.Lock()
 
 
-def start(module: str, words: list[str], folder: Path, environment: dict[str, str], log: Path) -> Forked:
-    """Run a module as `python -m` does, with its output in a file."""
-    path = environment["PYTHONPATH"]
-    if path not in _parents:
-        _parents[path] = Parent(environment)
-    return _parents[path].start(module, words, folder, environment, log)
+def _parent_of(module: str, environment: dict[str, str]) -> Parent:
+    key = module.partition(".")[0], environment["PYTHONPATH"]
+    with _lock:
+        if key not in _parents:
+            _parents[key] = Parent(key[0], environment)
+        return _parents[key]
 
 
-def _run(module: str, words: list[str], folder: str, environment: dict[str, str], log: str) -> None:
+def _become(module: str, words: list[str], folder: str, environment: dict[str, str], session: bool) -> None:
     """Become the program. What remains of the parent is what it has imported."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    output = os.open(log, os.O_WRONLY)
-    for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
-        os.dup2(file, number)
-    os.closerange(3, 256)
+    if session:
+        os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    time.tzset()
+    tempfile.tempdir = None
+    # As Python opens them: a program may replace them.
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.path[0] = folder
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _serve() -> None:
-    for name in PRELOADED:
+def _serve(package: str, number: int) -> NoReturn:
+    for name in PRELOADED[package]:
         importlib.import_module(name)
     assert "twisted.internet.reactor" not in sys.modules
+    # A thread would be missing in the forked process.
+    tasks = Path("/proc/self/task")
+    assert not tasks.exists() or len([*tasks.iterdir()]) == 1
     gc.freeze()
+    requests = socket.socket(fileno=number)
 
-    def tell(*event: Any) -> None:
-        os.write(1, json.dumps(event).encode() + b"\n")
+    def reply(*event: Any) -> None:
+        requests.sendall(json.dumps(event).encode() + b"\n")
 
     def reap(*_: Any) -> None:
         while True:
@@ -129,20 +199,33 @@ def _serve() -> None:
                 return
             if not pid:
                 return
-            tell("ended", pid, status)
+            reply("ended", pid, status)
 
     signal.signal(signal.SIGCHLD, reap)
-    # The next request comes after the reply to this one, so a forked process finds none in its buffer.
-    for line in iter(sys.stdin.readline, ""):
+    while True:
+        size, streams, _, _ = socket.recv_fds(requests, 4, 3)
+        if not size:
+            sys.exit()
+        data = b""
+        while len(data) < int.from_bytes(size, "big"):
+            data += requests.recv(int.from_bytes(size, "big") - len(data))
+        # A process that ends at once is reported after its start.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         pid = os.fork()
         if not pid:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-            _run(**json.loads(line))
+            for standard, stream in enumerate(streams):
+                os.dup2(stream, standard)
+                os.close(stream)
+            requests.close()
+            _become(**json.loads(data))
             sys.exit()
-        tell("started", pid, 0)
+        for stream in streams:
+            os.close(stream)
+        reply("started", pid, 0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1], int(sys.argv[2]))

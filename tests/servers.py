@@ -58,11 +58,13 @@ def free_port() -> int:
 
 def wait_until(true: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
     """Wait for another process to get there; the last resort where it sends no signal."""
-    deadline = time.monotonic() + seconds
+    started = time.monotonic()
     while not (outcome := true()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - started
+        if waited > seconds:
             raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.01)
+        # What takes long may be noticed later: to look takes time that it needs itself.
+        time.sleep(min(0.01 + waited / 50, 0.05))
     return outcome
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from shoal.client import Client
+from tests.forking import start
 from tests.servers import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,13 +96,11 @@ def served(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "shoal.toml").write_text(settings)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     errors = folder / "serve.err"
     with errors.open("wb") as err:
-        process = subprocess.Popen(
-            [sys.executable, *program, "serve", "--port", "0", "--allow-network", "127.0.0.0/8", *map(str, flags)],
-            cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
-            start_new_session=True,
+        process = start(
+            sys.executable, *program, "serve", "--port", "0", "--allow-network", "127.0.0.0/8", *map(str, flags),
+            cwd=folder, environ=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
         )  # fmt: skip
     try:
 

@@ -36,6 +36,7 @@ from shoal.model.worker_report import WorkerReport
 from shoal.settings import load
 from shoal.sinks import merge
 from shoal.worker import crash_marker
+from tests.forking import start
 from tests.servers import WAIT_SECONDS
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
@@ -78,11 +79,9 @@ class Crawling:
             "settings": {**self.settings, **(settings or {})},
             "crash_marker": str(self._crash_marker(name)),
         }
-        paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(environ or {})}
         with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:
-            process = subprocess.Popen(
-                [*program], stdin=subprocess.PIPE, stdout=out, stderr=errors, env=env, cwd=ROOT, start_new_session=True
+            process = start(
+                *program, stdin=subprocess.PIPE, stdout=out, stderr=errors, environ={**os.environ, **(environ or {})}
             )
         self.workers[name] = process
         self.all.append(process)

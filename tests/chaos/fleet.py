@@ -18,6 +18,7 @@ from shoal.model import Counts, Limits
 from tests.chaos.judge import Judge
 from tests.chaos.notes import Notes
 from tests.chaos.site import Site
+from tests.forking import start
 from tests.servers import WAIT_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -64,12 +65,8 @@ class Fleet:
         argv = [sys.executable, "-m", "tests.chaos.worker"]
         for option, value in settings.items():
             argv += [f"--{option}", str(value)]
-        paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         with (self.folder / f"{name}.err").open("wb") as errors:
-            self.processes[name] = subprocess.Popen(
-                argv, cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True,
-            )  # fmt: skip
+            self.processes[name] = start(*argv, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
         return name
 
     def kill(self, name: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.scrapy import forking
+from tests.forking import start
 from tests.servers import WAIT_SECONDS, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ QUIET = {"TELNETCONSOLE_ENABLED": 0, "REMOTE_CONTROL_ENABLED": 0}
 
 @dataclass
 class Process:
-    popen: subprocess.Popen[bytes] | forking.Forked
+    popen: subprocess.Popen[bytes]
     log: Path
 
     def said(self) -> str:
@@ -83,7 +83,7 @@ class Project:
     def run(self, argv: list[str], folder: Path | None = None) -> Process:
         log = self.folder / f"log{len(self.processes)}"
         scrapy = self.scrapy or os.environ.get("OTHER_SCRAPY", "")
-        paths = [scrapy, str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        paths = [scrapy, os.environ.get("PYTHONPATH", "")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "REDIS_"))}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         process = Process(_start(argv, folder or self.folder, environment, log), log)
@@ -119,13 +119,9 @@ class Project:
         return "\n".join(one.said()[-1500:] for one in self.processes[-3:])
 
 
-def _start(
-    argv: list[str], folder: Path, environment: dict[str, str], log: Path
-) -> subprocess.Popen[bytes] | forking.Forked:
-    if argv[:3] == [sys.executable, "-m", "scrapy"] and argv[3] in ("crawl", "runspider"):
-        return forking.start(argv[2], argv[3:], folder, environment, log)
+def _start(argv: list[str], folder: Path, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as out:
-        return subprocess.Popen(argv, cwd=folder, env=environment, stdout=out, stderr=out)
+        return start(*argv, cwd=folder, environ=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
 
 def needs_scrapy_redis() -> Path:

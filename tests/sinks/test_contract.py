@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -21,6 +22,7 @@ import pytest
 from shoal.errors import SinkRefused
 from shoal.model.record import Record
 from shoal.sinks import Sink, check_output, merge, open_sink
+from tests import forking
 from tests.servers import WAIT_SECONDS
 from tests.sinks.outputs import OUTPUTS, Output, Store, mounted, page, receipt_of, urls
 
@@ -128,6 +130,11 @@ async def test_existing_content_of_an_output_is_kept(output: Output, tmp_path: P
     assert output.keys(tmp_path) == dict.fromkeys(urls([1, 2]), 1)
 
 
+def start_writer(module: str, *words: str) -> subprocess.Popen[bytes]:
+    """A program that leases numbers on its stdout and gets them on its stdin, see writer.py."""
+    return forking.start(sys.executable, "-m", module, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 class Fleet:
     """Hands numbers out to writers, and is their store. A number that was not acknowledged is handed out again."""
 
@@ -146,15 +153,12 @@ class Fleet:
     async def worker(self, *, kill_after_seconds: float | None = None) -> None:
         self.workers += 1
         name = f"worker{self.workers}"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.sinks.writer", self.output.uri(self.folder), name, *self.spider,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        process = start_writer("tests.sinks.writer", self.output.uri(self.folder), name, *self.spider)
         assert process.stdin
         assert process.stdout
         killer = None
         try:
-            while line := await process.stdout.readline():
+            while line := await asyncio.to_thread(process.stdout.readline):
                 kind, *more = json.loads(line)
                 if kind == "lease":
                     waiting = self.waiting()
@@ -165,12 +169,16 @@ class Fleet:
                         killer = asyncio.get_running_loop().call_later(kill_after_seconds, process.kill)
                 else:
                     answer = self.store.acknowledge(more[0].encode())
-                process.stdin.write(json.dumps(answer).encode() + b"\n")
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(json.dumps(answer).encode() + b"\n")
+                    process.stdin.flush()
         finally:
             if killer is not None:
                 killer.cancel()
-            process.stdin.close()
-            code = await process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            code = await asyncio.to_thread(process.wait)
+            process.stdout.close()
         self.kills += code == -signal.SIGKILL
         assert code in (0, -signal.SIGKILL)
 

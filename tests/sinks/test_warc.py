@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import random
@@ -26,7 +27,7 @@ from shoal.sinks.files import warc
 from shoal.sinks.files.warc_writer import records_of
 from tests.sinks.archiver import answer
 from tests.sinks.outputs import Store, mounted
-from tests.sinks.test_contract import deaths, in_a_child
+from tests.sinks.test_contract import deaths, in_a_child, start_writer
 
 BIN = Path(sys.executable).parent
 
@@ -348,14 +349,11 @@ class Fleet:
     async def worker(self, last: int, kill_after: int | None = None) -> None:
         """Killed some moments after it was handed its numbers for this time."""
         self.workers += 1
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.sinks.archiver", f"warc:{self.folder}", f"worker{self.workers}",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        process = start_writer("tests.sinks.archiver", f"warc:{self.folder}", f"worker{self.workers}")
         assert process.stdin
         assert process.stdout
         try:
-            while line := await process.stdout.readline():
+            while line := await asyncio.to_thread(process.stdout.readline):
                 kind, *more = json.loads(line)
                 if kind == "lease":
                     waiting = [n for n in range(last) if answer(n).key not in self.store.taken]
@@ -368,10 +366,14 @@ class Fleet:
                             kill_after = None
                 else:
                     said = self.store.acknowledge(more[0].encode())
-                process.stdin.write(json.dumps(said).encode() + b"\n")
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(json.dumps(said).encode() + b"\n")
+                    process.stdin.flush()
         finally:
-            process.stdin.close()
-            code = await process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            code = await asyncio.to_thread(process.wait)
+            process.stdout.close()
         assert code in (0, -signal.SIGKILL)
         self.kills += code != 0
 

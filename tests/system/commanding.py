@@ -23,6 +23,7 @@ from unittest import mock
 
 import pytest
 
+from tests.forking import start
 from tests.servers import WAIT_SECONDS, alive, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,10 +91,9 @@ class Shell:
     started: list[Running] = field(default_factory=list)
 
     def start(self, *args: object, given: str | None = None, program: tuple[str, ...] = ("-m", "shoal")) -> Running:
-        paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        process = subprocess.Popen(
-            [sys.executable, *program, *map(str, args)], cwd=self.folder, text=True, start_new_session=True,
-            env={**self._environ(), "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        process = start(
+            sys.executable, *program, *map(str, args), cwd=self.folder, text=True,
+            environ=self._environ(),
             stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -129,7 +129,9 @@ class Shell:
         return {**environ, "SHOAL_LOG": "text", **self.environ}
 
     def crawl(self, *args: object, **how: Any) -> Ran:
-        return self.run("crawl", *args, *LOCAL, **how)
+        """A crawl of a site on this machine; by one worker if `args` have no other number."""
+        workers = () if "--workers" in args else ("--workers", 1)
+        return self.run("crawl", *args, *LOCAL, *workers, **how)
 
     def rows(self, name: str = "pages.db") -> dict[str, dict[str, Any]]:
         with contextlib.closing(sqlite3.connect(self.folder / name)) as connection:

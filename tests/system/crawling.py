@@ -16,7 +16,6 @@ import concurrent.futures
 import contextlib
 import itertools
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -30,6 +29,7 @@ from typing import Any, TypeVar
 from shoal.frontier import Frontier
 from shoal.model import Counts, Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
+from tests.forking import start
 from tests.servers import WAIT_SECONDS
 from tests.site.judge import Judge
 from tests.site.site import Site, serving
@@ -82,12 +82,8 @@ class Crawls:
                 "name": name, "settings": self.settings, "crash_marker": str(self.folder / f"{name}.crash"),
                 "shared": self.shared,
             }  # fmt: skip
-            paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
             with (self.folder / f"{name}.out").open("wb") as out, (self.folder / f"{name}.err").open("wb") as errors:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "shoal.worker"], stdin=subprocess.PIPE, stdout=out, stderr=errors,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}, start_new_session=True,
-                )  # fmt: skip
+                process = start(sys.executable, "-m", "shoal.worker", stdin=subprocess.PIPE, stdout=out, stderr=errors)
             assert process.stdin is not None
             process.stdin.write(json.dumps(orders).encode() + b"\n")
             process.stdin.flush()
