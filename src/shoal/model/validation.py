@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
 
 from shoal.errors import InvalidLimit
 
+# Larger whole numbers are not exact in Lua and JSON.
 WIDEST = 2**53
+Count = Annotated[int, Meta(ge=0, le=WIDEST)]
 # Not . and .., which clients and browsers remove from a path.
 ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9_.:@-]{1,128}$"
 _ID = re.compile(ID_PATTERN.replace("$", r"\Z"))

@@ -19,10 +19,11 @@ import msgspec
 
 from shoal.errors import ShoalError, SinkRefused, UnknownCrawl
 from shoal.model.record import Item, Record
+from shoal.model.validation import Count
 from shoal.sinks.columns import Row
 from shoal.sinks.files import flat_items, parquet_items
 from shoal.sinks.files.compression import open_decompressed
-from shoal.sinks.reader import Count, Cursor, ReadRequest, Values, cursor_values, record_of, unknown_cursor
+from shoal.sinks.reader import Cursor, ReadRequest, Values, cursor_values, record_of, unknown_cursor
 
 # Cells that csv.py has put an apostrophe before.
 _ESCAPED_FORMULA = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")

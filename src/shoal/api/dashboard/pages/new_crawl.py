@@ -16,6 +16,7 @@ from shoal.model.crawl_options import options
 from shoal.model.crawl_request import CrawlRequest
 from shoal.model.crawl_spec import SCOPES
 from shoal.model.option import GROUPS, Option
+from shoal.model.validation import WIDEST
 from shoal.operations.describe import describe
 from shoal.operations.plan import PAGE_BYTES, plan
 from shoal.operations.seeds import seed_target
@@ -140,7 +141,7 @@ def option_text(option: Option, values: dict[str, Any]) -> str:
 
 
 def _bound(value: float | None) -> str | None:
-    return None if value is None or value > 2**53 else f"{value:.0f}" if value == int(value) else f"{value:g}"
+    return None if value is None or value > WIDEST else f"{value:.0f}" if value == int(value) else f"{value:g}"
 
 
 def request_of(fields: dict[str, str]) -> dict[str, Any]:
