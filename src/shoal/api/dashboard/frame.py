@@ -10,6 +10,7 @@ from shoal.api.auth import Role
 from shoal.api.dashboard.components import form
 from shoal.api.dashboard.html import E, Node, render
 from shoal.api.dashboard.view import Page, View
+from shoal.urls.canonical import MAX_URL_BYTES
 from shoal.version import __version__
 
 _STATIC = Path(__file__).parent / "static"
@@ -61,7 +62,7 @@ def document(page: Page, view: View, *, live: str = "", note: Node = None, signe
     ]
     find = E.form(
         E.input(type="search", name="url", id="find", placeholder="Find a URL  /", aria_label="Find a URL",
-                required=True, maxlength=8192),
+                required=True, maxlength=MAX_URL_BYTES),
         action="/find", method="get", class_="find", role="search",
     )  # fmt: skip
     who: Node = None

@@ -15,15 +15,15 @@ from shoal.model.crawl import Crawl, CrawlKind, State
 from shoal.operations.explain import Check, Explanation, explain
 from shoal.operations.known_urls import can_forget, can_revisit
 from shoal.operations.seeds import seed_target
+from shoal.urls.canonical import MAX_URL_BYTES
 
 _REVISITED = (UrlPlace.DONE, UrlPlace.FAILED, UrlPlace.LATER)
 # Each crawl is checked by itself: open ones first, as long as a person waits.
 _CRAWLS, _SECONDS = 500, 3.0
-_MAX_URL = 8192
 
 
 async def find_page(view: View) -> Page:
-    url = view.request.query_params.get("url", "").strip()[:_MAX_URL]
+    url = view.request.query_params.get("url", "").strip()[:MAX_URL_BYTES]
     content: list[Node] = [E.h1("Find a URL")]
     if not url:
         content.append(empty("Enter a URL above to see its state in each crawl."))
