@@ -38,6 +38,8 @@ class CrawlKind(StrEnum):
     BARE = "bare"  # a program that uses the frontier directly
 
 
+# Why a crawl finished without reaching a limit; change.lua reopens only such a crawl.
+NOTHING_LEFT = "finished"
 # Why workers pause a crawl. It resumes when the output is available again.
 OUTPUT_UNAVAILABLE, OUTPUT_REFUSED = "output unavailable", "output refused"
 

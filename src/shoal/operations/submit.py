@@ -33,7 +33,7 @@ from shoal.fetch.address_guard import AddressGuard
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
-from shoal.model.crawl import Crawl, State, crawl_id_of
+from shoal.model.crawl import NOTHING_LEFT, Crawl, State, crawl_id_of
 from shoal.model.crawl_options import options
 from shoal.model.crawl_request import REQUEST_FIELDS, CrawlRequest
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
@@ -333,7 +333,7 @@ def _may_join(crawl: Crawl, submission: Submission) -> bool:
 
 def _was_done(crawl: Crawl) -> bool:
     """Whether the crawl finished because no URL was left, not by a command or a limit."""
-    return crawl.state is State.FINISHED and crawl.why == "finished"
+    return crawl.state is State.FINISHED and crawl.why == NOTHING_LEFT
 
 
 def _domain_urls(request: CrawlRequest) -> list[str]:
