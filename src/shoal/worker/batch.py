@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from shoal.frontier import Done
 from shoal.leases.held_lease import HeldLease
-from shoal.sinks.contract import Key, Stored
+from shoal.model.record import RecordKey
+from shoal.sinks.contract import Stored
 from shoal.worker.outcome import PageSignals, VisitResult
 from shoal.worker.outputs import Output
 from shoal.worker.revisits import tag_validator
@@ -25,7 +26,7 @@ class Batch(NamedTuple):
     signalled  what sitemaps and feeds say about other pages, each with its crawl
     """
 
-    keys: dict[str, list[Key]]
+    keys: dict[str, list[RecordKey]]
     outputs: dict[Output, list[Stored]]
     tagged: dict[str, list[tuple[str, str]]]
     plain: dict[str, list[tuple[str, str]]]
@@ -40,7 +41,7 @@ def sort_by_lease(batch: Iterable[VisitResult]) -> ByLease:
 
 
 def sort_for_delivery(by_lease: ByLease) -> Batch:
-    keys: dict[str, list[Key]] = {}
+    keys: dict[str, list[RecordKey]] = {}
     outputs: dict[Output, list[Stored]] = {}
     tagged: dict[str, list[tuple[str, str]]] = {}
     plain: dict[str, list[tuple[str, str]]] = {}
