@@ -38,7 +38,7 @@ from shoal.model.crawl_options import options
 from shoal.model.crawl_request import REQUEST_FIELDS, CrawlRequest
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
-from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
+from shoal.operations.scrapy_cluster import ClusterAction, ClusterRequest, translate
 from shoal.operations.scrapy_cluster_fleet import DOMAIN_ACTIONS, DomainUpdate, StatsRequest
 from shoal.operations.seeds import seed_target, without_logins
 from shoal.operations.start import check_spec
@@ -85,7 +85,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(
     raw: bytes | dict[str, Any], spiders: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-) -> CrawlRequest | Action | StatsRequest | DomainUpdate:
+) -> CrawlRequest | ClusterAction | StatsRequest | DomainUpdate:
     """A request in Shoal's or Scrapy Cluster's schema. InvalidInput says in one sentence what is wrong with it.
 
     `spiders` are the options of spiders (spider_options.py). They count as fields of the request that it left out, so
@@ -100,7 +100,7 @@ def parse(
         if "stats" in fields or fields.keys() == {"appid", "uuid"}:
             return msgspec.convert(fields, StatsRequest)
         if "action" in fields:
-            return msgspec.convert(fields, Action)
+            return msgspec.convert(fields, ClusterAction)
         if "crawlid" in fields or "appid" in fields:
             return translate(msgspec.convert(fields, ClusterRequest))
         if isinstance(spider := fields.get("spider"), str) and spider in spiders:

@@ -16,7 +16,7 @@ from shoal.worker.revisits import tag_validator
 ByLease = dict[HeldLease, list[VisitResult]]
 
 
-class Batch(NamedTuple):
+class SortedBatch(NamedTuple):
     """What a batch brings to outputs and store.
 
     keys       of everything that is written, by the token of its lease
@@ -40,7 +40,7 @@ def sort_by_lease(batch: Iterable[VisitResult]) -> ByLease:
     return by_lease
 
 
-def sort_for_delivery(by_lease: ByLease) -> Batch:
+def sort_for_delivery(by_lease: ByLease) -> SortedBatch:
     keys: dict[str, list[RecordKey]] = {}
     outputs: dict[Output, list[Stored]] = {}
     tagged: dict[str, list[tuple[str, str]]] = {}
@@ -74,7 +74,7 @@ def sort_for_delivery(by_lease: ByLease) -> Batch:
                 validators = tagged if result.outcome.history else plain
                 pair = record.url, tag_validator(validator, result.outcome)
                 validators.setdefault(result.visit.crawl, []).append(pair)
-    return Batch(keys, outputs, tagged, plain, signalled)
+    return SortedBatch(keys, outputs, tagged, plain, signalled)
 
 
 def done_of(lease: HeldLease, results: list[VisitResult]) -> Done:

@@ -30,7 +30,7 @@ from shoal.operations import crawls as crawl_operations
 from shoal.operations.change import change
 from shoal.operations.describe import describe
 from shoal.operations.explain import explain as explain_url
-from shoal.operations.scrapy_cluster import Action, act, app_of
+from shoal.operations.scrapy_cluster import ClusterAction, act, app_of
 from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats, update_domain
 from shoal.operations.seeds import seed_url_without_login
 from shoal.operations.start import check_takes_seeds
@@ -339,11 +339,11 @@ async def feed(context: RequestContext) -> Response:
         request = parse(await context.body(MAX_REQUEST_BYTES))
         if isinstance(request, StatsRequest | DomainUpdate):
             return Json({"status": "SUCCESS", "data": await _fleet_request(context, request), "error": None})
-        app = app_of(request.appid) if isinstance(request, Action) else request.app
+        app = app_of(request.appid) if isinstance(request, ClusterAction) else request.app
         if context.caller.app and app not in ("", context.caller.app):
             raise RequestRefused(403, f"This token is bound to the application {context.caller.app!r}.")
         data: Any = None
-        if isinstance(request, Action):
+        if isinstance(request, ClusterAction):
             data = await act(context.frontier, request)
         else:
             submitted = await submit_for(context, request)

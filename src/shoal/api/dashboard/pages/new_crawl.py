@@ -10,7 +10,7 @@ import msgspec
 from shoal.api.auth import Role
 from shoal.api.dashboard.components import duration, facts, form, note, number, rate, size
 from shoal.api.dashboard.html import E, Node, render
-from shoal.api.dashboard.view import Page, View
+from shoal.api.dashboard.view import DashboardPage, View
 from shoal.errors import InvalidInput, InvalidLimit, InvalidUrl
 from shoal.model.crawl_options import options
 from shoal.model.crawl_request import CrawlRequest
@@ -43,7 +43,7 @@ def _options() -> dict[str, Option]:
     return {option.name: option for option in options(CrawlRequest) if not option.internal and option.name != "joins"}
 
 
-async def new_crawl_page(view: View) -> Page:
+async def new_crawl_page(view: View) -> DashboardPage:
     values = await _like(view)
     known = _options()
     first = [option_field(known[name], values) for name in _FIRST]
@@ -68,7 +68,7 @@ async def new_crawl_page(view: View) -> Page:
             class_="beside",
         ),
     ]  # fmt: skip
-    return Page("New crawl", content, "New crawl")
+    return DashboardPage("New crawl", content, "New crawl")
 
 
 async def _like(view: View) -> dict[str, Any]:
