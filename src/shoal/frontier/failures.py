@@ -23,7 +23,7 @@ from shoal.store import Argument
 
 # Calls the script `retry` in a shard, with its arguments after the crawl.
 Retry = Callable[[int, tuple[Argument, ...]], Awaitable[Any]]
-# How many lists of hosts that were set aside are read at once, how many lines of one, and how many are retried.
+# How many lists of hosts that were given up are read at once, how many lines of one, and how many are retried.
 _LISTS, _LINES, _AT_ONCE = 100, 1000, 100
 
 
