@@ -120,7 +120,7 @@ def to_submission(request: CrawlRequest, *, machine: str = "", networks: str = "
     urls, logins = without_logins(list(dict.fromkeys(target.url for target in targets)))
     spec = to_spec(request, urls, machine=machine, networks=networks)
     spec = msgspec.structs.replace(spec, logins=logins)
-    name = request.name or _generated_name(targets[0].host, 40 if request.app else 90)
+    name = request.name or f"{generated_name(targets[0].host, 40 if request.app else 90)}-{secrets.token_hex(3)}"
     name = validation.crawl_id(crawl_id_of(request.app, name))
     return Submission(name=name, spec=spec, urls=urls, joins=request.joins, named=bool(request.name))
 
@@ -367,9 +367,10 @@ def _literal_address(host: str) -> str:
         return ""
 
 
-def _generated_name(host: str, max_host: int) -> str:
+def generated_name(host: str, max_host: int = 100) -> str:
+    """A name for a crawl that has none: its first host, cut at `max_host` characters, and the local time."""
     host = re.sub(r"[^A-Za-z0-9_.-]+", "-", host).strip("-")
-    return f"{host[:max_host]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    return f"{host[:max_host]}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _decode(raw: bytes | bytearray | memoryview) -> Any:
