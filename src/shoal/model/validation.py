@@ -26,6 +26,8 @@ REFUSED_HEADERS = frozenset({
     "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "proxy-authenticate",
     "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
+# Headers that carry a password, a token or a session.
+CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _METHOD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
 # They open a tunnel, or return the headers of a request with its credentials.
 _REFUSED_METHODS = frozenset({"CONNECT", "TRACE"})
