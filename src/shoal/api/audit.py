@@ -105,7 +105,7 @@ class AuditedRequest(RequestContext):
 
     async def crawl(self) -> Crawl:
         crawl = await super().crawl()
-        self._entry.crawl, self._entry.app = crawl.id, str(crawl.spec.get("app", ""))
+        self._entry.crawl, self._entry.app = crawl.id, crawl.app
         return crawl
 
 

@@ -70,6 +70,12 @@ class Crawl(msgspec.Struct, frozen=True):
         return str(self.spec.get("parent", ""))
 
     @property
+    def app(self) -> str:
+        """The application that it belongs to, '' for none."""
+        app = self.spec.get("app", "")
+        return app if isinstance(app, str) else ""
+
+    @property
     def schedule(self) -> RevisitSchedule:
         """When its pages are visited again."""
         return revisit_schedule(self.limits.every, self.limits.budget)

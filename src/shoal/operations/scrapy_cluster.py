@@ -175,7 +175,7 @@ async def _named(frontier: Frontier, action: ClusterAction) -> Crawl:
         with contextlib.suppress(UnknownCrawl, InvalidInput):
             crawl = await frontier.crawls.get(name)
             # Clients choose the names of crawls, so a name does not prove which application it belongs to.
-            mine = crawl.spec.get("app") == app_of(action.appid) and crawl.state is not State.DELETED
+            mine = crawl.app == app_of(action.appid) and crawl.state is not State.DELETED
             if mine and action.spiderid in (None, "", crawl.limits.spider or "link"):
                 return crawl
     of = f" of spider {action.spiderid!r}" if action.spiderid else ""
@@ -185,7 +185,7 @@ async def _named(frontier: Frontier, action: ClusterAction) -> Crawl:
 async def _of_app(frontier: Frontier, action: ClusterAction) -> AsyncIterator[Crawl]:
     """The open crawls of an application and a spider."""
     async for crawl in frontier.crawls.all():
-        matches = crawl.spec.get("app") == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
+        matches = crawl.app == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
         if matches and crawl.state.open and crawl.kind is not CrawlKind.BRANCH:
             yield crawl
 

@@ -326,7 +326,7 @@ def _same(crawl: Crawl, submission: Submission) -> bool:
 
 def _may_join(crawl: Crawl, submission: Submission) -> bool:
     """Whether the seeds may join the crawl. A crawl that was stopped accepts only its own seeds: a repeated message."""
-    if crawl.spec.get("app", "") != submission.spec.app:
+    if crawl.app != submission.spec.app:
         return False
     return crawl.state.open or _was_done(crawl) or set(submission.urls) <= set(crawl.spec.get("seeds", ()))
 

@@ -39,10 +39,6 @@ class CrawlProgress(NamedTuple):
     rate: float | None
 
     @property
-    def app(self) -> str:
-        return str(self.crawl.spec.get("app", ""))
-
-    @property
     def total(self) -> int:
         """What the crawl has to do, as far as it is known: its URLs, or its limit of pages."""
         limit = self.crawl.limits.max_pages

@@ -193,7 +193,7 @@ async def page_of(context: RequestContext) -> CrawlPage:
         scanned += 1
         last = (created_at, crawl.id)
         visible = crawl.state is not State.DELETED and crawl.kind is not CrawlKind.BRANCH
-        if visible and (not state or crawl.state.value == state) and (not app or crawl.spec.get("app", "") == app):
+        if visible and (not state or crawl.state.value == state) and (not app or crawl.app == app):
             summaries.append(await _summary(context, crawl))
         # A page may be short, so that a filter that matches little does not scan every crawl in one request.
         if len(summaries) == limit or scanned == _MAX_SCANNED:
@@ -203,7 +203,7 @@ async def page_of(context: RequestContext) -> CrawlPage:
 
 async def _summary(context: RequestContext, crawl: Crawl) -> CrawlSummary:
     return CrawlSummary(
-        id=crawl.id, app=str(crawl.spec.get("app", "")), state=crawl.state.value, why=crawl.why,
+        id=crawl.id, app=crawl.app, state=crawl.state.value, why=crawl.why,
         priority=crawl.limits.priority, created_at=crawl.created_at, ended_at=crawl.ended_at,
         counts=await context.frontier.crawls.count(crawl.id),
     )  # fmt: skip
