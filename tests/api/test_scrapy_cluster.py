@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import InvalidInput
 from shoal.model.crawl_request import CrawlRequest
-from shoal.operations.scrapy_cluster import Action, cluster_name
+from shoal.operations.scrapy_cluster import ClusterAction, cluster_name
 from shoal.operations.submit import parse, to_submission
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
@@ -128,7 +128,7 @@ def test_fields_mean_the_same_as_in_scrapy_cluster() -> None:
     assert isinstance(request, CrawlRequest)
     assert (request.spider, request.priority, request.max_pages_per_host, request.expires_at) == ("", 10, 7, 5.0)
     action = parse(b'{"action": "info", "appid": "a", "uuid": "u", "spiderid": "link"}')
-    assert isinstance(action, Action)
+    assert isinstance(action, ClusterAction)
     assert cluster_name("a", "x y") != cluster_name("a", "x-y")
     assert cluster_name("a" * 100, "b" * 100) != cluster_name("a" * 100, "b" * 99)
 

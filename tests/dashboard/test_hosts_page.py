@@ -76,6 +76,9 @@ def test_a_host_that_backs_off_is_shown_and_cleared(browser: Browser, running: F
     client = running.api.client
     url = running.site(2)
     host = url.split("/")[2]
+    # A host that has never responded is given up after three faults, within seconds.
+    client.submit(seeds=[url], name="up", delay_seconds=0)
+    client.wait("up", timeout_seconds=60)
     running.crawls.site.shut(host)
     # Enough retries that the page does not fail before the back-off is cleared, however long the browser takes.
     client.submit(seeds=[url], name="down", delay_seconds=0, retries=20)

@@ -22,8 +22,8 @@ from typing import Any, get_type_hints
 import duckdb
 import pytest
 
-from shoal.model.record import Item, Record
-from shoal.sinks import Key, takes
+from shoal.model.record import Item, Record, RecordKey
+from shoal.sinks import takes
 from shoal.sinks.contract import Stored
 from tests.sinks.databases import Database
 
@@ -56,7 +56,7 @@ class Output:
             return self.reader(folder / self.name)
         return self.reader((self.server, self.table(folder)))
 
-    def keys(self, folder: Path) -> Counter[Key]:
+    def keys(self, folder: Path) -> Counter[RecordKey]:
         return Counter((row["crawl"], row["url"]) for row in self.read(folder))
 
     def read_items(self, folder: Path) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ class Output:
             return self.item_reader(folder / self.name)
         return self.item_reader((self.server, f"{self.table(folder)}_items"))
 
-    def item_keys(self, folder: Path) -> Counter[Key]:
+    def item_keys(self, folder: Path) -> Counter[RecordKey]:
         rows = self.read_items(folder)
         return Counter((row["crawl"], f"{row['url']}#{row['spider']}/{row['number']}") for row in rows)
 
@@ -289,17 +289,17 @@ OUTPUTS = (
 class Store:
     """Takes each key once, from whichever batch says it first, and answers to the same receipt the same."""
 
-    taken: Counter[Key] = field(default_factory=Counter)
-    answers: dict[bytes, list[Key]] = field(default_factory=dict)
+    taken: Counter[RecordKey] = field(default_factory=Counter)
+    answers: dict[bytes, list[RecordKey]] = field(default_factory=dict)
 
-    def acknowledge(self, receipt: bytes) -> list[Key]:
+    def acknowledge(self, receipt: bytes) -> list[RecordKey]:
         if receipt not in self.answers:
             keys = keys_of(receipt)
             self.answers[receipt] = [key for key in keys if key in self.taken]
             self.taken.update(key for key in keys if key not in self.taken)
         return self.answers[receipt]
 
-    async def replay(self, receipt: bytes) -> list[Key]:
+    async def replay(self, receipt: bytes) -> list[RecordKey]:
         return self.acknowledge(receipt)
 
 
@@ -307,7 +307,7 @@ def receipt_of(name: str, records: Sequence[Stored]) -> bytes:
     return json.dumps([name, [record.key for record in records]]).encode()
 
 
-def keys_of(receipt: bytes) -> list[Key]:
+def keys_of(receipt: bytes) -> list[RecordKey]:
     return list(dict.fromkeys((crawl, url) for crawl, url in json.loads(receipt)[1]))
 
 
@@ -332,7 +332,7 @@ def items_of(page: int) -> list[Item]:
     return [item(page, number) for number in range(1, page % 3 + 1)]
 
 
-def urls(numbers: Any) -> set[Key]:
+def urls(numbers: Any) -> set[RecordKey]:
     return {("crawl", f"https://site.example/{number}") for number in numbers}
 
 

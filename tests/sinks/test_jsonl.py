@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from shoal.errors import SinkUnavailable, StoreUnavailable
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.sinks import Sink, merge, open_sink, part_names, unmerged
-from shoal.sinks.contract import Key
 from shoal.sinks.files import jsonl, part
 from tests.servers import wait_until
 from tests.sinks.outputs import Store, mounted, page, read_jsonl, receipt_of
@@ -43,7 +42,7 @@ async def put(sink: Sink, *numbers: int, refused: tuple[int, ...] = ()) -> None:
     await sink.commit([page(number).key for number in refused])
 
 
-async def no_replay(receipt: bytes) -> list[Key]:
+async def no_replay(receipt: bytes) -> list[RecordKey]:
     raise AssertionError(f"the store must not get a call about {receipt!r}")
 
 
@@ -220,7 +219,7 @@ async def test_parts_that_need_no_decision_are_merged_while_the_store_is_unavail
             await sink.write([page(3)], receipt_of("", [page(3)]))
         await sink.close()
 
-    async def away(receipt: bytes) -> list[Key]:
+    async def away(receipt: bytes) -> list[RecordKey]:
         raise StoreUnavailable("The store does not answer.")
 
     with pytest.raises(StoreUnavailable):
@@ -238,7 +237,7 @@ async def test_merging_processes_take_turns(path: Path) -> None:
         await sink.close()
     store = Store()
 
-    async def slow(receipt: bytes) -> list[Key]:
+    async def slow(receipt: bytes) -> list[RecordKey]:
         await asyncio.sleep(0.01)
         return store.acknowledge(receipt)
 

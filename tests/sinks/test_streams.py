@@ -18,8 +18,8 @@ import pytest
 from aio_pika.abc import AbstractChannel
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Item
-from shoal.sinks import Key, Sink, check_output, is_local, open_sink, takes
+from shoal.model.record import Item, RecordKey
+from shoal.sinks import Sink, check_output, is_local, open_sink, takes
 from shoal.sinks.files.jsonl import json_line
 from shoal.sinks.streams import stream
 from tests.brokers import PASSWORD, Kafka, Rabbit
@@ -42,7 +42,7 @@ class Stream:
     def uri(self, folder: Path | None = None) -> str:
         return self.address
 
-    def keys(self, expected: int) -> Counter[Key]:
+    def keys(self, expected: int) -> Counter[RecordKey]:
         return Counter((one["crawl"], one["url"]) for one in self.messages(expected))
 
 

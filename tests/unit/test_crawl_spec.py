@@ -24,6 +24,7 @@ from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.limits import Limits
 from shoal.model.option import GROUPS, flag_name
 from shoal.operations import begin
+from shoal.operations.start import RAISABLE
 from shoal.operations.submit import parse, submit, to_submission
 from shoal.urls import canonical
 
@@ -69,6 +70,12 @@ def test_every_option_has_a_description_and_one_enforcer() -> None:
         assert not (option.internal and option.flag)
         assert option.flag is None or option.flag.group in GROUPS
     assert {option.attribute for option in options() if option.enforced_by == "frontier"} == {*Limits.__struct_fields__}
+
+
+def test_every_limit_is_off_by_default_and_can_be_raised() -> None:
+    limits = [option for option in options() if option.attribute.startswith("max_")]
+    assert {option.attribute for option in limits} == RAISABLE
+    assert all(option.default in (0, None) for option in limits)
 
 
 @pytest.mark.parametrize("command_name", ["crawl", "submit"])

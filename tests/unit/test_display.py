@@ -15,7 +15,7 @@ from shoal.api.audit import OPERATIONS
 from shoal.cli.ui import console, json_log
 from shoal.cli.ui.frame import PLAIN_BARS, Snapshot, cells, frame, graph, paint
 from shoal.cli.ui.rates import Rates
-from shoal.fleet.totals import Totals, causes, seconds_left
+from shoal.fleet.totals import ReportTotals, causes, seconds_left
 from shoal.frontier.inspect import PendingHost
 from shoal.model import Lease, Visit
 from shoal.model.crawl import Counts
@@ -45,7 +45,7 @@ def pace(
         counts = Counts(
             admitted=stored + 86 + to_go, waiting=to_go, stored=stored, failed=79, excluded=7, reasons=REASONS
         )
-        made.note(float(second), Totals().of(reports), reports, counts, (3, 40))
+        made.note(float(second), ReportTotals().of(reports), reports, counts, (3, 40))
     return made
 
 
@@ -136,7 +136,7 @@ def test_a_worker_reports_its_slowest_host_until_the_host_is_done_or_given_up() 
 
 
 def test_the_longest_time_of_all_live_workers_counts() -> None:
-    totals = Totals()
+    totals = ReportTotals()
     totals.keep(WorkerReport(pages=5, ahead={"docs": 900.0}, backing_off=3, open_hosts=4))
     total = totals.of(
         [WorkerReport(ahead={"docs": 5.0, "a": 1.0}, backing_off=1), WorkerReport(ahead={"docs": 7.0}, pages=1)]

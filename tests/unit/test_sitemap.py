@@ -11,7 +11,7 @@ import pytest
 
 from shoal.parse import sitemap
 from shoal.parse.dates import moment
-from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, _Reader, is_sitemap, read
+from shoal.parse.sitemap import MAX_BYTES, MAX_MEMBERS, MAX_URLS, Sitemap, _SitemapReader, is_sitemap, read
 
 SAMPLES = Path(__file__).parents[3] / "shared/data/crawler-commons/src/test/resources/sitemaps"
 HERE = "https://example.org/maps/sitemap.xml"
@@ -169,7 +169,7 @@ def test_default_attributes_are_refused_before_they_are_added_to_every_element()
     # Before DTDs were refused, this took time quadratic in its size: 6.5 seconds of CPU for 135 KB.
     declared = "".join(f"<!ATTLIST url a{number} CDATA 'x'>" for number in range(2000))
     body = f"<!DOCTYPE urlset [{declared}]><urlset>{'<url/>' * 5000}</urlset>"
-    with mock.patch.object(_Reader, "_start", side_effect=AssertionError("an element was read")):
+    with mock.patch.object(_SitemapReader, "_start", side_effect=AssertionError("an element was read")):
         assert read(body.encode(), url=HERE).trouble == "a DTD"
     assert (
         read(b"<!DOCTYPE urlset []>" + urlset("https://example.org/1", head="").encode(), url=HERE).trouble == "a DTD"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.store.address import Endpoint
 from shoal.store.connection import ReplyError
-from shoal.store.slot_map import SLOTS, Claim, View, merge_views, parse_view
+from shoal.store.slot_map import SLOTS, Claim, ClusterView, merge_views, parse_view
 
 OLD, NEW, OTHER = (Endpoint("127.0.0.1", port) for port in (1, 2, 3))
 REST = Claim(2, 100, SLOTS - 1, OTHER)
@@ -17,7 +17,7 @@ def test_a_view_has_the_address_and_the_epoch_of_every_primary() -> None:
         b"cc 10.0.0.2:7002@17002 master - 0 1 2 connected 100-16383\n"
     )
     view = parse_view(slots, nodes, b"cluster_state:ok\r\n", "10.0.0.1")
-    assert view == View(
+    assert view == ClusterView(
         True, [Claim(7, 0, 99, Endpoint("10.0.0.1", 7000)), Claim(2, 100, 16383, Endpoint("10.0.0.2", 7002))]
     )
     assert not parse_view(slots, nodes, b"cluster_state:fail\r\n", "").healthy
@@ -28,28 +28,28 @@ def test_a_view_has_the_address_and_the_epoch_of_every_primary() -> None:
 
 
 def test_the_newer_epoch_wins_against_a_majority_of_nodes() -> None:
-    stale = View(True, [Claim(1, 0, 99, OLD), REST])
-    fresh = View(True, [Claim(7, 0, 99, NEW), REST])
+    stale = ClusterView(True, [Claim(1, 0, 99, OLD), REST])
+    fresh = ClusterView(True, [Claim(7, 0, 99, NEW), REST])
     merged = merge_views([stale, stale, fresh])
     assert merged[0] == merged[99] == NEW
     assert merged[100] == merged[SLOTS - 1] == OTHER
 
 
 def test_a_node_that_is_out_of_the_cluster_does_not_decide() -> None:
-    alone = View(False, [Claim(9, 0, 99, OLD), REST])
-    healthy = View(True, [Claim(7, 0, 99, NEW), REST])
+    alone = ClusterView(False, [Claim(9, 0, 99, OLD), REST])
+    healthy = ClusterView(True, [Claim(7, 0, 99, NEW), REST])
     assert merge_views([alone, healthy])[0] == NEW
     assert merge_views([alone])[0] == OLD
 
 
 def test_without_epochs_the_majority_of_nodes_decides() -> None:
-    stale, fresh = View(True, [Claim(0, 0, 99, OLD)]), View(True, [Claim(0, 0, 99, NEW)])
+    stale, fresh = ClusterView(True, [Claim(0, 0, 99, OLD)]), ClusterView(True, [Claim(0, 0, 99, NEW)])
     assert merge_views([fresh, stale, fresh])[0] == NEW
     assert merge_views([fresh, stale, fresh])[100] is None
 
 
 def test_a_moved_part_of_a_slot_range_is_found_at_its_new_node() -> None:
-    stale = View(True, [Claim(5, 0, 99, OLD), REST])
-    fresh = View(True, [Claim(5, 0, 49, OLD), Claim(8, 50, 99, NEW), REST])
+    stale = ClusterView(True, [Claim(5, 0, 99, OLD), REST])
+    fresh = ClusterView(True, [Claim(5, 0, 49, OLD), Claim(8, 50, 99, NEW), REST])
     merged = merge_views([stale, fresh])
     assert (merged[49], merged[50], merged[99]) == (OLD, NEW, NEW)

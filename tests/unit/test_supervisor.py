@@ -14,7 +14,7 @@ import pytest
 
 from shoal import Frontier, Limits
 from shoal.fleet import Event, Supervisor, live_workers, reclaim, supervisor
-from shoal.fleet.totals import Totals, causes
+from shoal.fleet.totals import ReportTotals, causes
 from shoal.model.worker_report import WorkerReport
 from tests.servers import WAIT_SECONDS, alive, wait_until
 
@@ -241,7 +241,7 @@ async def test_prestarted_processes_without_work_are_stopped_too(fleet: Fleet) -
 
 
 def test_totals_add_up_counts_but_not_current_values() -> None:
-    totals = Totals()
+    totals = ReportTotals()
     totals.keep(
         WorkerReport(pages=2, failed={"x": 1}, open_hosts=5, trouble="old", alive_seconds=4, politeness_seconds=3)
     )

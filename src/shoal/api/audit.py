@@ -25,7 +25,7 @@ from shoal.errors import ShoalError
 from shoal.frontier.audit_trail import AuditRecord
 from shoal.model.crawl import Crawl
 from shoal.operations.events import Emit, emit_action
-from shoal.operations.scrapy_cluster import Action, cluster_name
+from shoal.operations.scrapy_cluster import ClusterAction, cluster_name
 
 # Repeated refusals must not fill the log's disk.
 _REFUSALS_PER_SECOND = 10.0
@@ -105,7 +105,7 @@ class AuditedRequest(RequestContext):
 
     async def crawl(self) -> Crawl:
         crawl = await super().crawl()
-        self._entry.crawl, self._entry.app = crawl.id, str(crawl.spec.get("app", ""))
+        self._entry.crawl, self._entry.app = crawl.id, crawl.app
         return crawl
 
 
@@ -166,7 +166,7 @@ class AuditLog:
             # Statistics change nothing.
             return
         if subject.action:
-            action = msgspec.json.decode(entry.body, type=Action)
+            action = msgspec.json.decode(entry.body, type=ClusterAction)
             await emit_action(emit, context.frontier, action, **caller)
             return
         if content.get("applied") is False:

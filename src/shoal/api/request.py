@@ -108,7 +108,7 @@ class RequestContext:
         raise UnknownCrawl(f"There is no crawl {crawl_id!r}.")
 
     def sees(self, crawl: Crawl) -> bool:
-        return not self.caller.app or crawl.spec.get("app", "") == self.caller.app
+        return not self.caller.app or crawl.app == self.caller.app
 
     def require_fleet_admin(self, what: str) -> None:
         """A token that is bound to an application must not reach beyond it."""

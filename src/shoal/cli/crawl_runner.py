@@ -19,7 +19,7 @@ import msgspec
 
 from shoal import operations
 from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
-from shoal.cli.signals import Interrupted, Signals
+from shoal.cli.signals import Interrupted, StopSignals
 from shoal.cli.spider_choice import Chosen, spider_flag
 from shoal.cli.standard_output import RecordCopy
 from shoal.cli.ui import summary
@@ -87,7 +87,7 @@ class CrawlRunner:
             name=os.environ.get("WORKER_ID", ""), on_event=self.on_worker_event, spiders=job.spiders.references,
             plain=job.spiders.plain, on_request=report_request if job.verbose else None,
         )  # fmt: skip
-        self.signals = Signals(self.supervisor, on_kill=self.on_kill)
+        self.signals = StopSignals(self.supervisor, on_kill=self.on_kill)
         frontier: Frontier | None = None
         try:
             opening = asyncio.create_task(

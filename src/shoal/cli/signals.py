@@ -18,7 +18,7 @@ class Interrupted(Exception):
     """A signal was received."""
 
 
-class Signals:
+class StopSignals:
     """The first signal asks the program to stop; the second kills it and its workers."""
 
     def __init__(self, supervisor: Supervisor, on_kill: Callable[[], None] | None = None) -> None:

@@ -2,14 +2,14 @@
 
 from shoal.fleet.health import FleetHealth, serve_health
 from shoal.fleet.supervisor import Event, Supervisor
-from shoal.fleet.totals import Totals
+from shoal.fleet.totals import ReportTotals
 from shoal.fleet.worker_files import WorkerFiles, WorkerFolder, live_workers, reclaim, startup_settings
 
 __all__ = [
     "Event",
     "FleetHealth",
+    "ReportTotals",
     "Supervisor",
-    "Totals",
     "WorkerFiles",
     "WorkerFolder",
     "live_workers",

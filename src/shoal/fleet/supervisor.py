@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.errors import ShoalError
-from shoal.fleet.totals import Totals
+from shoal.fleet.totals import ReportTotals
 from shoal.fleet.worker_process import PROGRAM, WorkerProcess, describe_exit
 from shoal.frontier import Frontier
 from shoal.model import validation
@@ -88,7 +88,7 @@ class Supervisor:
         self._program = program
         self._numbers = 0
         self._warnings: set[str] = set()
-        self._totals = Totals()
+        self._totals = ReportTotals()
         self._running: dict[str, WorkerProcess] = {}
         self._warm: list[WorkerProcess] = []
         self._tasks: list[asyncio.Task[None]] = []

@@ -18,7 +18,7 @@ CAUSES = {
 }
 
 
-class Totals:
+class ReportTotals:
     """Sums over processes. Counters of a process that has ended stay in the sum; its current values do not."""
 
     def __init__(self) -> None:

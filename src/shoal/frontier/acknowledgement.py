@@ -21,6 +21,7 @@ from shoal.frontier.visit_codec import brief
 from shoal.model import validation
 from shoal.model.lease import Lease
 from shoal.model.page_history import PageHistory
+from shoal.model.record import RecordKey
 from shoal.model.visit import Outcome, OutcomeCode
 from shoal.store import Argument
 
@@ -89,8 +90,6 @@ class AckBatch(msgspec.Struct, frozen=True, array_like=True):
 
 # A lookup here is cheaper than making an OutcomeCode.
 _CODES = {code: code.value for code in OutcomeCode}
-# The key of a record in an output: (crawl, URL).
-RecordKey = tuple[str, str]
 
 
 class WrittenBatch(msgspec.Struct, frozen=True, array_like=True):

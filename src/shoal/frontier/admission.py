@@ -12,6 +12,7 @@ from shoal.frontier import visit_codec
 from shoal.frontier.crawls import Crawls
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
+from shoal.model.validation import WIDEST
 from shoal.model.visit import Added, AddResult, Visit
 from shoal.store import Argument
 from shoal.urls.canonical import canonical
@@ -23,8 +24,6 @@ _NEW = ord(AddResult.NEW)
 _HELD = (_NEW, ord(AddResult.SEEN))
 # A call blocks the store while it runs.
 _BYTES_A_CALL = 4_000_000
-_WIDEST = 2**53
-
 
 # A link as add.lua takes it, with the key of its crawl: crawl, host, priority, depth, fingerprint, entry, forced.
 # A plain tuple, because one is made for every link.
@@ -224,7 +223,7 @@ def _check(visit: Visit) -> None:
         if (
             isinstance(value, bool)
             or not isinstance(value, int)
-            or abs(value) >= _WIDEST
+            or abs(value) >= WIDEST
             or (name == "depth" and value < 0)
         ):
             raise InvalidVisit(f"{name} of {visit.url[:80]!r} is {value!r}: it must be a whole number below 2**53.")

@@ -15,10 +15,7 @@ from shoal.frontier.crawl_records import CrawlRecords, unknown_crawl
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model import validation
-from shoal.model.crawl import STATES, Crawl, State
-
-# The reason of a crawl that finished without reaching a limit; change.lua reopens only such a crawl.
-NOTHING_LEFT = "finished"
+from shoal.model.crawl import NOTHING_LEFT, STATES, Crawl, State
 
 
 class CrawlChanges:

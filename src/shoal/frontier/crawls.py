@@ -20,7 +20,7 @@ import msgspec
 
 from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, InvalidLimit
 from shoal.frontier import deletion
-from shoal.frontier.crawl_changes import NOTHING_LEFT, CrawlChanges, check_open
+from shoal.frontier.crawl_changes import CrawlChanges, check_open
 from shoal.frontier.crawl_codec import limits_of, packed
 from shoal.frontier.crawl_counts import CrawlCounts
 from shoal.frontier.crawl_records import CrawlRecords, family, unknown_crawl
@@ -28,7 +28,7 @@ from shoal.frontier.failures import FailureChoice, FailureCursor, failures, retr
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model import validation
-from shoal.model.crawl import STATES, Counts, Crawl, CrawlKind, State
+from shoal.model.crawl import NOTHING_LEFT, STATES, Counts, Crawl, CrawlKind, State
 from shoal.model.limits import Limits
 from shoal.model.visit import Visit
 from shoal.store import Argument

@@ -26,6 +26,7 @@ from shoal.frontier import keys, visit_codec
 from shoal.frontier.crawl_codec import reasons_now
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
+from shoal.model.crawl import NOTHING_LEFT
 
 _Line = dict[str, Any]
 _FREEZE_MS = 60_000
@@ -102,7 +103,7 @@ class _Dump:
             key = fields["key"].decode()
             if fields["st"] not in (b"r", b"p", b"f"):
                 self._ended.add(key)
-            elif fields["st"] == b"f" and fields.get("why") != b"finished":
+            elif fields["st"] == b"f" and fields.get("why") != NOTHING_LEFT.encode():
                 self._limited.add(key)
             counts, reasons = await self._counts(key)
             yield {

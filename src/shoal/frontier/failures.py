@@ -9,32 +9,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from shoal.frontier import visit_codec
 from shoal.frontier.scripts import Status
 from shoal.frontier.shards import Shards
 from shoal.model.crawl import Crawl
+from shoal.model.validation import Count
 from shoal.model.visit import Visit
 from shoal.store import Argument
 
 # Calls the script `retry` in a shard, with its arguments after the crawl.
 Retry = Callable[[int, tuple[Argument, ...]], Awaitable[Any]]
-# How many lists of hosts that were set aside are read at once, how many lines of one, and how many are retried.
+# How many lists of hosts that were given up are read at once, how many lines of one, and how many are retried.
 _LISTS, _LINES, _AT_ONCE = 100, 1000, 100
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class FailureCursor(msgspec.Struct, frozen=True, array_like=True):
     """Behind so many visits (`index`) of a list; list 0 is the one that grows. `mark` is that of the visit before."""
 
     crawl: str
-    shard: _Count = 0
-    list: _Count = 0
-    index: _Count = 0
+    shard: Count = 0
+    list: Count = 0
+    index: Count = 0
     mark: str = ""
 
 

@@ -95,9 +95,9 @@ class Hosts:
     ) -> bool:
         """Send no request to the host for this time, from any worker.
 
-        With `failed`, a failure is counted; after `host_failures` in a row (0: never) its visits are set
-        aside as failed with this reason, so that every crawl ends. True when that happened. `pardoned` failures are
-        not among those. `after_success`: it is the first in a row. `requested`: the server requested the pause.
+        With `failed`, a failure is counted; after `host_failures` in a row (0: never) the host is given up: its visits
+        fail with this reason, so that every crawl ends. True when that happened. `pardoned` failures are not among
+        those. `after_success`: it is the first in a row. `requested`: the server requested the pause.
         """
         name = self.name(host)
         most = self.host_failures if host_failures is None else whole("host_failures", host_failures, 0, WIDEST)

@@ -22,10 +22,10 @@ _NEVER_SERVED = 5
 
 
 class HostPause(NamedTuple):
-    """`set_aside`: the host was given up, and the visits that waited for it have failed, or have to fail now."""
+    """`given_up`: the host was given up, and the visits that waited for it have failed, or have to fail now."""
 
     seconds: float
-    set_aside: bool
+    given_up: bool
 
 
 async def pause_host(
@@ -74,11 +74,11 @@ async def pause_host(
             given_up = 0 < most <= failures + 1
             await frontier.hosts.postpone(host, 0.0 if given_up else seconds, failed=True, host_failures=0)
             return HostPause(seconds, given_up)
-    set_aside = await frontier.hosts.postpone(
+    given_up = await frontier.hosts.postpone(
         host, seconds, failed=counts, host_failures=host_failures, reason=reason or "unreachable", pardoned=free,
         after_success=after_success, requested=bool(retry_after),
     )  # fmt: skip
-    return HostPause(seconds, set_aside)
+    return HostPause(seconds, given_up)
 
 
 def retry_seconds(frontier: Frontier, visit: Visit, pause: HostPause) -> float:

@@ -42,7 +42,7 @@ from shoal.listen.source import (
 )
 from shoal.model.crawl_request import CrawlRequest
 from shoal.operations.events import Emit, emit_action
-from shoal.operations.scrapy_cluster import Action, act
+from shoal.operations.scrapy_cluster import ClusterAction, act
 from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats
 from shoal.operations.spider_options import SpiderOptions
 from shoal.operations.submit import MAX_REQUEST_BYTES, check_message, parse, submit, to_submission
@@ -59,7 +59,7 @@ _STORE_ERRORS = (StoreUnavailable, StoreHeld, StoreFull)
 class ParsedMessage(NamedTuple):
     message: ReceivedMessage
     # What the message requests, or the reason why it is invalid.
-    request: CrawlRequest | Action | StatsRequest | DomainUpdate | str
+    request: CrawlRequest | ClusterAction | StatsRequest | DomainUpdate | str
     # The queue for the reply; '' means the source's own.
     reply_to: str
 
@@ -145,7 +145,7 @@ class Bridge:
                     f"{parsed.request.action} is not allowed here: only an administrator can change hosts, with "
                     "`shoal hosts` or POST /feed of the HTTP API."
                 )
-            if isinstance(parsed.request, Action | StatsRequest):
+            if isinstance(parsed.request, ClusterAction | StatsRequest):
                 return await self._act(parsed.request)
             await self._submit(parsed.request, parsed.message)
             return {}
@@ -194,7 +194,7 @@ class Bridge:
             created=submitted.created,
         )  # fmt: skip
 
-    async def _act(self, action: Action | StatsRequest) -> dict[str, Any]:
+    async def _act(self, action: ClusterAction | StatsRequest) -> dict[str, Any]:
         try:
             if isinstance(action, StatsRequest):
                 return await collect_stats(self._frontier, action)
@@ -206,12 +206,12 @@ class Bridge:
             return {**msgspec.to_builtins(action), "error": str(error)}
 
     def _report_refusal(
-        self, request: CrawlRequest | Action | StatsRequest | DomainUpdate | str, reason: str
+        self, request: CrawlRequest | ClusterAction | StatsRequest | DomainUpdate | str, reason: str
     ) -> None:  # fmt: skip
         crawl = app = ""
         if isinstance(request, CrawlRequest):
             crawl, app = request.name, request.app
-        elif isinstance(request, Action):
+        elif isinstance(request, ClusterAction):
             crawl, app = request.crawlid or "", request.appid
         elif isinstance(request, StatsRequest | DomainUpdate):
             app = request.appid
@@ -265,7 +265,7 @@ def _groups(messages: list[ParsedMessage]) -> Iterator[list[ParsedMessage]]:
     names: set[str] = set()
     for parsed in messages:
         name = parsed.request.name if isinstance(parsed.request, CrawlRequest) else ""
-        actions = (Action, StatsRequest)
+        actions = (ClusterAction, StatsRequest)
         action = isinstance(parsed.request, actions) or (group and isinstance(group[-1].request, actions))
         if group and (action or (name and name in names)):
             yield group

@@ -38,6 +38,8 @@ class CrawlKind(StrEnum):
     BARE = "bare"  # a program that uses the frontier directly
 
 
+# Why a crawl finished without reaching a limit; change.lua reopens only such a crawl.
+NOTHING_LEFT = "finished"
 # Why workers pause a crawl. It resumes when the output is available again.
 OUTPUT_UNAVAILABLE, OUTPUT_REFUSED = "output unavailable", "output refused"
 
@@ -66,6 +68,12 @@ class Crawl(msgspec.Struct, frozen=True):
     def parent(self) -> str:
         """The id of the crawl that this is a branch of, '' for any other kind."""
         return str(self.spec.get("parent", ""))
+
+    @property
+    def app(self) -> str:
+        """The application that it belongs to, '' for none."""
+        app = self.spec.get("app", "")
+        return app if isinstance(app, str) else ""
 
     @property
     def schedule(self) -> RevisitSchedule:

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Meta, field
 
 from shoal.errors import InvalidLimit
-from shoal.model.limits import Count, Limits, options_of
+from shoal.model.limits import Limits, options_of
 from shoal.model.option import MARKED_INTERNAL, Flag
-from shoal.model.validation import arguments, header_value, headers, whole
+from shoal.model.validation import Count, arguments, header_value, headers, whole
 from shoal.version import __version__
 
 if TYPE_CHECKING:

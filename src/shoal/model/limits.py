@@ -14,9 +14,7 @@ from msgspec import Meta
 from shoal.errors import InvalidLimit
 from shoal.model.option import MARKED_INTERNAL, Flag, Option, declared
 from shoal.model.revisit_schedule import revisit_schedule
-from shoal.model.validation import WIDEST, spider
-
-Count = Annotated[int, Meta(ge=0, le=WIDEST)]
+from shoal.model.validation import WIDEST, Count, spider
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,9 @@ import msgspec
 
 from shoal.model.response import Response
 
+# The crawl and the URL; of an item, the URL with the spider and the number.
+RecordKey = tuple[str, str]
+
 
 def record_url(url: str, method: str = "GET", body: bytes = b"") -> str:
     """The URL under which a request is recorded. Any request but a plain GET has a fragment: its method and body.
@@ -72,7 +75,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     changes: int = 0
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> RecordKey:
         return (self.crawl, self.url)
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +116,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> RecordKey:
         # The fragment of a record's URL has no slash, so this is nobody else's key.
         return (self.crawl, f"{self.url}#{self.spider}/{self.number}")
 
@@ -132,5 +135,5 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
         return self.page.url
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> RecordKey:
         return (self.crawl, record_url(self.page.url, self.method, self.request_body))

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
 
 from shoal.errors import InvalidLimit
 
+# Larger whole numbers are not exact in Lua and JSON.
 WIDEST = 2**53
+Count = Annotated[int, Meta(ge=0, le=WIDEST)]
 # Not . and .., which clients and browsers remove from a path.
 ID_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9_.:@-]{1,128}$"
 _ID = re.compile(ID_PATTERN.replace("$", r"\Z"))
@@ -21,6 +26,8 @@ REFUSED_HEADERS = frozenset({
     "connection", "content-length", "expect", "host", "http2-settings", "keep-alive", "proxy-authenticate",
     "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
+# Headers that carry a password, a token or a session.
+CREDENTIAL_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _METHOD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
 # They open a tunnel, or return the headers of a request with its credentials.
 _REFUSED_METHODS = frozenset({"CONNECT", "TRACE"})

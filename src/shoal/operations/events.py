@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shoal.errors import InvalidInput, ShoalError, UnknownCrawl
 from shoal.frontier import Frontier
-from shoal.operations.scrapy_cluster import Action, possible_ids
+from shoal.operations.scrapy_cluster import ClusterAction, possible_ids
 
 EVENTS = {
     "crawl.started": "a crawl was started or resumed",
@@ -81,7 +81,7 @@ def ignore_event(text: str, /, *, event: str, **facts: object) -> None:
 
 
 async def emit_action(
-    emit: Emit, frontier: Frontier, action: Action, *, who: str = "", role: str = "", source: str = ""
+    emit: Emit, frontier: Frontier, action: ClusterAction, *, who: str = "", role: str = "", source: str = ""
 ) -> None:
     """Emit that an action of Scrapy Cluster was carried out for a caller or a source. `info` changes nothing."""
     if action.action == "info":
@@ -94,7 +94,7 @@ async def emit_action(
         emit(f"Crawl {crawl} was expired by {who or source}.", event="crawl.expired", **facts)
 
 
-async def _crawl_id(frontier: Frontier, action: Action) -> str:
+async def _crawl_id(frontier: Frontier, action: ClusterAction) -> str:
     """Return the crawl's id, as shoal.operations.scrapy_cluster finds it."""
     for name in possible_ids(action):
         try:

@@ -45,7 +45,7 @@ class Verdict(StrEnum):
     HELD = "held"
     """It is queued, and something must happen first: see the checks that do not pass."""
     FAILED = "failed"
-    """It was requested or set aside without success, and can be retried."""
+    """It was requested without success, or its host was given up. It can be retried."""
     ALLOWED = "allowed"
     """No rule is against it. It is visited once a page, a sitemap or a seed leads to it."""
     EXCLUDED = "excluded"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shoal.errors import InvalidInput, SinkUnavailable, UnknownCrawl
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.settings import masked
-from shoal.sinks import Key, check_output, has_parts, merge, open_sink
+from shoal.sinks import check_output, has_parts, merge, open_sink
 from shoal.sinks.columns import Row, encodable
 from shoal.sinks.contract import Holds, LineFormat, Location
 from shoal.sinks.files.compression import compressor_of
@@ -179,6 +179,6 @@ def _check_empty(output: ParsedOutput) -> None:
             raise InvalidInput(f"The output {folder} already exists; choose another one.")
 
 
-async def _all_committed(receipt: bytes) -> Collection[Key]:
+async def _all_committed(receipt: bytes) -> Collection[RecordKey]:
     """The store's reply to a receipt. Each batch of an export is committed when it is written."""
     return ()

@@ -15,7 +15,7 @@ from shoal.errors import CrawlEnded, InvalidInput, SinkError, UnknownCrawl
 from shoal.frontier import Frontier
 from shoal.frontier.signals import Signal, SignalKind, SignalResult
 from shoal.frontier.url_state import UrlPlace, UrlState, hasten, url_state
-from shoal.model.crawl import Crawl, CrawlKind, State
+from shoal.model.crawl import NOTHING_LEFT, Crawl, CrawlKind, State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Record
 from shoal.model.visit import Visit
@@ -89,7 +89,7 @@ async def revisit(frontier: Frontier, crawl: Crawl, urls: Sequence[str], *, name
         if state.place is UrlPlace.SET_ASIDE:
             raise InvalidInput(f"A limit ({state.reason}) keeps {target.url[:200]} out: raise the limit instead.")
         states.append((target, owner, state))
-    if crawl.state is State.FINISHED and crawl.why == "finished":
+    if crawl.state is State.FINISHED and crawl.why == NOTHING_LEFT:
         crawl = await frontier.crawls.resume(crawl.id)
     if not crawl.state.open:
         raise CrawlEnded(f"Crawl {crawl.id!r} is {crawl.state.value}: it makes no more visits.")

@@ -181,7 +181,7 @@ class Maintainer:
         if keep and crawl.ended_at and ago > keep:
             await self._frontier.crawls.delete(crawl.id)
             text = f"Deleted crawl {crawl.id}: it ended more than {self._settings.frontier.keep_days:g} days ago."
-            self._emit(text, event="crawl.deleted", crawl=crawl.id, app=_app(crawl), reason="keep_days")
+            self._emit(text, event="crawl.deleted", crawl=crawl.id, app=crawl.app, reason="keep_days")
             return 1e9
         if not known.notified:
             await self._notify(crawl, known, ago)
@@ -191,7 +191,7 @@ class Maintainer:
     def _report_state(self, crawl: Crawl, known: _CrawlState) -> None:
         """Report that the output of an open crawl is unavailable, back or refused; its workers may be elsewhere."""
         before = known.shown
-        facts = {"crawl": crawl.id, "app": _app(crawl)}
+        facts = {"crawl": crawl.id, "app": crawl.app}
         if crawl.state is State.RUNNING:
             known.shown = "running"
             if before == OUTPUT_UNAVAILABLE:
@@ -211,7 +211,7 @@ class Maintainer:
             counts = await self._frontier.crawls.count(crawl.id)
             self._emit(
                 f"Crawl {crawl.id} has ended: {crawl.why or crawl.state.value}.", event="crawl.ended", crawl=crawl.id,
-                app=_app(crawl), state=crawl.state.value, reason=crawl.why, pages=counts.stored, open=counts.open,
+                app=crawl.app, state=crawl.state.value, reason=crawl.why, pages=counts.stored, open=counts.open,
                 failed=counts.failed, excluded=counts.excluded,
             )  # fmt: skip
 
@@ -252,7 +252,7 @@ class Maintainer:
 
     async def _send(self, crawl: Crawl, known: _CrawlState, url: str) -> None:
         known.tries += 1
-        facts = {"crawl": crawl.id, "app": _app(crawl), "tries": known.tries}
+        facts = {"crawl": crawl.id, "app": crawl.app, "tries": known.tries}
         try:
             failure = await self._post(crawl, url)
             last = known.tries >= _NOTIFY_TRIES
@@ -274,7 +274,7 @@ class Maintainer:
         """Return '' if it was accepted, else why not. Only the kind of a failure: the URL may contain a secret."""
         described = await describe(self._frontier, crawl)
         body = {
-            "id": crawl.id, "state": crawl.state.value, "why": crawl.why, "app": crawl.spec.get("app", ""),
+            "id": crawl.id, "state": crawl.state.value, "why": crawl.why, "app": crawl.app,
             "attributes": crawl.spec.get("attributes", {}), "counts": described.counts, "ended_at": crawl.ended_at,
         }  # fmt: skip
         request = Request(
@@ -318,7 +318,3 @@ class Maintainer:
         if sentence != self._last_emitted:
             self._last_emitted = sentence
             self._emit(sentence, event=event, crawl=crawl)
-
-
-def _app(crawl: Crawl) -> str:
-    return str(crawl.spec.get("app", ""))

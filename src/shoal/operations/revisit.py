@@ -19,7 +19,7 @@ from shoal.errors import CrawlEnded, InvalidInput, ShoalError, SinkError, SinkRe
 from shoal.frontier import Frontier
 from shoal.frontier.crawl_facts import Feed, FeedState
 from shoal.frontier.set_aside import forget_depths
-from shoal.model.crawl import Crawl
+from shoal.model.crawl import NOTHING_LEFT, Crawl
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Record
 from shoal.model.visit import Visit, VisitMeta, pass_variant
@@ -39,7 +39,7 @@ async def reopen(
     Returns the crawl, and the URLs that had failed: they are retried, and need no revisit.
     Nothing is changed when its pages cannot be read.
     """
-    if crawl.why != "finished":
+    if crawl.why != NOTHING_LEFT:
         raise CrawlEnded(
             f"Crawl {crawl.id!r} ended at its limit ({crawl.why}); pass a higher limit instead of --again."
         )

@@ -29,7 +29,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_.@-]")
 _HASH_DIGITS = 16
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An action in Scrapy Cluster's schema; `expire` is Shoal's addition to info and stop."""
 
     action: Literal["info", "stop", "expire"]
@@ -68,7 +68,7 @@ def cluster_name(appid: str, crawlid: str) -> str:
     return f"{name[:100]}-{digest[:_HASH_DIGITS]}"
 
 
-def possible_ids(action: Action) -> tuple[str, ...]:
+def possible_ids(action: ClusterAction) -> tuple[str, ...]:
     """The ids that the crawl of an action may have: by Scrapy Cluster's schema, by Shoal's, and as it was given."""
     crawlid = action.crawlid or ""
     return cluster_name(action.appid, crawlid), crawl_id_of(app_of(action.appid), crawlid), crawlid
@@ -112,7 +112,7 @@ def _allow_patterns(domains: list[str], patterns: list[str]) -> tuple[str, ...]:
     return tuple(f"{prefix}.*(?:{pattern.removeprefix('^')})" for pattern in patterns) or (prefix,)
 
 
-async def act(frontier: Frontier, action: Action) -> dict[str, Any]:
+async def act(frontier: Frontier, action: ClusterAction) -> dict[str, Any]:
     """Perform an action, and return the reply in Scrapy Cluster's shape."""
     if not action.crawlid:
         return await _act_on_app(frontier, action)
@@ -138,7 +138,7 @@ async def expired_message(frontier: Frontier, crawl: Crawl) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _act_on_app(frontier: Frontier, action: Action) -> dict[str, Any]:
+async def _act_on_app(frontier: Frontier, action: ClusterAction) -> dict[str, Any]:
     """Without a crawlid, an action applies to all open crawls of an application and a spider."""
     if action.action == "info":
         return await _about_app(frontier, action)
@@ -168,36 +168,36 @@ async def expire_now(frontier: Frontier, crawl_id: str) -> Crawl:
     return await frontier.crawls.expire(crawl_id, now)
 
 
-async def _named(frontier: Frontier, action: Action) -> Crawl:
+async def _named(frontier: Frontier, action: ClusterAction) -> Crawl:
     """The crawl of an action: one in Scrapy Cluster's schema, or another one of the same application."""
     crawlid = action.crawlid or ""
     for name in possible_ids(action):
         with contextlib.suppress(UnknownCrawl, InvalidInput):
             crawl = await frontier.crawls.get(name)
             # Clients choose the names of crawls, so a name does not prove which application it belongs to.
-            mine = crawl.spec.get("app") == app_of(action.appid) and crawl.state is not State.DELETED
+            mine = crawl.app == app_of(action.appid) and crawl.state is not State.DELETED
             if mine and action.spiderid in (None, "", crawl.limits.spider or "link"):
                 return crawl
     of = f" of spider {action.spiderid!r}" if action.spiderid else ""
     raise UnknownCrawl(f"Application {action.appid!r} has no crawl {crawlid!r}{of} in this store.")
 
 
-async def _of_app(frontier: Frontier, action: Action) -> AsyncIterator[Crawl]:
+async def _of_app(frontier: Frontier, action: ClusterAction) -> AsyncIterator[Crawl]:
     """The open crawls of an application and a spider."""
     async for crawl in frontier.crawls.all():
-        matches = crawl.spec.get("app") == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
+        matches = crawl.app == app_of(action.appid) and crawl.limits.spider == spider_of(action.spiderid)
         if matches and crawl.state.open and crawl.kind is not CrawlKind.BRANCH:
             yield crawl
 
 
-async def _head(frontier: Frontier, action: Action, spider: str) -> dict[str, Any]:
+async def _head(frontier: Frontier, action: ClusterAction, spider: str) -> dict[str, Any]:
     return {
         "server_time": int(await store_seconds(frontier)), "appid": action.appid, "uuid": action.uuid,
         "spiderid": spider or "link",
     }  # fmt: skip
 
 
-async def _about_crawl(frontier: Frontier, action: Action, crawl: Crawl) -> dict[str, Any]:
+async def _about_crawl(frontier: Frontier, action: ClusterAction, crawl: Crawl) -> dict[str, Any]:
     head, pending = await _head(frontier, action, crawl.limits.spider), await _pending(frontier, crawl)
     expires = {"expires": pending["expires"]} if "expires" in pending else {}
     return {
@@ -206,7 +206,7 @@ async def _about_crawl(frontier: Frontier, action: Action, crawl: Crawl) -> dict
     }  # fmt: skip
 
 
-async def _about_app(frontier: Frontier, action: Action) -> dict[str, Any]:
+async def _about_app(frontier: Frontier, action: ClusterAction) -> dict[str, Any]:
     crawls = {
         _crawlid(action.appid, crawl.id): await _pending(frontier, crawl) async for crawl in _of_app(frontier, action)
     }  # fmt: skip

@@ -19,6 +19,7 @@ from shoal.model.limits import Limits
 
 _MAX_NAME = 100
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_GENERATION = re.compile(r"@[0-9]+\Z")
 _SPIDER = re.compile(r"[^\s\0]{1,200}\Z")
 # The argument values of a submitted crawl, for the processes that run it.
 VALUES = "scrapy_values"
@@ -27,6 +28,16 @@ VALUES = "scrapy_values"
 def crawl_name(spider: str, arguments: dict[str, Any]) -> str:
     """The name of a spider's crawl. Values of arguments are hashed, because one may be a password."""
     return safe_name(".".join([spider, *sorted(arguments)]) + (f"-{digest(arguments)}" if arguments else ""))
+
+
+def generation_id(name: str, generation: int) -> str:
+    """The id of one generation of a crawl: a new one starts when the crawl has ended or is flushed."""
+    return f"{name}@{generation}"
+
+
+def has_generation(crawl_id: str) -> bool:
+    """Whether this can be a crawl of Scrapy, by its id alone."""
+    return _GENERATION.search(crawl_id) is not None
 
 
 def safe_name(name: str) -> str:
@@ -84,10 +95,11 @@ async def submit_spider(frontier: Frontier, spider: str, arguments: dict[str, st
     numbers = await generations(frontier, name)
     number = numbers[-1] if numbers else 0
     if number:
-        crawl = await frontier.crawls.get(f"{name}@{number}")
+        crawl = await frontier.crawls.get(generation_id(name, number))
         if crawl.state.open:
             return crawl, False
     spec = {**spec_of(name, spider, arguments), VALUES: arguments}
     # A process that joins sets delay and concurrency to those of its project.
-    crawl = await frontier.crawls.create(f"{name}@{number + 1}", Limits(spider=tag_of(name)), spec, exist_ok=True)
+    limits = Limits(spider=tag_of(name))
+    crawl = await frontier.crawls.create(generation_id(name, number + 1), limits, spec, exist_ok=True)
     return crawl, True

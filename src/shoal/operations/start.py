@@ -18,6 +18,7 @@ from shoal.frontier.inspect import store_seconds
 from shoal.frontier.set_aside import readmit
 from shoal.model import validation
 from shoal.model.crawl import Crawl, CrawlKind, State
+from shoal.model.crawl_options import options
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
 from shoal.operations.locality import check_machine
@@ -29,10 +30,7 @@ from shoal.sinks import is_database, is_name
 from shoal.urls.scope import Scope
 
 # The limits that a later start can raise. None and 0 mean no limit.
-RAISABLE = (
-    "max_pages", "max_pages_per_host", "max_urls_per_depth", "max_depth", "max_seconds", "max_bytes",
-    "max_bytes_per_host",
-)  # fmt: skip
+RAISABLE = frozenset(option.attribute for option in options() if option.flag and option.flag.group == "limits")
 
 
 class StartMode(StrEnum):

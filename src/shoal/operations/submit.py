@@ -33,12 +33,12 @@ from shoal.fetch.address_guard import AddressGuard
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import store_seconds
 from shoal.model import validation
-from shoal.model.crawl import Crawl, State, crawl_id_of
+from shoal.model.crawl import NOTHING_LEFT, Crawl, State, crawl_id_of
 from shoal.model.crawl_options import options
 from shoal.model.crawl_request import REQUEST_FIELDS, CrawlRequest
 from shoal.model.crawl_spec import STORED_SEEDS, CrawlSpec
 from shoal.model.visit import Visit
-from shoal.operations.scrapy_cluster import Action, ClusterRequest, translate
+from shoal.operations.scrapy_cluster import ClusterAction, ClusterRequest, translate
 from shoal.operations.scrapy_cluster_fleet import DOMAIN_ACTIONS, DomainUpdate, StatsRequest
 from shoal.operations.seeds import seed_target, without_logins
 from shoal.operations.start import check_spec
@@ -85,7 +85,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(
     raw: bytes | dict[str, Any], spiders: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-) -> CrawlRequest | Action | StatsRequest | DomainUpdate:
+) -> CrawlRequest | ClusterAction | StatsRequest | DomainUpdate:
     """A request in Shoal's or Scrapy Cluster's schema. InvalidInput says in one sentence what is wrong with it.
 
     `spiders` are the options of spiders (spider_options.py). They count as fields of the request that it left out, so
@@ -100,7 +100,7 @@ def parse(
         if "stats" in fields or fields.keys() == {"appid", "uuid"}:
             return msgspec.convert(fields, StatsRequest)
         if "action" in fields:
-            return msgspec.convert(fields, Action)
+            return msgspec.convert(fields, ClusterAction)
         if "crawlid" in fields or "appid" in fields:
             return translate(msgspec.convert(fields, ClusterRequest))
         if isinstance(spider := fields.get("spider"), str) and spider in spiders:
@@ -120,7 +120,7 @@ def to_submission(request: CrawlRequest, *, machine: str = "", networks: str = "
     urls, logins = without_logins(list(dict.fromkeys(target.url for target in targets)))
     spec = to_spec(request, urls, machine=machine, networks=networks)
     spec = msgspec.structs.replace(spec, logins=logins)
-    name = request.name or _generated_name(targets[0].host, 40 if request.app else 90)
+    name = request.name or f"{generated_name(targets[0].host, 40 if request.app else 90)}-{secrets.token_hex(3)}"
     name = validation.crawl_id(crawl_id_of(request.app, name))
     return Submission(name=name, spec=spec, urls=urls, joins=request.joins, named=bool(request.name))
 
@@ -326,14 +326,14 @@ def _same(crawl: Crawl, submission: Submission) -> bool:
 
 def _may_join(crawl: Crawl, submission: Submission) -> bool:
     """Whether the seeds may join the crawl. A crawl that was stopped accepts only its own seeds: a repeated message."""
-    if crawl.spec.get("app", "") != submission.spec.app:
+    if crawl.app != submission.spec.app:
         return False
     return crawl.state.open or _was_done(crawl) or set(submission.urls) <= set(crawl.spec.get("seeds", ()))
 
 
 def _was_done(crawl: Crawl) -> bool:
     """Whether the crawl finished because no URL was left, not by a command or a limit."""
-    return crawl.state is State.FINISHED and crawl.why == "finished"
+    return crawl.state is State.FINISHED and crawl.why == NOTHING_LEFT
 
 
 def _domain_urls(request: CrawlRequest) -> list[str]:
@@ -367,9 +367,10 @@ def _literal_address(host: str) -> str:
         return ""
 
 
-def _generated_name(host: str, max_host: int) -> str:
+def generated_name(host: str, max_host: int = 100) -> str:
+    """A name for a crawl that has none: its first host, cut at `max_host` characters, and the local time."""
     host = re.sub(r"[^A-Za-z0-9_.-]+", "-", host).strip("-")
-    return f"{host[:max_host]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    return f"{host[:max_host]}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _decode(raw: bytes | bytearray | memoryview) -> Any:

@@ -94,7 +94,7 @@ def parse(
     encoding = charset(body, content_type)
     whole = in_utf8(body, encoding)
     markup, reduced, lost = tame(text_layout.replace_tags(whole), page=whole)
-    page = _Reader(token)
+    page = _HtmlReader(token)
     page.read(tree_of(markup))
     base = join(url, page.base) or url if page.base else url
     links = _links(page, url, base, encoding, follow)
@@ -125,7 +125,7 @@ def tree_of(markup: bytes) -> LexborHTMLParser:
     return LexborHTMLParser(markup, options=_NO_EVENTS)
 
 
-class _Reader:
+class _HtmlReader:
     """What the elements of one page say, before links are resolved."""
 
     def __init__(self, token: str) -> None:
@@ -291,7 +291,7 @@ def _in_noscript(node: LexborNode) -> bool:
     return False
 
 
-def _links(page: _Reader, url: str, base: str, encoding: str, follow: frozenset[str]) -> tuple[Link, ...]:
+def _links(page: _HtmlReader, url: str, base: str, encoding: str, follow: frozenset[str]) -> tuple[Link, ...]:
     """Resolve what the walk found: each URL once, at its first place, with nofollow only if all its links have it."""
     found: dict[str, Link] = {}
     legacy = encoding != "utf-8" and not encoding.startswith("utf-16")

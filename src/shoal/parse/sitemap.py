@@ -80,14 +80,14 @@ def read(body: bytes, *, url: str, content_type: str = "", dates: bool = False) 
         body, trouble = _unpacked(body)
         content_type = ""
     text = in_utf8(body, charset(body, content_type)).lstrip()
-    found = _Reader(url, dates)
+    found = _SitemapReader(url, dates)
     if not text.startswith(b"<"):
         found.lines(text)
         trouble = trouble or ("" if found.kind else _NONE)
     elif failure := found.xml(text):
         if failure == _BROKEN and len(text) <= _MENDED_BYTES:
             # Most files that are broken have bare ampersands, and are whole when those are mended.
-            again = _Reader(url, dates)
+            again = _SitemapReader(url, dates)
             mended = _BARE.sub(b"&amp;", text.translate(None, _CONTROLS)).decode("utf-8", "replace").encode()
             failure = again.xml(mended)
             if len(again.found) >= len(found.found):
@@ -126,7 +126,7 @@ class _Enough(Exception):
     """Reading ends here, for a reason."""
 
 
-class _Reader:
+class _SitemapReader:
     def __init__(self, base: str, dates: bool) -> None:
         self.kind = ""
         self.changed_at: dict[str, float] = {}

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from shoal.errors import StoreCorrupt
+from shoal.model.validation import WIDEST
 from shoal.politeness.robots_parser import parse
 from shoal.politeness.robots_rules import ALLOW_ALL, DISALLOW_ALL, MAX_PACKED_BYTES, Rules
 
@@ -85,7 +86,7 @@ class RobotsCopy(msgspec.Struct, frozen=True):
         """The copy that `pack` made. Another form raises StoreCorrupt: request robots.txt again."""
         try:
             kept = _decode(data)
-            if kept.version != _VERSION or not 0 <= kept.confirmed_at < 2**53:
+            if kept.version != _VERSION or not 0 <= kept.confirmed_at < WIDEST:
                 raise ValueError(f"form {kept.version}, confirmed at {kept.confirmed_at}")
             # These become request headers: a line break in one would let a server add a header.
             if _validator(kept.etag) != kept.etag or _validator(kept.last_modified) != kept.last_modified:

@@ -24,7 +24,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.inspect import generations, store_seconds
 from shoal.model.crawl import Crawl, State
 from shoal.model.limits import Limits
-from shoal.operations.scrapy_crawl import crawl_name, safe_name
+from shoal.operations.scrapy_crawl import crawl_name, generation_id, safe_name
 from shoal.scrapy import scrapy_redis_settings
 
 log = logging.getLogger("shoal.scrapy")
@@ -69,7 +69,7 @@ async def join(
         numbers = await generations(frontier, name)
         number = numbers[-1] if numbers else 0
         if number:
-            crawl = await frontier.crawls.get(f"{name}@{number}")
+            crawl = await frontier.crawls.get(generation_id(name, number))
             if crawl.state.open and (not flush or crawl.created_at >= since):
                 return await _with_limits(frontier, crawl, limits, alone=first)
             if flush and not first and time.monotonic() < deadline:
@@ -82,9 +82,9 @@ async def join(
                 return crawl
             if crawl.state is not State.DELETED:
                 await frontier.crawls.delete(crawl.id)
-        crawl = await frontier.crawls.create(f"{name}@{number + 1}", limits, spec, exist_ok=True)
+        crawl = await frontier.crawls.create(generation_id(name, number + 1), limits, spec, exist_ok=True)
         for older in numbers[:-1]:
-            await frontier.crawls.erase(f"{name}@{older}")
+            await frontier.crawls.erase(generation_id(name, older))
         return await _with_limits(frontier, crawl, limits, alone=first)
 
 

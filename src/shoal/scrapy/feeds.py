@@ -30,8 +30,8 @@ from shoal.frontier import Frontier
 from shoal.frontier.acknowledgement import AckBatch, pack_written, rejected_keys, replay
 from shoal.frontier.inspect import store_seconds
 from shoal.model.crawl import Crawl
+from shoal.model.record import RecordKey
 from shoal.scrapy.feed_format import FeedFormat, obstacle
-from shoal.sinks.contract import Key
 from shoal.sinks.files.feed import FeedLine, FeedSink, merge_feed, write_empty
 from shoal.sinks.files.part import parts_folder
 
@@ -137,10 +137,10 @@ class Feeds:
         """A request is made again, with its items."""
         self._of_request.pop(request, None)
 
-    async def write(self, acks: AckBatch, visits: list[_VisitKey]) -> dict[str, list[Key]]:
+    async def write(self, acks: AckBatch, visits: list[_VisitKey]) -> dict[str, list[RecordKey]]:
         """Make the items of visits durable before they are acknowledged. Returns the keys for `commit`."""
         by_feed: dict[int, list[FeedLine]] = {}
-        keys: dict[str, list[Key]] = {}
+        keys: dict[str, list[RecordKey]] = {}
         for token, number in visits:
             page = (self._crawl.id, f"{token}/{number}")
             for index, (feed, line) in enumerate(self._of_visit.pop((token, number), ())):
@@ -157,7 +157,7 @@ class Feeds:
             await self._feeds[feed].sink.write(lines, receipt)  # type: ignore[arg-type]
         return keys
 
-    async def commit(self, lost: list[str], keys: dict[str, list[Key]]) -> None:
+    async def commit(self, lost: list[str], keys: dict[str, list[RecordKey]]) -> None:
         """The visits are acknowledged, except those of lost leases."""
         rejected = list(dict.fromkeys(rejected_keys(lost, keys)))
         for feed in self._written:

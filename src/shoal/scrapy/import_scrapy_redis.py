@@ -86,13 +86,13 @@ class Importer:
 def read_request(data: bytes, spider: Spider) -> Request:
     """The request of a scrapy-redis pickle; InvalidInput for anything else."""
     try:
-        fields = _Reader(io.BytesIO(data)).load()
+        fields = _QueueReader(io.BytesIO(data)).load()
         return codec.from_dict(fields, spider)
     except Exception as error:  # a broken pickle can raise anything
         raise InvalidInput(f"{type(error).__name__}: {error}") from None
 
 
-class _Reader(pickle.Unpickler):
+class _QueueReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _PLAIN:
             return super().find_class(module, name)

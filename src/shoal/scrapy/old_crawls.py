@@ -7,16 +7,15 @@ arguments is a crawl of its own, so without this the store would grow with every
 from __future__ import annotations
 
 import logging
-import re
 
 from shoal.errors import ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import crawl_ids, store_seconds
 from shoal.model.crawl import CrawlKind, State
+from shoal.operations.scrapy_crawl import has_generation
 from shoal.scrapy.unscheduled import is_unscheduled_crawl
 
 log = logging.getLogger("shoal.scrapy")
-_GENERATION = re.compile(r"@[0-9]+\Z")
 
 
 async def remove_old(frontier: Frontier, keep_days: float) -> None:
@@ -24,7 +23,7 @@ async def remove_old(frontier: Frontier, keep_days: float) -> None:
     try:
         now = await store_seconds(frontier)
         for crawl_id in await crawl_ids(frontier):
-            if not _GENERATION.search(crawl_id):
+            if not has_generation(crawl_id):
                 continue
             crawl = await frontier.crawls.get(crawl_id)
             if crawl.kind is not CrawlKind.SCRAPY or crawl.state.open:

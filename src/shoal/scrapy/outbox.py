@@ -15,6 +15,7 @@ from scrapy import Request
 
 from shoal.errors import CrawlEnded, InvalidInput, ShoalError
 from shoal.frontier import Done, Frontier
+from shoal.model.record import RecordKey
 from shoal.model.visit import AddResult, Outcome, Visit
 from shoal.scrapy.feeds import Feeds
 from shoal.scrapy.leased_slot import LeasedSlot
@@ -133,7 +134,7 @@ class Outbox:
             for slot, outcomes in by_token.values()
         ]  # fmt: skip
         acks = self._frontier.prepare(done)
-        keys: dict[str, list[tuple[str, str]]] = {}
+        keys: dict[str, list[RecordKey]] = {}
         if self.feeds is not None:
             visits = [(slot.lease.token, outcome.number) for slot, outcome in ended]
             keys = await self.feeds.write(acks, visits)

@@ -140,7 +140,7 @@ class ScrapyRobots:
             self._frontier, host, wait.cause, wait.response, wait.reason, drains=True,
             host_failures=host_failures_without_robots(wait.cause),
         )  # fmt: skip
-        if pause.set_aside:
+        if pause.given_up:
             self._give_up(host, wait, max(pause.seconds, 1.0))
         else:
             log.warning("%s is paused for %.0f s (%s)", host, pause.seconds, wait.reason)

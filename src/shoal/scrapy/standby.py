@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import platform
-import re
 from typing import Any
 
 from scrapy.crawler import CrawlerRunner
@@ -25,7 +24,7 @@ from shoal.errors import SettingsError, ShoalError
 from shoal.frontier import Frontier
 from shoal.frontier.inspect import crawl_ids
 from shoal.model.crawl import Crawl, CrawlKind, State
-from shoal.operations.scrapy_crawl import VALUES
+from shoal.operations.scrapy_crawl import VALUES, has_generation
 from shoal.scrapy.session import load_settings
 
 log = logging.getLogger("shoal.scrapy")
@@ -33,7 +32,6 @@ _POLL_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 _REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 _SCHEDULER = "shoal.scrapy.Scheduler"
-_GENERATION = re.compile(r"@[0-9]+\Z")
 # `kind` of the heartbeat of a process that waits.
 KIND = "scrapy standby"
 
@@ -94,7 +92,7 @@ class Standby:
         """The submitted crawl that this process should work on: of the highest priority, with the fewest processes."""
         crawls = []
         for crawl_id in await crawl_ids(frontier):
-            if crawl_id in self._ended or not _GENERATION.search(crawl_id):
+            if crawl_id in self._ended or not has_generation(crawl_id):
                 continue
             crawl = await frontier.crawls.get(crawl_id)
             if not crawl.state.open:

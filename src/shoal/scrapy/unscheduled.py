@@ -23,6 +23,7 @@ from shoal.errors import CrawlEnded, ShoalError, StoreHeld, StoreUnavailable, Un
 from shoal.frontier import Frontier
 from shoal.model.limits import Limits
 from shoal.model.visit import Visit
+from shoal.operations.scrapy_crawl import generation_id
 from shoal.scrapy.request_target import target_of
 
 log = logging.getLogger("shoal.scrapy")
@@ -104,7 +105,7 @@ class UnscheduledRequests:
 
     @property
     def _crawl(self) -> str:
-        return f"{_crawl_name(self._frontier.worker)}@{self._generation}"
+        return generation_id(_crawl_name(self._frontier.worker), self._generation)
 
     async def _add(self, visit: Visit) -> None:
         while True:
@@ -144,7 +145,7 @@ async def clear(frontier: Frontier, worker: str) -> None:
     """Stop and delete the crawls of a process's unscheduled requests."""
     generation = 1
     while True:
-        crawl = f"{_crawl_name(worker)}@{generation}"
+        crawl = generation_id(_crawl_name(worker), generation)
         try:
             await frontier.crawls.get(crawl)
         except UnknownCrawl:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from shoal.sinks.contract import Holds, Key, Replay, Sink, Stored
+from shoal.sinks.contract import Holds, Replay, Sink, Stored
 from shoal.sinks.registry import parse_output
 
 __all__ = [
-    "Key",
     "Sink",
     "check_output",
     "example_query",

@@ -22,8 +22,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from shoal.model.record import Item, Record
-from shoal.sinks.contract import Key, Stored
+from shoal.model.record import Item, Record, RecordKey
+from shoal.sinks.contract import Stored
 
 COLUMNS: tuple[str, ...] = Record.__struct_fields__
 ITEM_COLUMNS: tuple[str, ...] = Item.__struct_fields__
@@ -59,7 +59,7 @@ def last_of_each(records: Sequence[One]) -> Sequence[One]:
     # A page and its capture have the same key.
     if len({(type(record), record.key) for record in records}) == len(records):
         return records
-    kept: dict[tuple[type, Key], One] = {}
+    kept: dict[tuple[type, RecordKey], One] = {}
     for record in records:
         key = type(record), record.key
         before = kept.get(key)

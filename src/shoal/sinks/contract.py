@@ -25,18 +25,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Capture, Item, Record
+from shoal.model.record import Capture, Item, Record, RecordKey
 from shoal.settings import masked
 
 if TYPE_CHECKING:
     from shoal.sinks.columns import Row
     from shoal.sinks.reader import Cursor, ReadRequest
 
-Key = tuple[str, str]
 Stored = Record | Item | Capture
 OnTrouble = Callable[[str], None]
 # Shows the receipt of a batch whose worker died to the store; returns the keys that the store rejected.
-Replay = Callable[[bytes], Awaitable[Collection[Key]]]
+Replay = Callable[[bytes], Awaitable[Collection[RecordKey]]]
 
 
 class Sink(Protocol):
@@ -51,7 +50,7 @@ class Sink(Protocol):
         Raises SinkUnavailable if the output cannot store it now, SinkRefused if it never can.
         """
 
-    async def commit(self, rejected: Collection[Key]) -> None:
+    async def commit(self, rejected: Collection[RecordKey]) -> None:
         """The last batch that was written is acknowledged, except for these keys."""
 
     async def hand_over(self) -> None:

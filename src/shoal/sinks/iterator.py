@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from shoal.errors import SinkRefused
-from shoal.sinks.contract import Key, Location, OnTrouble, Stored, Technology
+from shoal.model.record import RecordKey
+from shoal.sinks.contract import Location, OnTrouble, Stored, Technology
 
 _MOST_BATCHES = 2
 _POLL_SECONDS = 0.01
@@ -94,7 +95,7 @@ class IteratorSink:
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         self._batch = list(records)
 
-    async def commit(self, rejected: Collection[Key]) -> None:
+    async def commit(self, rejected: Collection[RecordKey]) -> None:
         channel = CHANNELS.get(self._uri)
         left_out = set(rejected)
         batch = [record for record in self._batch if record.key not in left_out]

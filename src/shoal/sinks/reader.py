@@ -12,10 +12,9 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
-from msgspec import Meta
 
 from shoal.errors import InvalidInput, SinkRefused, UnknownCrawl
 from shoal.model.record import Item, Record
@@ -27,7 +26,6 @@ from shoal.sinks.registry import parse_output
 Values = dict[str, Any]
 # The position of a row, in values that JSON can carry. Its technology knows what they mean.
 Cursor = Sequence[Any]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 # A batch ends at either: pages differ in size, and a batch must fit into memory.
 _BATCH_ROWS, _BATCH_CHARACTERS = 500, 4_000_000

@@ -30,14 +30,14 @@ class Claim(NamedTuple):
     primary: Endpoint
 
 
-class View(NamedTuple):
+class ClusterView(NamedTuple):
     """The cluster as one node sees it. `healthy`: the node is in touch with most primaries and serves calls."""
 
     healthy: bool
     claims: list[Claim]
 
 
-def parse_view(slots: list[Any], nodes: Any, info: Any, host: str) -> View:
+def parse_view(slots: list[Any], nodes: Any, info: Any, host: str) -> ClusterView:
     """The view of a node at `host`, which is the address of a primary that is named without one."""
     epochs: dict[bytes, int] = {}
     if isinstance(nodes, bytes):
@@ -52,10 +52,10 @@ def parse_view(slots: list[Any], nodes: Any, info: Any, host: str) -> View:
         epoch = epochs.get(primary[2], 0) if len(primary) > 2 else 0
         claims.append(Claim(epoch, first, last, endpoint))
     # Where CLUSTER INFO is forbidden, a node counts as healthy.
-    return View(isinstance(info, ReplyError) or b"cluster_state:ok" in info, claims)
+    return ClusterView(isinstance(info, ReplyError) or b"cluster_state:ok" in info, claims)
 
 
-def merge_views(views: Sequence[View]) -> list[Endpoint | None]:
+def merge_views(views: Sequence[ClusterView]) -> list[Endpoint | None]:
     """The primary of each slot.
 
     Healthy nodes decide if there are any. Of two claims to a slot the one with the newer configuration epoch wins, as

@@ -19,7 +19,7 @@ from shoal.store.connection import Connection, ConnectionLost, ReplyError, Reply
 from shoal.store.node import Node, Pacer, look_at
 from shoal.store.reply_errors import ReplyFault, classify, translate
 from shoal.store.server_info import check
-from shoal.store.slot_map import ASK_VIEW, ASKED, SLOTS, View, merge_views, parse_view, slot_of
+from shoal.store.slot_map import ASK_VIEW, ASKED, SLOTS, ClusterView, merge_views, parse_view, slot_of
 
 # However many calls fail at once, the topology is not read more often than this.
 _REFRESH_SECONDS = 0.25
@@ -279,7 +279,7 @@ class ClusterTopology:
         known = dict.fromkeys([*self._nodes.values(), *seeds])
         others = [node for node in known if not node.alive]
         asking = {asyncio.create_task(self._ask(node)) for node in known if node.alive}
-        views: list[View] = []
+        views: list[ClusterView] = []
         errors: list[Exception] = []
         more = not asking
         try:
@@ -310,7 +310,7 @@ class ClusterTopology:
                 raise refusal
         raise ConnectionLost("no node tells the cluster's slots (" + "; ".join(map(str, errors)) + ")")
 
-    async def _ask(self, node: Node) -> View:
+    async def _ask(self, node: Node) -> ClusterView:
         link = await node.link()
         slots, nodes, info = await link.send(ASK_VIEW, ASKED)
         if isinstance(slots, ReplyError):
@@ -321,7 +321,7 @@ class ClusterTopology:
             raise ConnectionLost(f"{node.where}: {slots}")
         return parse_view(slots, nodes, info, _host(node))
 
-    def _take(self, views: list[View]) -> None:
+    def _take(self, views: list[ClusterView]) -> None:
         before = set(self.nodes())
         merged = merge_views(views)
         nodes = {endpoint: self._node_at(endpoint) for endpoint in set(merged) if endpoint is not None}

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from shoal.frontier import Done
 from shoal.leases.held_lease import HeldLease
-from shoal.sinks.contract import Key, Stored
+from shoal.model.record import RecordKey
+from shoal.sinks.contract import Stored
 from shoal.worker.outcome import PageSignals, VisitResult
 from shoal.worker.outputs import Output
 from shoal.worker.revisits import tag_validator
@@ -15,7 +16,7 @@ from shoal.worker.revisits import tag_validator
 ByLease = dict[HeldLease, list[VisitResult]]
 
 
-class Batch(NamedTuple):
+class SortedBatch(NamedTuple):
     """What a batch brings to outputs and store.
 
     keys       of everything that is written, by the token of its lease
@@ -25,7 +26,7 @@ class Batch(NamedTuple):
     signalled  what sitemaps and feeds say about other pages, each with its crawl
     """
 
-    keys: dict[str, list[Key]]
+    keys: dict[str, list[RecordKey]]
     outputs: dict[Output, list[Stored]]
     tagged: dict[str, list[tuple[str, str]]]
     plain: dict[str, list[tuple[str, str]]]
@@ -39,8 +40,8 @@ def sort_by_lease(batch: Iterable[VisitResult]) -> ByLease:
     return by_lease
 
 
-def sort_for_delivery(by_lease: ByLease) -> Batch:
-    keys: dict[str, list[Key]] = {}
+def sort_for_delivery(by_lease: ByLease) -> SortedBatch:
+    keys: dict[str, list[RecordKey]] = {}
     outputs: dict[Output, list[Stored]] = {}
     tagged: dict[str, list[tuple[str, str]]] = {}
     plain: dict[str, list[tuple[str, str]]] = {}
@@ -73,7 +74,7 @@ def sort_for_delivery(by_lease: ByLease) -> Batch:
                 validators = tagged if result.outcome.history else plain
                 pair = record.url, tag_validator(validator, result.outcome)
                 validators.setdefault(result.visit.crawl, []).append(pair)
-    return Batch(keys, outputs, tagged, plain, signalled)
+    return SortedBatch(keys, outputs, tagged, plain, signalled)
 
 
 def done_of(lease: HeldLease, results: list[VisitResult]) -> Done:

@@ -25,7 +25,7 @@ _MOST_TRIES = 10
 _NO_JAR = (UnknownCrawl, CrawlEnded, StoreCorrupt, InvalidInput)
 
 
-class Cookies:
+class CrawlCookies:
     def __init__(self, frontier: Frontier) -> None:
         self._jars = frontier.cookie_jars
         # Version and content by the crawl's id and the jar's name.

@@ -19,6 +19,7 @@ from shoal.leases.recent_urls import RecentUrls
 from shoal.model.crawl import Crawl, State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.model.record import Capture, Item, Record
+from shoal.model.validation import CREDENTIAL_HEADERS
 from shoal.politeness.user_agent import check_token, product_token
 from shoal.sinks import is_database, takes
 from shoal.urls.canonical import Target, canonical
@@ -28,8 +29,6 @@ from shoal.worker.exclusion_samples import ExclusionSamples
 from shoal.worker.outside_links import OutsideLinks
 
 _ACCEPT = ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
-# Credentials given by `--header` are sent to the seeds' origins only, as those of `--cookie` and `--auth` are.
-_SECRET = frozenset({"authorization", "cookie"})
 
 # The prefix of spider names whose crawl only the calling program can run.
 CALLER = "caller:"
@@ -106,8 +105,9 @@ class CrawlContext:
         self.outside = OutsideLinks()
         self._origins = frozenset(seed.origin for seed in seeds)
         plain = [("User-Agent", policy.user_agent)]
-        own = [(name, value) for name, value in policy.headers.items() if name.lower() not in _SECRET]
-        secret = [(name, value) for name, value in policy.headers.items() if name.lower() in _SECRET]
+        own = [(name, value) for name, value in policy.headers.items() if name.lower() not in CREDENTIAL_HEADERS]
+        # Sent to the origins of the seeds only, as those of `--cookie` and `--auth` are.
+        secret = [(name, value) for name, value in policy.headers.items() if name.lower() in CREDENTIAL_HEADERS]
         if policy.headers_everywhere:
             plain, own = plain + own, []
         if policy.cookie:

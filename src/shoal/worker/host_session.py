@@ -220,7 +220,7 @@ class HostSession:
         if not isinstance(rules, Wait):
             return rules
         if rules.cause is not None:
-            if (await self._pause_for_robots(self._host, rules.cause, rules)).set_aside:
+            if (await self._pause_for_robots(self._host, rules.cause, rules)).given_up:
                 raise _GiveUp(rules.reason)
         elif not rules.lease_ended:
             await self._frontier.hosts.postpone(self._host, rules.seconds)
@@ -282,7 +282,7 @@ class HostSession:
             most = fetched.decision.host_failures
             pause = await self._pause(self._host, fetched.cause, response, reason, most, visit)
             self._paused = pause.seconds > 0
-        if pause.set_aside:
+        if pause.given_up:
             raise _GiveUp(reason)
         if action is Action.RETRY and visit.retries < context.policy.retries:
             self._resources.report.retries += 1
@@ -303,7 +303,7 @@ class HostSession:
             self._frontier, host, cause, response, reason, host_failures=host_failures, visit=visit,
             after_success=visit is not None and self._lease.take_success(),
         )  # fmt: skip
-        if pause.set_aside:
+        if pause.given_up:
             self._resources.eta.gone(host)
         else:
             self._resources.eta.rests(host, mono() + pause.seconds)

@@ -36,7 +36,7 @@ _PRICE_SECONDS = 60.0
 _MOST_PRICES = 10_000
 
 
-class Revisits:
+class RevisitScheduler:
     """One worker's. The prices of hosts are cached for a short time."""
 
     def __init__(self, frontier: Frontier) -> None:

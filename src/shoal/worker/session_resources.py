@@ -14,13 +14,13 @@ from shoal.model.worker_report import WorkerReport
 from shoal.politeness.backoff import Fault
 from shoal.politeness.robots_rules import MAX_BYTES
 from shoal.urls.canonical import canonical
-from shoal.worker.cookies import Cookies
+from shoal.worker.cookies import CrawlCookies
 from shoal.worker.crawl_context import CrawlContexts
 from shoal.worker.delivery import Delivery
 from shoal.worker.eta import Eta
 from shoal.worker.leased_fetch import fetch_under_lease
 from shoal.worker.page_processor import PageProcessor
-from shoal.worker.revisits import Revisits
+from shoal.worker.revisits import RevisitScheduler
 
 
 class SessionResources:
@@ -38,11 +38,11 @@ class SessionResources:
         self.processor = processor
         self.report = report
         self.robots = RobotsGate(frontier, self._fetch_robots, fetcher.cached)
-        self.cookies = Cookies(frontier)
+        self.cookies = CrawlCookies(frontier)
         self.batch_seconds = batch_seconds
         self.may_stay = may_stay
         self.eta = Eta()
-        self.revisits = Revisits(frontier)
+        self.revisits = RevisitScheduler(frontier)
         self.stopping = False
         # Open requests for pages.
         self.fetching = 0

@@ -81,7 +81,7 @@ def _host_settings(form: Form) -> dict[str, Any]:
         raise InvalidInput("Delay and slots must be numbers.") from None
 
 
-class Action(NamedTuple):
+class PageAction(NamedTuple):
     path: str
     # The name of a route of the API.
     route: str = ""
@@ -99,29 +99,33 @@ class Action(NamedTuple):
 
 
 _CRAWL = "/crawls/{crawl}"
-ACTIONS: tuple[Action, ...] = (
-    Action(f"{_CRAWL}/pause", "post_crawls_crawl_pause", "paused"),
-    Action(f"{_CRAWL}/resume", "post_crawls_crawl_resume", "resumed"),
-    Action(f"{_CRAWL}/stop", "post_crawls_crawl_stop", "stopped"),
-    Action(f"{_CRAWL}/delete", "delete_crawls_crawl", "deleted", to=_to_crawls),
-    Action(f"{_CRAWL}/retry", "post_crawls_crawl_retry", "retried", body=_nothing),
-    Action(f"{_CRAWL}/retry/chosen", "post_crawls_crawl_retry", "retried", body=_chosen, to=_to_failed),
-    Action(
+ACTIONS: tuple[PageAction, ...] = (
+    PageAction(f"{_CRAWL}/pause", "post_crawls_crawl_pause", "paused"),
+    PageAction(f"{_CRAWL}/resume", "post_crawls_crawl_resume", "resumed"),
+    PageAction(f"{_CRAWL}/stop", "post_crawls_crawl_stop", "stopped"),
+    PageAction(f"{_CRAWL}/delete", "delete_crawls_crawl", "deleted", to=_to_crawls),
+    PageAction(f"{_CRAWL}/retry", "post_crawls_crawl_retry", "retried", body=_nothing),
+    PageAction(f"{_CRAWL}/retry/chosen", "post_crawls_crawl_retry", "retried", body=_chosen, to=_to_failed),
+    PageAction(
         f"{_CRAWL}/retry/reason",
         "post_crawls_crawl_retry",
         "retried",
         to=_to_failed,
         body=_reason,
     ),
-    Action(f"{_CRAWL}/change", "patch_crawls_crawl", "changed", body=change_of),
-    Action(f"{_CRAWL}/seeds", "post_crawls_crawl_seeds", "seeded", body=_seeds),
-    Action(f"{_CRAWL}/forget", "post_crawls_crawl_forget", "forgotten", body=_url, params=_of_url, to=_to_url),
-    Action(f"{_CRAWL}/revisit", "post_crawls_crawl_revisit", "revisited", body=_url, params=_of_url, to=_to_url),
-    Action("/hosts/{host}/set", "patch_hosts_host", "set", body=_host_settings, to=_to_host),
-    Action("/hosts/{host}/block", "patch_hosts_host", "blocked", body=lambda form: {"blocked": "blocked"}, to=_to_host),
-    Action("/hosts/{host}/unblock", "patch_hosts_host", "unblocked", body=lambda form: {"blocked": ""}, to=_to_host),
-    Action("/new/start", "post_crawls", "started", body=request_of, to=_to_new_crawl),
-    Action("/new/check", answer=check_request),
+    PageAction(f"{_CRAWL}/change", "patch_crawls_crawl", "changed", body=change_of),
+    PageAction(f"{_CRAWL}/seeds", "post_crawls_crawl_seeds", "seeded", body=_seeds),
+    PageAction(f"{_CRAWL}/forget", "post_crawls_crawl_forget", "forgotten", body=_url, params=_of_url, to=_to_url),
+    PageAction(f"{_CRAWL}/revisit", "post_crawls_crawl_revisit", "revisited", body=_url, params=_of_url, to=_to_url),
+    PageAction("/hosts/{host}/set", "patch_hosts_host", "set", body=_host_settings, to=_to_host),
+    PageAction(
+        "/hosts/{host}/block", "patch_hosts_host", "blocked", body=lambda form: {"blocked": "blocked"}, to=_to_host
+    ),
+    PageAction(
+        "/hosts/{host}/unblock", "patch_hosts_host", "unblocked", body=lambda form: {"blocked": ""}, to=_to_host
+    ),
+    PageAction("/new/start", "post_crawls", "started", body=request_of, to=_to_new_crawl),
+    PageAction("/new/check", answer=check_request),
 )
 
 _NOTES = {

@@ -19,14 +19,14 @@ from starlette.types import Message
 from shoal.api.audit import start_entry
 from shoal.api.auth import LOCAL_CALLER, Caller, Tokens
 from shoal.api.dashboard import frame
-from shoal.api.dashboard.actions import ACTIONS, Action, note_of
+from shoal.api.dashboard.actions import ACTIONS, PageAction, note_of
 from shoal.api.dashboard.components import note as note_element
 from shoal.api.dashboard.fleet import Fleet
 from shoal.api.dashboard.html import E
 from shoal.api.dashboard.live import MAX_STREAMS, LiveUpdates
 from shoal.api.dashboard.session import Sessions, delete_cookie, session_of, set_cookie
 from shoal.api.dashboard.table_of_pages import PAGES, PageRoute
-from shoal.api.dashboard.view import Page, View, live_parts
+from shoal.api.dashboard.view import DashboardPage, View, live_parts
 from shoal.api.middleware import RESPOND, now, read_body
 from shoal.api.problem_details import Problem, RequestRefused
 from shoal.api.request import ApiServer
@@ -111,7 +111,7 @@ class Dashboard:
 
         return endpoint
 
-    def _change(self, action: Action) -> Endpoint:
+    def _change(self, action: PageAction) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             caller = await self._caller(request)
             if caller is None:
@@ -205,7 +205,7 @@ class Dashboard:
                     E.p(E.a("Overview", href="/")),
                 ]
                 view = self._view(request, caller)
-                return _html(frame.document(Page(problem.title, content), view), problem.status, headers)
+                return _html(frame.document(DashboardPage(problem.title, content), view), problem.status, headers)
 
             request.scope[RESPOND] = respond
             return await endpoint(request)

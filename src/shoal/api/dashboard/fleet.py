@@ -11,7 +11,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from shoal.api.dashboard.chart import DrawnCharts
-from shoal.api.dashboard.rates import Rates
+from shoal.api.dashboard.rates import CountRates
 from shoal.api.fleet_stats import CrawlTotals, FleetStats, WorkerView, list_workers, read_stats
 from shoal.api.request import ApiServer
 from shoal.frontier.inspect import NodeMemory, blocked_hosts, pending_hosts, store_memory
@@ -32,15 +32,11 @@ _NEARLY_FULL = 0.8
 _CRAWLS_CHECKED = 20
 
 
-class CrawlRow(NamedTuple):
+class CrawlProgress(NamedTuple):
     crawl: Crawl
     counts: Counts
     # Pages per second of the last seconds; None before the second reading.
     rate: float | None
-
-    @property
-    def app(self) -> str:
-        return str(self.crawl.spec.get("app", ""))
 
     @property
     def total(self) -> int:
@@ -77,7 +73,7 @@ class FleetView(NamedTuple):
     stats: FleetStats
     workers: list[WorkerView]
     lost: list[LostWorker]
-    crawls: list[CrawlRow]
+    crawls: list[CrawlProgress]
     memory: list[NodeMemory]
     attention: list[Attention]
     pages_per_second: float
@@ -93,7 +89,7 @@ class Fleet:
         self._view: FleetView | None = None
         self._next_mono = self._slow_mono = self._took_seconds = 0.0
         self._refreshing: asyncio.Task[FleetView] | None = None
-        self.rates = Rates()
+        self.rates = CountRates()
         self.charts = DrawnCharts()
         self._settled: dict[str, Counts] = {}
         self._seen: dict[str, WorkerView] = {}
@@ -133,7 +129,7 @@ class Fleet:
         workers = await list_workers(frontier)
         self._note_workers(workers)
         totals = self._totals.with_deleted
-        rows = [CrawlRow(crawl, counts, self.rates.of(crawl.id, counts.stored, now)) for crawl, counts in shown]
+        rows = [CrawlProgress(crawl, counts, self.rates.of(crawl.id, counts.stored, now)) for crawl, counts in shown]
         if now >= self._slow_mono:
             self._memory = await store_memory(frontier)
             self._slow_attention = await self._about_hosts([row.crawl for row in rows])
@@ -190,7 +186,7 @@ class Fleet:
 
 
 def attention(
-    rows: list[CrawlRow], workers: list[WorkerView], lost: list[LostWorker], memory: list[NodeMemory]
+    rows: list[CrawlProgress], workers: list[WorkerView], lost: list[LostWorker], memory: list[NodeMemory]
 ) -> list[Attention]:
     """What an operator should look at, the worst first."""
     attentions: list[Attention] = []

@@ -9,7 +9,8 @@ from pathlib import Path
 from shoal.api.auth import Role
 from shoal.api.dashboard.components import form
 from shoal.api.dashboard.html import E, Node, render
-from shoal.api.dashboard.view import Page, View
+from shoal.api.dashboard.view import DashboardPage, View
+from shoal.urls.canonical import MAX_URL_BYTES
 from shoal.version import __version__
 
 _STATIC = Path(__file__).parent / "static"
@@ -52,7 +53,7 @@ def _address(name: str) -> str:
     return f"/static/{name}?{hashlib.sha256(static(name)).hexdigest()[:12]}"
 
 
-def document(page: Page, view: View, *, live: str = "", note: Node = None, signed_in: bool = False) -> str:
+def document(page: DashboardPage, view: View, *, live: str = "", note: Node = None, signed_in: bool = False) -> str:
     """The whole page. `live` is the address of its updates, `note` says what a change has done."""
     menu = [
         E.li(E.a(name, href=target, aria_current="page" if page.section == name else None))
@@ -61,7 +62,7 @@ def document(page: Page, view: View, *, live: str = "", note: Node = None, signe
     ]
     find = E.form(
         E.input(type="search", name="url", id="find", placeholder="Find a URL  /", aria_label="Find a URL",
-                required=True, maxlength=8192),
+                required=True, maxlength=MAX_URL_BYTES),
         action="/find", method="get", class_="find", role="search",
     )  # fmt: skip
     who: Node = None

@@ -9,7 +9,7 @@ _SECONDS = 10.0
 _MOST_NAMES = 3000
 
 
-class Rates:
+class CountRates:
     """By name. A name that was not noted for a minute starts again."""
 
     def __init__(self) -> None:

@@ -15,12 +15,12 @@ from shoal.api.dashboard.pages.new_crawl import new_crawl_page
 from shoal.api.dashboard.pages.overview import overview
 from shoal.api.dashboard.pages.records import record_page, records_page
 from shoal.api.dashboard.pages.workers import workers_page
-from shoal.api.dashboard.view import Page, View
+from shoal.api.dashboard.view import DashboardPage, View
 
 
 class PageRoute(NamedTuple):
     path: str
-    page: Callable[[View], Awaitable[Page]]
+    page: Callable[[View], Awaitable[DashboardPage]]
     role: Role = Role.READ
     # It concerns the fleet, so a token that is bound to an application is refused.
     fleet_wide: bool = False

@@ -15,7 +15,7 @@ from shoal.api.request import ApiServer, RequestContext
 _LIVE = "data-part"
 
 
-class Page(NamedTuple):
+class DashboardPage(NamedTuple):
     """A page. `section` is the entry of the menu that it belongs to."""
 
     title: str
@@ -56,7 +56,7 @@ def live(name: str, *content: Node, tag: str = "div", **attributes: str) -> Elem
     return E.build(tag)(*content, id=f"part-{name}", data_part=name, **attributes)
 
 
-def live_parts(page: Page) -> dict[str, str]:
+def live_parts(page: DashboardPage) -> dict[str, str]:
     """The live parts of a page by name, as the HTML inside them."""
     parts: dict[str, str] = {}
     for element in elements(page.content):

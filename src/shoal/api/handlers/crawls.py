@@ -30,7 +30,7 @@ from shoal.operations import crawls as crawl_operations
 from shoal.operations.change import change
 from shoal.operations.describe import describe
 from shoal.operations.explain import explain as explain_url
-from shoal.operations.scrapy_cluster import Action, act, app_of
+from shoal.operations.scrapy_cluster import ClusterAction, act, app_of
 from shoal.operations.scrapy_cluster_fleet import DomainUpdate, StatsRequest, collect_stats, update_domain
 from shoal.operations.seeds import seed_url_without_login
 from shoal.operations.start import check_takes_seeds
@@ -193,7 +193,7 @@ async def page_of(context: RequestContext) -> CrawlPage:
         scanned += 1
         last = (created_at, crawl.id)
         visible = crawl.state is not State.DELETED and crawl.kind is not CrawlKind.BRANCH
-        if visible and (not state or crawl.state.value == state) and (not app or crawl.spec.get("app", "") == app):
+        if visible and (not state or crawl.state.value == state) and (not app or crawl.app == app):
             summaries.append(await _summary(context, crawl))
         # A page may be short, so that a filter that matches little does not scan every crawl in one request.
         if len(summaries) == limit or scanned == _MAX_SCANNED:
@@ -203,7 +203,7 @@ async def page_of(context: RequestContext) -> CrawlPage:
 
 async def _summary(context: RequestContext, crawl: Crawl) -> CrawlSummary:
     return CrawlSummary(
-        id=crawl.id, app=str(crawl.spec.get("app", "")), state=crawl.state.value, why=crawl.why,
+        id=crawl.id, app=crawl.app, state=crawl.state.value, why=crawl.why,
         priority=crawl.limits.priority, created_at=crawl.created_at, ended_at=crawl.ended_at,
         counts=await context.frontier.crawls.count(crawl.id),
     )  # fmt: skip
@@ -339,11 +339,11 @@ async def feed(context: RequestContext) -> Response:
         request = parse(await context.body(MAX_REQUEST_BYTES))
         if isinstance(request, StatsRequest | DomainUpdate):
             return Json({"status": "SUCCESS", "data": await _fleet_request(context, request), "error": None})
-        app = app_of(request.appid) if isinstance(request, Action) else request.app
+        app = app_of(request.appid) if isinstance(request, ClusterAction) else request.app
         if context.caller.app and app not in ("", context.caller.app):
             raise RequestRefused(403, f"This token is bound to the application {context.caller.app!r}.")
         data: Any = None
-        if isinstance(request, Action):
+        if isinstance(request, ClusterAction):
             data = await act(context.frontier, request)
         else:
             submitted = await submit_for(context, request)

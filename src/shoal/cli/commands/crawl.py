@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,8 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
     from shoal.fleet.cores import usable_cores
     from shoal.operations import seed_url
     from shoal.operations.seeds import Seeds
-    from shoal.operations.submit import to_spec
+    from shoal.operations.submit import generated_name, to_spec
+    from shoal.urls.canonical import parts_of
 
     seeds = [seed_url(url) for url in typed["urls"]]
     rest = None
@@ -127,7 +127,7 @@ def command(ctx: click.Context, /, **typed: Any) -> int:
                 raise
             startless = error
     fields = {"outputs": ("pages.db",), **typed_fields, "spider": spider}
-    crawl_name = name or _named(seeds[0] if seeds else visits[0].url)
+    crawl_name = name or generated_name(parts_of(seeds[0] if seeds else visits[0].url).host)
     if typed["overwrite"]:
         fields["outputs"] = (*typed_fields.get("outputs", ()), *typed["overwrite"])
     fields["outputs"] = tuple(output_uri(settings, crawl_name) if uri == "-" else uri for uri in fields["outputs"])
@@ -176,10 +176,3 @@ def _with_uris(request: CrawlRequest, named: Mapping[str, str]) -> CrawlRequest:
     outputs = tuple(dict.fromkeys(uri if uri in named else check_output(uri) for uri in request.outputs))
     changes = tuple(dict.fromkeys(uri if uri in named else check_output(uri) for uri in request.changes))
     return msgspec.structs.replace(request, outputs=outputs, changes=changes)
-
-
-def _named(seed: str) -> str:
-    from shoal.urls.canonical import canonical
-
-    host = re.sub(r"[^A-Za-z0-9_.-]+", "-", canonical(seed).host).strip("-")
-    return f"{host[:100]}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -14,7 +14,7 @@ import click
 from shoal import operations
 from shoal.cli.main import FAILED, FINISHED, INTERRUPTED
 from shoal.cli.options import WholeNumber, on_store, on_verbosity, parse_duration, settings_of, store_flags
-from shoal.cli.signals import Interrupted, Signals
+from shoal.cli.signals import Interrupted, StopSignals
 from shoal.cli.spider_choice import Chosen
 from shoal.cli.ui.console import pluralize, report, warn
 from shoal.cli.ui.json_log import emit, is_json, on_service_log
@@ -79,7 +79,7 @@ async def _run(
         on_event=_on_event, spiders=spiders.references, plain=spiders.plain, shared=True,
         on_request=report_request if verbose else None,
     )  # fmt: skip
-    signals = Signals(supervisor)
+    signals = StopSignals(supervisor)
     health = FleetHealth(supervisor, settings)
     opening = Frontier.from_settings(settings, on_warning=partial(warn, event="store.trouble"))
     try:
@@ -129,7 +129,7 @@ async def _run(
 
 
 async def _end(
-    signals: Signals, supervisor: Supervisor, frontier: Frontier, spiders: Collection[str] | None,
+    signals: StopSignals, supervisor: Supervisor, frontier: Frontier, spiders: Collection[str] | None,
     seconds: float | None,
 ) -> str:  # fmt: skip
     """Wait for the first reason to stop: 'signal', 'time', 'idle', or '' when no worker is left."""

@@ -8,7 +8,7 @@
 --         the same worker and request again get the same reply
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(visits + leases log leases)
---include shard open crawls seen queues hosts calendar signals take visits
+--include shard open crawls queues hosts calendar signals take visits
 
 local worker = text(64, '^[%w_.@-]+$')
 local request = text(32, '^%w+$')

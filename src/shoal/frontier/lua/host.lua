@@ -3,7 +3,7 @@
 --         known, x why it is blocked, reset 1 = forget back-off, failures and gate; '' removes d, n, cd, rk, x
 -- Reply   OK, now, crawls waiting here, field, value, ...
 -- Keeps   only an operator moves a gate earlier: by a smaller delay, or reset
---include shard open crawls seen queues hosts rests
+--include shard open crawls queues hosts rests
 
 local host = text(260, HOST)
 local known = {d = '^%d*$', n = '^%d*$', cd = '^%d*$', rk = '^1?$', x = '^[^%c]*$', reset = '^1$'}

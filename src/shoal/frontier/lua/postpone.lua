@@ -6,7 +6,7 @@
 -- Keeps   the gate only moves later. What is set aside counts as failed and can be retried. Revisits of perpetual crawls
 --         are not set aside: they wait for the host
 -- Cost    O(crawls waiting on the host)
---include shard open crawls seen queues hosts rests
+--include shard open crawls queues hosts rests
 
 local host = text(260, HOST)
 local ms = number(0, 31536000000)

@@ -3,7 +3,7 @@
 -- Reply   OK, next stage, next rank; stage 'done' when nothing is left
 -- Keeps   a list that is missed (hosts move while it looks) is unlinked when a lease meets it
 -- Cost    O(500)
---include shard open crawls seen queues hosts
+--include shard open crawls queues hosts
 
 local key = text(16, CRAWL)
 local stage = text(8, '^%l+$')

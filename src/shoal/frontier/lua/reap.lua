@@ -5,7 +5,7 @@
 -- Keeps   the host of a dead worker is ready at now plus its delay: its last request may have been open until just now
 --         the visit it was parsing is blamed, the others count as expired
 -- Cost    O(1000 + visits taken back), at most 100 leases a call
---include shard open crawls seen queues hosts take visits
+--include shard open crawls queues hosts take visits
 
 local worker = text(64, '^[%w_.@-]*$')
 local from = number(0, BIG)

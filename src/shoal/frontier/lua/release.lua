@@ -5,7 +5,7 @@
 -- Keeps   visits that are kept (fetched, on their way to a sink) stay leased until they are acknowledged or time is over
 --         the rest goes back to the front of its queue, in its old order
 -- Cost    O(visits)
---include shard open crawls seen queues hosts take visits
+--include shard open crawls queues hosts take visits
 
 local blames = number(1, 255)
 local blocks = {}

@@ -7,7 +7,7 @@
 -- Keeps   a lease whose deadline is over is lost, also when nobody has taken its host yet
 --         visits are numbered, so a lost reply is made up for by the next renewal
 -- Cost    O(leases + visits)
---include shard open crawls seen queues hosts take visits
+--include shard open crawls queues hosts take visits
 
 local ttl = number(1, 86400000)
 local batch = number(0, 3600000)

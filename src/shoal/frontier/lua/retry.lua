@@ -6,7 +6,7 @@
 -- Keeps   a host's back-off that followed from failures ends here; one that the server requested stays
 --         f, x and a only grow: the retry is a new admission, and rf or rx says how many of f or x are no more
 -- Cost    at most 100 visits
---include shard open crawls seen queues hosts calendar
+--include shard open crawls queues hosts calendar
 
 local key = text(16, CRAWL)
 local until_ = numberOr(nil, 0, BIG)

@@ -5,7 +5,7 @@
 --         as '<class>:<pages> ...'
 --         UNKNOWN: no visit of the crawl has come to this shard yet
 -- Cost    O(500)
---include shard crawls seen queues hosts calendar
+--include shard crawls queues hosts
 
 local key = text(16, CRAWL)
 local host = text(260)

@@ -4,7 +4,7 @@
 -- Keeps   the answer is final: an acknowledgement that is still on its way gets it too, and changes nothing
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(tokens)
---include shard open crawls seen queues hosts
+--include shard open
 
 local worker = text(64, '^[%w_.@-]+$')
 local request = text(32, '^%w+$')

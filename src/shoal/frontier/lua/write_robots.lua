@@ -7,7 +7,7 @@
 --         the gate only moves later
 -- Refused whole when the store is full, unless there is no copy: its first write is one that needs memory
 -- Cost    O(the copy + crawls waiting on the host)
---include shard open crawls seen queues hosts
+--include shard open crawls queues hosts
 
 local MONTH = 2592000000
 local host = text(260, HOST)

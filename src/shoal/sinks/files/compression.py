@@ -7,7 +7,7 @@ import importlib
 import sys
 import zlib
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol, cast
 
 # In Python's own library from 3.14 on.
 ZSTD_MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -37,16 +37,23 @@ def compressor_of(output: Path) -> Compressor | None:
     return None
 
 
+def open_decompressed(file: Path) -> BinaryIO:
+    """A file to read, decompressed as its ending says. Each library has its own error for a file of another format."""
+    name = file.name.lower()
+    if name.endswith(".gz"):
+        return cast(BinaryIO, gzip.open(file))
+    if name.endswith(".zst"):
+        return cast(BinaryIO, importlib.import_module(ZSTD_MODULE).open(file, "rb"))
+    return file.open("rb")
+
+
 def beginning(output: Path, length: int) -> bytes:
     """The first bytes of a file, decompressed; fewer if its content does not match its ending."""
-    ending = output.name.lower().rpartition(".")[2]
-    opened = gzip.open if ending == "gz" else importlib.import_module(ZSTD_MODULE).open if ending == "zst" else open
     try:
-        with opened(output, "rb") as file:
-            start: bytes = file.read(length)
-            return start
+        with open_decompressed(output) as file:
+            return file.read(length)
     except Exception as error:
-        # Each library has its own error for a file of another format. Errors of the disk have an errno.
+        # Errors of the disk have an errno, those of another format do not.
         if isinstance(error, OSError) and error.errno:
             raise
         return b""

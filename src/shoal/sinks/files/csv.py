@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.sinks.columns import COLUMNS, Row, moment
-from shoal.sinks.contract import Key, LineFormat, Replay
+from shoal.sinks.contract import LineFormat, Replay
 from shoal.sinks.files import readers
 from shoal.sinks.files.compression import beginning, compressor_of, with_compressed
 from shoal.sinks.files.flat_items import MORE, ORIGIN, cell_text, cells, columns_of, fields_of
@@ -41,7 +41,7 @@ class CsvSink(PartsSink):
     # The columns of items, as soon as they are known.
     _columns: tuple[str, ...] = ()
 
-    def _encoded(self, records: Sequence[Row]) -> dict[Key, bytes]:
+    def _encoded(self, records: Sequence[Row]) -> dict[RecordKey, bytes]:
         items = [record for record in records if isinstance(record, Item)]
         if not self._columns:
             self._columns = agree_on_columns(self._path, columns_of(fields_of(items)) if items else COLUMNS)

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shoal.sinks.contract import Key, Replay
+from shoal.model.record import RecordKey
+from shoal.sinks.contract import Replay
 from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.merge import Merger, merge_parts, write_all
 from shoal.sinks.files.part import flush
@@ -26,7 +27,7 @@ from shoal.sinks.files.part_writer import PartsSink
 class FeedLine(msgspec.Struct, frozen=True):
     """An item as Scrapy exports it. Its key names the visit, and the item's number after `#`."""
 
-    key: Key
+    key: RecordKey
     line: bytes
 
 
@@ -41,7 +42,7 @@ class Frame(NamedTuple):
 class FeedSink(PartsSink):
     holds = FeedLine  # type: ignore[assignment]
 
-    def _encoded(self, records: Sequence[Any]) -> dict[Key, bytes]:
+    def _encoded(self, records: Sequence[Any]) -> dict[RecordKey, bytes]:
         return {record.key: record.line for record in records}
 
     def _touch(self) -> None:

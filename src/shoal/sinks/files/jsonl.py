@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.model.record import Item
+from shoal.model.record import Item, RecordKey
 from shoal.sinks.columns import Row, data_text, moment
-from shoal.sinks.contract import Key, LineFormat, Replay
+from shoal.sinks.contract import LineFormat, Replay
 from shoal.sinks.files import readers
 from shoal.sinks.files.compression import with_compressed
 from shoal.sinks.files.flat_items import flat
@@ -24,7 +24,7 @@ _SEPARATORS = tuple((sign.encode(), f"\\u{ord(sign):04x}".encode()) for sign in 
 
 
 class JsonLinesSink(PartsSink):
-    def _encoded(self, records: Sequence[Row]) -> dict[Key, bytes]:
+    def _encoded(self, records: Sequence[Row]) -> dict[RecordKey, bytes]:
         return {record.key: file_line(record) for record in records}
 
 

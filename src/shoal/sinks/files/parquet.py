@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, get_type_hints
 import msgspec
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row, data_text, last_of_each
-from shoal.sinks.contract import Key
 from shoal.sinks.driver import lazy_import
 from shoal.sinks.files import readers
 from shoal.sinks.files.flat_items import KEY
@@ -78,7 +77,7 @@ class ParquetSink(FolderSink):
         if existing is not None and _has_items(existing) is not (self._holds is Item):
             raise SinkRefused(f"The output {self._path} has files with other columns; name another folder.")
 
-    def _encoded(self, records: Sequence[Row]) -> dict[Key, bytes]:
+    def _encoded(self, records: Sequence[Row]) -> dict[RecordKey, bytes]:
         """A batch is one Arrow stream, stored under its first key. The conversion leaves rejected rows out."""
         rows = last_of_each(records)
         lines = dict.fromkeys((record.key for record in rows), b"")

@@ -38,7 +38,7 @@ from urllib.parse import quote
 import msgspec
 import xxhash
 
-from shoal.sinks.contract import Key
+from shoal.model.record import RecordKey
 
 CHUNK = 1 << 20
 CLOSE_REQUEST = "close"
@@ -62,7 +62,7 @@ class Batch(msgspec.Struct, frozen=True, tag="batch"):
 class BatchCommit(msgspec.Struct, frozen=True, tag="settled", rename={"rejected": "refused"}):
     # Where the entry of the batch starts.
     at: int
-    rejected: list[Key]
+    rejected: list[RecordKey]
 
 
 class PartBatch(NamedTuple):
@@ -72,7 +72,7 @@ class PartBatch(NamedTuple):
     start: int
     batch: Batch
     # The keys that the store rejected; None if the batch is not committed.
-    rejected: Collection[Key] | None
+    rejected: Collection[RecordKey] | None
 
 
 def parts_folder(output: Path) -> Path:
@@ -97,13 +97,13 @@ def request_close(output: Path) -> None:
         (parts_folder(output) / CLOSE_REQUEST).touch()
 
 
-def batch_entry(lines: dict[Key, bytes], receipt: bytes) -> bytes:
+def batch_entry(lines: dict[RecordKey, bytes], receipt: bytes) -> bytes:
     check = _checksum(lines.values())
     batch = Batch(receipt, [(*key, len(line)) for key, line in lines.items()], check)
     return b"".join((_entry(batch), *lines.values()))
 
 
-def commit_entry(at: int, rejected: Collection[Key]) -> bytes:
+def commit_entry(at: int, rejected: Collection[RecordKey]) -> bytes:
     return _entry(BatchCommit(at, list(rejected)))
 
 
@@ -161,7 +161,7 @@ def visible(batch: PartBatch) -> Iterator[tuple[int, int]]:
         yield start, end - start
 
 
-def is_rejected(key: Key, rejected: Collection[Key]) -> bool:
+def is_rejected(key: RecordKey, rejected: Collection[RecordKey]) -> bool:
     """An item is rejected with its page. An item's key is its page's, `#`, and a number that may follow a slash.
 
     A page may have a fragment of its own, its method, in which there is neither (`record_url`).
@@ -206,7 +206,7 @@ class OpenPart:
             os.close(self._file)
             raise
 
-    def append(self, lines: dict[Key, bytes], receipt: bytes) -> None:
+    def append(self, lines: dict[RecordKey, bytes], receipt: bytes) -> None:
         """Write a batch; it is durable when this returns."""
         before = self.length
         self._write(batch_entry(lines, receipt))
@@ -218,7 +218,7 @@ class OpenPart:
             raise
         self.committed, self._batch_at = False, before
 
-    def commit(self, rejected: Collection[Key]) -> None:
+    def commit(self, rejected: Collection[RecordKey]) -> None:
         """Write the commit of the last batch. It is not flushed: after a power cut the receipt is replayed."""
         if not self.committed:
             self._write(commit_entry(self._batch_at, rejected))

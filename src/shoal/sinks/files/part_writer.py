@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.sinks.columns import encodable, is_confirmation, whole
-from shoal.sinks.contract import Key, Stored
+from shoal.sinks.contract import Stored
 from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.part import OpenPart, parts_folder
 from shoal.sinks.retry import disk_error, may_pass, retry
@@ -68,7 +68,7 @@ class PartsSink(ABC):
             await self._thread.run(lambda: self._undo(written_at))
             raise
 
-    async def commit(self, rejected: Collection[Key]) -> None:
+    async def commit(self, rejected: Collection[RecordKey]) -> None:
         await self._retry(lambda: self._commit(rejected))
         self._committed_mono = time.monotonic()
         # After the last page before a pause, no other call would close the part.
@@ -105,7 +105,7 @@ class PartsSink(ABC):
     # The methods below run in the thread.
 
     @abstractmethod
-    def _encoded(self, records: Sequence[Any]) -> dict[Key, bytes]:
+    def _encoded(self, records: Sequence[Any]) -> dict[RecordKey, bytes]:
         """The bytes of each record by its key. UnicodeEncodeError for text that needs `encodable` first."""
 
     def _touch(self) -> None:
@@ -141,7 +141,7 @@ class PartsSink(ABC):
             with contextlib.suppress(OSError):
                 self._part.truncate(written_at[0])
 
-    def _commit(self, rejected: Collection[Key]) -> None:
+    def _commit(self, rejected: Collection[RecordKey]) -> None:
         if self._part is not None:
             self._part.commit([(whole(crawl), whole(url)) for crawl, url in rejected])
             if time.monotonic() - self._part.opened_mono >= self.part_seconds or self._part.length >= self.part_bytes:

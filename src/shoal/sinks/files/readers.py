@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gzip
 import hashlib
 import importlib
 import re
@@ -20,10 +19,11 @@ import msgspec
 
 from shoal.errors import ShoalError, SinkRefused, UnknownCrawl
 from shoal.model.record import Item, Record
+from shoal.model.validation import Count
 from shoal.sinks.columns import Row
 from shoal.sinks.files import flat_items, parquet_items
-from shoal.sinks.files.compression import ZSTD_MODULE
-from shoal.sinks.reader import Count, Cursor, ReadRequest, Values, cursor_values, record_of, unknown_cursor
+from shoal.sinks.files.compression import open_decompressed
+from shoal.sinks.reader import Cursor, ReadRequest, Values, cursor_values, record_of, unknown_cursor
 
 # Cells that csv.py has put an apostrophe before.
 _ESCAPED_FORMULA = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")
@@ -46,17 +46,12 @@ def _of_crawl(lines: Iterable[_Line], request: ReadRequest, path: Path) -> Itera
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """The decompressed content of a file; SinkRefused if its content does not match its ending."""
-    ending = path.name.lower().rpartition(".")[2]
-    opened: Any = (
-        gzip.open if ending == "gz" else importlib.import_module(ZSTD_MODULE).open if ending == "zst" else open
-    )
     try:
-        with opened(path, "rb") as file:
+        with open_decompressed(path) as file:
             yield file
     except ShoalError:
         raise
     except Exception as error:
-        # Each library has its own error for a file of another format.
         raise SinkRefused(f"The file {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 

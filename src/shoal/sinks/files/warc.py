@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Capture
+from shoal.model.record import Capture, RecordKey
 from shoal.sinks.columns import Row, whole
-from shoal.sinks.contract import Holds, Key
+from shoal.sinks.contract import Holds
 from shoal.sinks.files.part import PartBatch, chunks, flush, scan, sync_folder, visible
 from shoal.sinks.files.part_folder import FolderSink, FolderTechnology
 from shoal.sinks.files.warc_writer import ArchivedPayload, records_of, warcinfo
@@ -40,11 +40,11 @@ class WarcSink(FolderSink):
     def __init__(self, path: Path, *, worker: str, on_trouble: Callable[[str], None], spider: bool = False) -> None:
         super().__init__(path, worker=worker, on_trouble=on_trouble, spider=spider)
         # A revisit must refer to a record that is in the archive: a payload counts when its batch is committed.
-        self._written: dict[Key, ArchivedPayload] = {}
-        self._archived: dict[Key, ArchivedPayload] = {}
+        self._written: dict[RecordKey, ArchivedPayload] = {}
+        self._archived: dict[RecordKey, ArchivedPayload] = {}
 
-    def _encoded(self, records: Sequence[Capture]) -> dict[Key, bytes]:
-        lines: dict[Key, bytes] = {}
+    def _encoded(self, records: Sequence[Capture]) -> dict[RecordKey, bytes]:
+        lines: dict[RecordKey, bytes] = {}
         self._written = {}
         for key, capture in {capture.key: capture for capture in records}.items():
             lines[whole(key[0]), whole(key[1])], kept = records_of(capture, self._archived.get(key))
@@ -52,7 +52,7 @@ class WarcSink(FolderSink):
                 self._written[key] = kept
         return lines
 
-    def _commit(self, rejected: Collection[Key]) -> None:
+    def _commit(self, rejected: Collection[RecordKey]) -> None:
         uncommitted = self._part is not None and not self._part.committed
         super()._commit(rejected)
         if uncommitted:

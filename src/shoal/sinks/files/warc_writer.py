@@ -17,14 +17,13 @@ from urllib.parse import quote, urlsplit
 
 from shoal.model.record import Capture
 from shoal.model.response import Response
+from shoal.model.validation import CREDENTIAL_HEADERS
 from shoal.version import __version__
 
 # A page of 15 KB takes 214 us at level 3, and 345 us at level 6 (which compresses to 93 % of the size).
 GZIP_LEVEL = 3
 
 _ORIGINAL = {name: f"x-archive-orig-{name}" for name in ("content-encoding", "transfer-encoding", "content-length")}
-# Archives are given away, so they must not contain credentials.
-_SECRET = frozenset(("authorization", "proxy-authorization", "cookie"))
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
 _PROFILE = "http://netpreserve.org/warc/1.1/revisit/"
 _BREAKS = re.compile(r"[\0\r\n]+")
@@ -137,7 +136,10 @@ def _request_head(capture: Capture) -> bytes:
     names = {name.lower() for name, _ in capture.request_headers}
     if "host" not in names:
         lines.append(f"host: {parts.netloc.rpartition('@')[2]}")
-    lines += [f"{name}: {'***' if name.lower() in _SECRET else value}" for name, value in capture.request_headers]
+    # Archives are given away, so they must not contain credentials.
+    lines += [
+        f"{name}: {'***' if name.lower() in CREDENTIAL_HEADERS else value}" for name, value in capture.request_headers
+    ]
     if capture.request_body and "content-length" not in names:
         lines.append(f"content-length: {len(capture.request_body)}")
     return _head(lines)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.settings import masked
 from shoal.sinks.columns import (
     MOST_COLUMNS,
@@ -28,7 +28,7 @@ from shoal.sinks.columns import (
     last_of_each,
     visited,
 )
-from shoal.sinks.contract import Holds, Key, Location, OnTrouble, Stored, Technology
+from shoal.sinks.contract import Holds, Location, OnTrouble, Stored, Technology
 from shoal.sinks.retry import Connected
 from shoal.sinks.uri import split_scheme, split_server_uri
 
@@ -143,7 +143,7 @@ class ServerSink(Connected[Connection]):
 
             await self._retry(store)
 
-    async def commit(self, rejected: Collection[Key]) -> None:
+    async def commit(self, rejected: Collection[RecordKey]) -> None:
         """Do nothing: the worker that repeats a rejected visit writes the same row."""
 
     async def hand_over(self) -> None:

@@ -14,8 +14,9 @@ from msgspec import Meta
 
 from shoal.errors import UnknownCrawl
 from shoal.model.record import Item
+from shoal.model.validation import Count
 from shoal.sinks.columns import Row
-from shoal.sinks.reader import Count, Cursor, ReadRequest, Values, cursor_values, record_of
+from shoal.sinks.reader import Cursor, ReadRequest, Values, cursor_values, record_of
 from shoal.sinks.sql.server import ServerSink, item_id
 
 # Texts are large: this many rows are in memory at a time.

@@ -23,9 +23,9 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from shoal.errors import SinkRefused
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.sinks.columns import COLUMNS, ITEM_COLUMNS, Row, confirmed_sql, data_text, encodable, moment, visited
-from shoal.sinks.contract import Holds, Key, OnTrouble, Stored
+from shoal.sinks.contract import Holds, OnTrouble, Stored
 from shoal.sinks.executor import SinkThread
 from shoal.sinks.files.technology import LocalTechnology
 from shoal.sinks.reader import Cursor, ReadRequest
@@ -111,7 +111,7 @@ class SqliteSink:
     async def write(self, records: Sequence[Stored], receipt: bytes) -> None:
         await retry(self._path, lambda: self._thread.run(lambda: self._store(records)), self._on_trouble)
 
-    async def commit(self, rejected: Collection[Key]) -> None:
+    async def commit(self, rejected: Collection[RecordKey]) -> None:
         """Do nothing: the worker that repeats a rejected visit writes the same row."""
 
     async def hand_over(self) -> None:

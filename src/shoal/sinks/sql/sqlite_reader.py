@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 from shoal.errors import SinkRefused, UnknownCrawl
+from shoal.model.validation import Count
 from shoal.sinks.columns import Row
-from shoal.sinks.reader import Count, Cursor, ReadRequest, cursor_values, record_of
+from shoal.sinks.reader import Cursor, ReadRequest, cursor_values, record_of
 
 _LOCK_SECONDS = 30.0
 _KEY, _ITEM_KEY = ("url",), ("url", "spider", "number")

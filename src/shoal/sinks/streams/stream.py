@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from shoal.brokers.address import parse_broker_uri
-from shoal.model.record import Item, Record
+from shoal.model.record import Item, Record, RecordKey
 from shoal.sinks.columns import Row, encodable, is_confirmation
-from shoal.sinks.contract import Key, Location, OnTrouble, Stored, Technology
+from shoal.sinks.contract import Location, OnTrouble, Stored, Technology
 from shoal.sinks.files.jsonl import json_line
 from shoal.sinks.retry import Connected, Connection
 
@@ -83,7 +83,7 @@ class StreamSink(Connected[Connection]):
 
             await self._retry(send)
 
-    async def commit(self, rejected: Collection[Key]) -> None:
+    async def commit(self, rejected: Collection[RecordKey]) -> None:
         """Do nothing: a message cannot be taken back."""
 
     async def hand_over(self) -> None:

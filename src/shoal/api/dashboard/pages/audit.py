@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shoal.api.dashboard.components import empty, foreign, moment, table
 from shoal.api.dashboard.html import E, Node
-from shoal.api.dashboard.view import Page, View, live
+from shoal.api.dashboard.view import DashboardPage, View, live
 
 _SHOWN = 200
 
 
-async def audit_page(view: View) -> Page:
+async def audit_page(view: View) -> DashboardPage:
     entries = await view.frontier.audit_trail.read(_SHOWN)
     rows: list[list[Node]] = [
         # Who it was has a column of its own.
@@ -28,4 +28,4 @@ async def audit_page(view: View) -> Page:
             class_="quiet"),
         live("entries", shown),
     ]  # fmt: skip
-    return Page("Audit trail", content, "Audit trail")
+    return DashboardPage("Audit trail", content, "Audit trail")

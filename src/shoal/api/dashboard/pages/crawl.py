@@ -29,14 +29,14 @@ from shoal.api.dashboard.components import (
     table,
     tick,
 )
-from shoal.api.dashboard.fleet import CrawlRow
+from shoal.api.dashboard.fleet import CrawlProgress
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.pages.change_crawl import change_form
 from shoal.api.dashboard.pages.charts import charts
 from shoal.api.dashboard.pages.hosts import mean_response
 from shoal.api.dashboard.pages.records import some_records
 from shoal.api.dashboard.pages.workers import limited_by
-from shoal.api.dashboard.view import Page, View, live
+from shoal.api.dashboard.view import DashboardPage, View, live
 from shoal.api.pagination import make_cursor
 from shoal.frontier.failures import FailureCursor
 from shoal.frontier.hosts import Host
@@ -58,11 +58,11 @@ _ACTS = Role.SUBMIT
 _RETRIED = (State.RUNNING, State.PAUSED, State.FINISHED)
 
 
-async def crawl_page(view: View) -> Page:
+async def crawl_page(view: View) -> DashboardPage:
     crawl = await view.crawl()
     # The samples are not in a live part.
     described = await describe(view.frontier, crawl, with_samples=not view.for_updates)
-    row = CrawlRow(crawl, described.counts, view.rates.of(crawl.id, described.counts.stored))
+    row = CrawlProgress(crawl, described.counts, view.rates.of(crawl.id, described.counts.stored))
     content: list[Node] = [
         E.h1(crawl.id),
         live("state", E.p(state(described.state, described.why))),
@@ -96,7 +96,7 @@ async def crawl_page(view: View) -> Page:
             change_form(view, crawl, {**msgspec.structs.asdict(described.limits), **described.policy}),
             _settings(described),
         ]
-    return Page(crawl.id, content, _SECTION)
+    return DashboardPage(crawl.id, content, _SECTION)
 
 
 def _actions(view: View, crawl: Crawl, described: Description) -> Node:
@@ -136,7 +136,7 @@ def _waiting(described: Description) -> Node:
     return [note("warn", text) for text in described.waiting]
 
 
-def _figures(row: CrawlRow, described: Description) -> Node:
+def _figures(row: CrawlProgress, described: Description) -> Node:
     counts = described.counts
     values: list[tuple[str, Node]] = [
         ("Pages stored", number(counts.stored)),
@@ -265,7 +265,7 @@ def _shown(value: Any) -> Node:
     return foreign(msgspec.json.encode(value).decode())
 
 
-async def failed_page(view: View) -> Page:
+async def failed_page(view: View) -> DashboardPage:
     """Failed URLs of a crawl, oldest first in each shard."""
     crawl = await view.crawl()
     reason = view.text("reason")
@@ -308,7 +308,7 @@ async def failed_page(view: View) -> Page:
         table("Failed URLs", columns, rows) if rows else empty(_no_failures(reason, following)),
         more(following),
     ]  # fmt: skip
-    return Page(f"Failed URLs of {crawl.id}", content, _SECTION)
+    return DashboardPage(f"Failed URLs of {crawl.id}", content, _SECTION)
 
 
 def _retries(own: str, reason: str) -> Node:
@@ -327,7 +327,7 @@ def _no_failures(reason: str, following: str | None) -> str:
     return "None so far with this reason." if following else "No URL has failed for this reason."
 
 
-async def hosts_page(view: View) -> Page:
+async def hosts_page(view: View) -> DashboardPage:
     """Hosts with waiting URLs of a crawl, the longest queue or the slowest first."""
     crawl = await view.crawl()
     order = view.text("order", *_ORDERS)
@@ -357,7 +357,7 @@ async def hosts_page(view: View) -> Page:
         table("Hosts", columns, rows) if rows else empty("No host has waiting URLs of this crawl."),
         E.p(f"The first {_HOSTS_SHOWN} hosts are shown.", class_="quiet") if len(rows) == _HOSTS_SHOWN else None,
     ]
-    return Page(f"Hosts of {crawl.id}", content, _SECTION)
+    return DashboardPage(f"Hosts of {crawl.id}", content, _SECTION)
 
 
 def _heading(crawl: Crawl, what: str) -> Node:

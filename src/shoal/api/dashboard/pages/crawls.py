@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from shoal.api.dashboard.components import empty, moment, more, number, path, state, table
 from shoal.api.dashboard.html import E, Node
-from shoal.api.dashboard.view import Page, View, live
+from shoal.api.dashboard.view import DashboardPage, View, live
 from shoal.api.handlers.crawls import CrawlPage, page_of
 from shoal.model.crawl import State
 
 _STATES = [state.value for state in State if state is not State.DELETED]
 
 
-async def page_of_crawls(view: View) -> Page:
+async def page_of_crawls(view: View) -> DashboardPage:
     chosen = view.text("state", *_STATES)
     crawl_page: CrawlPage = await page_of(view)
     links = [
@@ -24,7 +24,7 @@ async def page_of_crawls(view: View) -> Page:
         live("crawls", _table(crawl_page, chosen)),
         more(path("crawls", state=chosen, cursor=crawl_page.next) if crawl_page.next else None),
     ]
-    return Page("Crawls", content, "Crawls")
+    return DashboardPage("Crawls", content, "Crawls")
 
 
 def _table(crawl_page: CrawlPage, chosen: str) -> Node:

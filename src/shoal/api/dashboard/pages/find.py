@@ -7,31 +7,31 @@ import time
 from shoal.api.auth import Role
 from shoal.api.dashboard.components import button, confirm, empty, foreign, moment, note, number, outside, path, table
 from shoal.api.dashboard.html import E, Node
-from shoal.api.dashboard.view import Page, View
+from shoal.api.dashboard.view import DashboardPage, View
 from shoal.errors import InvalidUrl
 from shoal.frontier.inspect import list_crawls
 from shoal.frontier.url_state import UrlPlace
-from shoal.model.crawl import Crawl, CrawlKind, State
+from shoal.model.crawl import NOTHING_LEFT, Crawl, CrawlKind, State
 from shoal.operations.explain import Check, Explanation, explain
 from shoal.operations.known_urls import can_forget, can_revisit
 from shoal.operations.seeds import seed_target
+from shoal.urls.canonical import MAX_URL_BYTES
 
 _REVISITED = (UrlPlace.DONE, UrlPlace.FAILED, UrlPlace.LATER)
 # Each crawl is checked by itself: open ones first, as long as a person waits.
 _CRAWLS, _SECONDS = 500, 3.0
-_MAX_URL = 8192
 
 
-async def find_page(view: View) -> Page:
-    url = view.request.query_params.get("url", "").strip()[:_MAX_URL]
+async def find_page(view: View) -> DashboardPage:
+    url = view.request.query_params.get("url", "").strip()[:MAX_URL_BYTES]
     content: list[Node] = [E.h1("Find a URL")]
     if not url:
         content.append(empty("Enter a URL above to see its state in each crawl."))
-        return Page("Find a URL", content)
+        return DashboardPage("Find a URL", content)
     try:
         target = seed_target(url)
     except InvalidUrl as error:
-        return Page("Find a URL", [*content, note("bad", str(error))])
+        return DashboardPage("Find a URL", [*content, note("bad", str(error))])
     host = E.a(target.host, href=path("hosts", target.host)) if not view.caller.app else target.host
     content.append(E.p(outside(target.url, 500), " at host ", host))
     known, others, left, crawls = await _explanations(view, url)
@@ -51,7 +51,7 @@ async def find_page(view: View) -> Page:
         )
     if left:
         content.append(E.p(f"{number(left)} more crawls were not searched; they are older.", class_="quiet"))
-    return Page("Find a URL", content)
+    return DashboardPage("Find a URL", content)
 
 
 async def _explanations(view: View, url: str) -> tuple[list[Explanation], list[Explanation], int, dict[str, Crawl]]:
@@ -79,7 +79,7 @@ def _actions(view: View, explained: Explanation, crawl: Crawl) -> Node:
         return None
     own, acts = path("crawls", crawl.id), list[Node]()
     url = explained.canonical
-    if explained.state in _REVISITED and (crawl.state.open or crawl.why == "finished"):
+    if explained.state in _REVISITED and (crawl.state.open or crawl.why == NOTHING_LEFT):
         acts.append(button("Visit again now", f"{own}/revisit", name="url", value=url))
     if explained.state is UrlPlace.DONE and can_forget(crawl):
         explanation = (

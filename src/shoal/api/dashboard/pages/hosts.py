@@ -26,7 +26,7 @@ from shoal.api.dashboard.components import (
     table,
 )
 from shoal.api.dashboard.html import E, Node
-from shoal.api.dashboard.view import Page, View, live
+from shoal.api.dashboard.view import DashboardPage, View, live
 from shoal.api.handlers.hosts import HostView, view_of
 from shoal.api.pagination import make_cursor
 from shoal.errors import InvalidUrl
@@ -46,10 +46,10 @@ _RULES_SHOWN = 200
 _SECTION = "Hosts"
 
 
-async def hosts_page(view: View) -> Page:
+async def hosts_page(view: View) -> DashboardPage:
     if opened := view.text("open").strip():
         name = urlsplit(opened).netloc.rpartition("@")[2] if "//" in opened else opened
-        return Page("Hosts", None, _SECTION, redirect=path("hosts", view.frontier.hosts.name(name)))
+        return DashboardPage("Hosts", None, _SECTION, redirect=path("hosts", view.frontier.hosts.name(name)))
     state = view.text("state", *_STATES)
     text = view.text("name").strip().lower()
     shard, name = view.cursor(tuple[Annotated[int, Meta(ge=0)], str], "hosts", state, text) or (0, "")
@@ -87,7 +87,7 @@ async def hosts_page(view: View) -> Page:
             action="/hosts", method="get", class_="row",
         ),
     ]  # fmt: skip
-    return Page("Hosts", content, _SECTION)
+    return DashboardPage("Hosts", content, _SECTION)
 
 
 async def _names(
@@ -148,7 +148,7 @@ def _state(host: HostView, now: float) -> Node:
     return E.span("ready", class_="state running") if host.waiting else E.span("idle", class_="state finished")
 
 
-async def host_page(view: View) -> Page:
+async def host_page(view: View) -> DashboardPage:
     frontier = view.frontier
     name = frontier.hosts.name(view.path("host"))
     paused = [crawl.key async for _, crawl in list_crawls(frontier) if crawl.state is State.PAUSED]
@@ -165,7 +165,7 @@ async def host_page(view: View) -> Page:
         E.h2("robots.txt"),
         await _robots(view, host, now),
     ]
-    return Page(name, content, _SECTION)
+    return DashboardPage(name, content, _SECTION)
 
 
 async def _effective_delay(view: View, host: HostView) -> str:

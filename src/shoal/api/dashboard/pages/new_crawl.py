@@ -10,12 +10,13 @@ import msgspec
 from shoal.api.auth import Role
 from shoal.api.dashboard.components import duration, facts, form, note, number, rate, size
 from shoal.api.dashboard.html import E, Node, render
-from shoal.api.dashboard.view import Page, View
+from shoal.api.dashboard.view import DashboardPage, View
 from shoal.errors import InvalidInput, InvalidLimit, InvalidUrl
 from shoal.model.crawl_options import options
 from shoal.model.crawl_request import CrawlRequest
 from shoal.model.crawl_spec import SCOPES
 from shoal.model.option import GROUPS, Option
+from shoal.model.validation import WIDEST
 from shoal.operations.describe import describe
 from shoal.operations.plan import PAGE_BYTES, plan
 from shoal.operations.seeds import seed_target
@@ -42,7 +43,7 @@ def _options() -> dict[str, Option]:
     return {option.name: option for option in options(CrawlRequest) if not option.internal and option.name != "joins"}
 
 
-async def new_crawl_page(view: View) -> Page:
+async def new_crawl_page(view: View) -> DashboardPage:
     values = await _like(view)
     known = _options()
     first = [option_field(known[name], values) for name in _FIRST]
@@ -67,7 +68,7 @@ async def new_crawl_page(view: View) -> Page:
             class_="beside",
         ),
     ]  # fmt: skip
-    return Page("New crawl", content, "New crawl")
+    return DashboardPage("New crawl", content, "New crawl")
 
 
 async def _like(view: View) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def option_text(option: Option, values: dict[str, Any]) -> str:
 
 
 def _bound(value: float | None) -> str | None:
-    return None if value is None or value > 2**53 else f"{value:.0f}" if value == int(value) else f"{value:g}"
+    return None if value is None or value > WIDEST else f"{value:.0f}" if value == int(value) else f"{value:g}"
 
 
 def request_of(fields: dict[str, str]) -> dict[str, Any]:

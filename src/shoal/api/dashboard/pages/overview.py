@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from shoal.api.dashboard.components import bar, duration, empty, figures, moment, number, path, rate, size, state, table
-from shoal.api.dashboard.fleet import Attention, CrawlRow, FleetView
+from shoal.api.dashboard.fleet import Attention, CrawlProgress, FleetView
 from shoal.api.dashboard.html import E, Node
 from shoal.api.dashboard.pages.charts import charts
 from shoal.api.dashboard.pages.crawls import page_of_crawls
-from shoal.api.dashboard.view import Page, View, live
+from shoal.api.dashboard.view import DashboardPage, View, live
 
 
-async def overview(view: View) -> Page:
+async def overview(view: View) -> DashboardPage:
     if view.caller.app:
         # A token of an application sees its crawls, and nothing of the fleet.
         return await page_of_crawls(view)
@@ -24,7 +24,7 @@ async def overview(view: View) -> Page:
         live("crawls", crawl_table(fleet.crawls)),
         E.p(E.a("All crawls", href="/crawls")),
     ]
-    return Page("Overview", content, "Overview")
+    return DashboardPage("Overview", content, "Overview")
 
 
 def _attention(items: list[Attention]) -> Node:
@@ -57,7 +57,7 @@ def _figures(fleet: FleetView) -> Node:
     )  # fmt: skip
 
 
-def crawl_table(rows: list[CrawlRow]) -> Node:
+def crawl_table(rows: list[CrawlProgress]) -> Node:
     if not rows:
         return empty(
             "No crawl yet. ", E.a("Start one", href="/new"), ", or run ",
@@ -67,7 +67,7 @@ def crawl_table(rows: list[CrawlRow]) -> Node:
     return table("Crawls", columns, [_row(row) for row in rows])
 
 
-def _row(row: CrawlRow) -> list[Node]:
+def _row(row: CrawlProgress) -> list[Node]:
     crawl, counts = row.crawl, row.counts
     return [
         E.a(crawl.id, href=path("crawls", crawl.id)),

@@ -28,7 +28,7 @@ from shoal.api.dashboard.components import (
     table,
 )
 from shoal.api.dashboard.html import E, Node
-from shoal.api.dashboard.view import Page, View
+from shoal.api.dashboard.view import DashboardPage, View
 from shoal.api.pagination import make_cursor, parse_cursor
 from shoal.api.request import RequestContext
 from shoal.errors import InvalidInput, SinkRefused, SinkUnavailable, UnknownCrawl
@@ -74,7 +74,7 @@ class Found(NamedTuple):
     looked_at: int
 
 
-async def records_page(view: View) -> Page:
+async def records_page(view: View) -> DashboardPage:
     crawl = await view.crawl()
     search = Search(*(view.text(name).strip() for name in Search._fields))
     of = ("dashboard records", crawl.id, *search)
@@ -106,7 +106,7 @@ async def records_page(view: View) -> Page:
         E.p(f"{number(matches.looked_at)} records were searched.", class_="quiet") if searched else None,
         more(following, "Search further" if searched else "Next page"),
     ]  # fmt: skip
-    return Page(f"Records of {crawl.id}", content, _SECTION)
+    return DashboardPage(f"Records of {crawl.id}", content, _SECTION)
 
 
 async def some_records(view: View, crawl: Crawl) -> Node:
@@ -191,7 +191,7 @@ async def _read(
     raise refused
 
 
-async def record_page(view: View) -> Page:
+async def record_page(view: View) -> DashboardPage:
     crawl = await view.crawl()
     position = _position(view, crawl)
     if position is None:
@@ -231,7 +231,7 @@ async def record_page(view: View) -> Page:
         E.h2("Record as JSON"),
         E.pre(raw.decode(errors="replace"), tabindex=0),
     ]  # fmt: skip
-    return Page("Record", content, _SECTION)
+    return DashboardPage("Record", content, _SECTION)
 
 
 def _at(position: _Position, crawl: Crawl) -> str:

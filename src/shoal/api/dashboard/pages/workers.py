@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.api.dashboard.components import bar, duration, empty, moment, number, rate, size, table
 from shoal.api.dashboard.fleet import LATE_SECONDS, FleetView, LostWorker
 from shoal.api.dashboard.html import E, Node
-from shoal.api.dashboard.view import Page, View, live
+from shoal.api.dashboard.view import DashboardPage, View, live
 from shoal.api.fleet_stats import WorkerView
 
 _COLUMNS = (
@@ -14,7 +14,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-async def workers_page(view: View) -> Page:
+async def workers_page(view: View) -> DashboardPage:
     fleet = await view.fleet.read()
     content = [
         E.h1("Workers"),
@@ -22,7 +22,7 @@ async def workers_page(view: View) -> Page:
         E.h2("Store", id="store"),
         live("store", _store(fleet)),
     ]
-    return Page("Workers", content, "Workers")
+    return DashboardPage("Workers", content, "Workers")
 
 
 def _workers(fleet: FleetView) -> Node:
