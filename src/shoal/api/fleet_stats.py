@@ -62,7 +62,7 @@ class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
     hosts_leased: Annotated[int, Meta(description="Slots of hosts that workers hold.")]
     lease_age_seconds: Annotated[float, Meta(description="Age of the oldest unrenewed lease.")]
     workers_wanted: Annotated[
-        int, Meta(description="Workers that the hosts which can be served now can keep busy; 0 if no crawl has work.")
+        int, Meta(description="Number of workers that the available hosts can keep busy; 0 if no crawl has work.")
     ]
     redis_queue_length: Annotated[int, Meta(description="URLs that are waiting, including retries for later.")]
 

@@ -48,13 +48,16 @@ class Point(NamedTuple):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was done between two points.
+    """What was done between two points in time.
 
-    at                   the later point, in seconds since 1970
-    seconds              since the earlier point
-    stored, failed, excluded, bytes   how much they grew
-    open                 URLs that were left to do
-    workers              workers that were alive; 0 in the history of a crawl
+    at        the later point, in seconds since 1970
+    seconds   time since the earlier point
+    stored    pages that were stored
+    failed    URLs that failed
+    excluded  URLs that were excluded
+    bytes     bytes that were received
+    open      URLs without a final state at the later point
+    workers   live workers at the later point; 0 in the history of a crawl
     """
 
     at: int

@@ -33,7 +33,11 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
 
 
 class LatestPage(msgspec.Struct, frozen=True):
-    """A page that a worker stored a moment ago, for people who watch a crawl. The title is cut."""
+    """A page that a worker stored recently, for people who watch a crawl.
+
+    title       title of the page, truncated
+    fetched_at  time of the request, in seconds since 1970
+    """
 
     crawl: str
     url: str

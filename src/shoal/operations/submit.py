@@ -66,7 +66,11 @@ MAX_ATTRIBUTES_BYTES = 16_384
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """`created` is False when the crawl existed already: the same request came again, or its seeds joined the crawl."""
+    """The crawl of a request.
+
+    id       id of the crawl
+    created  false if the crawl already existed: the same request was sent before, or its seeds joined the crawl
+    """
 
     id: str
     created: bool
