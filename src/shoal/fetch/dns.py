@@ -31,7 +31,7 @@ Resolver = Callable[[str], Awaitable[Sequence[str]]]
 KEEP_SECONDS = 300.0
 KEEP_ORIGINS = 20_000
 LOOKUPS_AT_ONCE = 128
-_NO_ROOM = ("no room", "this machine has no file or thread left for a lookup")
+_NO_ROOM = ("no room", "this machine has no free file descriptor or thread for a lookup")
 _PORTS = {"http": 80, "https": 443, "ftp": 21}
 
 

@@ -191,7 +191,7 @@ class Fetcher:
             if not transfer.whole_head:
                 # libcurl takes a head that ends in the middle for one without a body.
                 raise FetchError(
-                    f"{masked(request.url)} was not fetched: the answer ends within its headers.",
+                    f"{masked(request.url)} was not fetched: the response ended within its headers.",
                     fault=Fault.TRUNCATED,
                     reason="truncated",
                 )

@@ -37,12 +37,12 @@ _UNKNOWN_COMMAND = frozenset((500, 501, 502, 504))
 def check(url: str, method: str, body: bytes, proxy: str) -> None:
     """FetchError for what FTP cannot do."""
     if method != "GET" or body:
-        why = f"ftp has no {method[:20]}"
+        why = f"FTP does not support {method[:20]}"
     elif proxy:
-        why = "a proxy is set, and ftp does not go through it"
+        why = "Shoal does not send FTP through a proxy"
     else:
         return
-    raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="not by ftp")
+    raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="not supported over FTP")
 
 
 def status_of(error: int, curl: pycurl.Curl) -> int:

@@ -33,9 +33,9 @@ async def load(shards: Shards, lines: Iterable[str]) -> int:
         try:
             complete = await loader.load(json.loads(text), number)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"Line {number} of the dump is invalid ({error!r}): load a whole dump.") from None
+            raise InvalidInput(f"Line {number} of the dump is invalid ({error!r}): load a complete dump.") from None
     if not complete:
-        raise InvalidInput("The dump is cut off: every line up to there was loaded, but load a whole dump.")
+        raise InvalidInput("The dump is truncated, and only a part of it was loaded; load a complete dump.")
     return loader.waiting
 
 

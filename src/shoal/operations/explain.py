@@ -47,7 +47,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
     """It was requested or set aside without success, and can be retried."""
     ALLOWED = "allowed"
-    """No rule is against it. It is visited once a page, a sitemap or a seed leads to it."""
+    """No rule excludes it. It is visited once a page, a sitemap or a seed leads to it."""
     EXCLUDED = "excluded"
     """It is not visited: see the check that does not pass."""
 
@@ -188,7 +188,8 @@ def _scope(spec: CrawlSpec, scope: Scope, target: Target, seed: bool) -> Check:
     shown = ", ".join(hosts[:5]) + (" and others" if len(hosts) > 5 else "")
     if spec.scope == "prefix":
         return Check("scope", False, rule, f"It is not below the path of a start URL ({shown}).")
-    text = f"Its {spec.scope} is not that of a start URL ({shown}), nor of a page that a start URL redirects to."
+    what = "on the host" if spec.scope == "host" else "in the domain"
+    text = f"It is not {what} of a start URL ({shown}), or of a page that a start URL redirects to."
     return Check("scope", False, rule, text)
 
 
@@ -303,7 +304,7 @@ def _conclude(crawl: Crawl, target: Target, state: UrlState, checks: list[Check]
         if against and (rules or not crawl.state.open or against[0].name == "host"):
             first = rules[0] if rules else against[0]
             return Verdict.EXCLUDED, _because(first)
-        return Verdict.ALLOWED, "The crawl has not found it yet. No rule is against it."
+        return Verdict.ALLOWED, "The crawl has not found it yet. No rule excludes it."
     if not crawl.state.open:
         return Verdict.EXCLUDED, f"It was queued when the crawl ended ({crawl.why or crawl.state.value})."
     if place is UrlPlace.LATER:

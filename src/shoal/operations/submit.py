@@ -153,7 +153,7 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", ne
         raise InvalidInput(f"allow, deny and deny_extensions have more than {_MAX_PATTERN_CHARACTERS:,} characters.")
     check_spec(spec)
     if len(msgspec.json.encode(spec.attributes)) > MAX_ATTRIBUTES_BYTES:
-        raise InvalidInput(f"attributes have more than {MAX_ATTRIBUTES_BYTES:,} bytes as JSON; each record has them.")
+        raise InvalidInput(f"attributes have more than {MAX_ATTRIBUTES_BYTES:,} bytes as JSON.")
     if not _APP.match(spec.app):
         raise InvalidLimit("Invalid app: use up to 64 letters, digits and . _ @ -.")
     return spec

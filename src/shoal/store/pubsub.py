@@ -122,7 +122,7 @@ class Subscriber:
         if self._link is None or self._link.lost is not None:
             return
         if self._pinged:
-            self._link.close("no answer to PING")
+            self._link.close("no reply to PING")
         else:
             self._pinged = True
             self._link.write("PING")

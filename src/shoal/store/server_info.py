@@ -107,9 +107,9 @@ def check(facts: ServerInfo, where: str) -> list[str]:
     warnings = []
     if not facts.append_only:
         lost = {
-            True: "every URL and result noted since the last snapshot is",
+            True: "every URL and result since the last snapshot is",
             False: "the whole frontier is",
-            None: "the frontier, or what changed since its last snapshot, is",
+            None: "the frontier, or every change since its last snapshot, is",
         }[facts.snapshots]
         warnings.append(
             f"The store at {where} keeps no append-only file: {lost} lost when it restarts; set appendonly to yes."

@@ -239,7 +239,7 @@ class Store:
             if not todo:
                 break
             if loop.time() >= deadline_mono:
-                raise self._unavailable(reason or "it sends every call elsewhere")
+                raise self._unavailable(reason or "it redirects every call")
             if reason:
                 failures += 1
                 await asyncio.sleep(min(pause_seconds(failures), max(0.0, deadline_mono - loop.time())))

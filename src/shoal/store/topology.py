@@ -206,7 +206,7 @@ class Sentinels:
             finally:
                 link.close()
         except ReplyError as error:
-            raise translate(str(error), str(sentinel), "the question for the primary") from error
+            raise translate(str(error), str(sentinel), "the query for the primary") from error
         except ssl.SSLError as error:
             raise ConnectionLost(f"{sentinel}: TLS failed ({error.reason})") from error
         if not isinstance(reply, list) or len(reply) != 2:
@@ -308,7 +308,7 @@ class ClusterTopology:
         for refusal in errors:
             if isinstance(refusal, StoreError):
                 raise refusal
-        raise ConnectionLost("no node tells the cluster's slots (" + "; ".join(map(str, errors)) + ")")
+        raise ConnectionLost("no node returned the cluster's slots (" + "; ".join(map(str, errors)) + ")")
 
     async def _ask(self, node: Node) -> View:
         link = await node.link()
@@ -336,7 +336,7 @@ class ClusterTopology:
                 # made at the new holder at once; a listener there would hear nothing.
                 for link in (node.current, *self._listeners):
                     if link is not None and link.where == node.where:
-                        link.close("it holds no slots any more")
+                        link.close("it no longer holds any slots")
             elif node.alive:
                 continue
             elif endpoint not in self._address.endpoints:

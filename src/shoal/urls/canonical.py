@@ -130,9 +130,9 @@ def _shown(url: str) -> str:
 
 def _why(url: str) -> str:
     if len(url) > MAX_URL_BYTES:
-        return f"{_shown(url)} has {len(url)} characters: a URL may have {MAX_URL_BYTES}."
+        return f"{_shown(url)} has {len(url)} characters: the limit is {MAX_URL_BYTES}."
     if "\0" in url:
-        return f"{_shown(url)} holds a NUL character: no URL does."
+        return f"{_shown(url)} contains a NUL character, which is not allowed in a URL."
     port = re.match(r"\w+://[^/?#]*:([0-9]{1,20})(?:[/?#]|\Z)", url)
     if port and int(port[1]) > 65535:
         return f"{_shown(url)} has the port {port[1]}: a port is a number up to 65535."

@@ -178,7 +178,7 @@ def _prefixes(seeds: Iterable[Target]) -> dict[str, _Prefixes]:
 def _extension(text: str) -> str:
     ending = text.lower().lstrip(".") if isinstance(text, str) else ""
     if not ending or not ending.isascii() or not ending.replace(".", "").isalnum():
-        raise InvalidLimit(f"deny extension {text!r} is none: write letters and digits, as in 'zip'.")
+        raise InvalidLimit(f"deny extension {text!r} is invalid: use letters and digits, e.g. 'zip'.")
     return ending
 
 
