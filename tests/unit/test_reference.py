@@ -165,7 +165,7 @@ def test_every_trap_and_every_dropped_parameter_is_in_the_concepts() -> None:
     assert all(f"`{name}`" in text for name in DROPPED_PARAMETERS)
     assert f"{traps.MAX_LENGTH:,} characters" in text
     assert f"more than {traps.MAX_SEGMENTS} segments" in text
-    assert f"domain with {traps.MAX_HOSTS:,} of them" in text
+    assert f"already has {traps.MAX_HOSTS:,} hosts" in text
 
 
 def test_every_option_of_a_crawl_is_in_the_reference_and_no_other() -> None:
