@@ -1,4 +1,4 @@
-"""Output to a pipe or a terminal that nobody may read: a stopped process, Ctrl-S, a hung connection, a pager.
+"""Output to a pipe or a terminal whose reader may have stopped: a stopped process, Ctrl-S, a hung connection, a pager.
 
 A write to a full pipe blocks until its reader reads. That must not stop a crawl, so output is dropped once nobody has
 read for a second. What a reader sees has no incomplete line in the middle. Regular files always take output.

@@ -1,4 +1,4 @@
-"""What commands read and change of crawls and hosts: one port, on a store or on an HTTP API.
+"""How commands read and change crawls and hosts: one interface, for a store or an HTTP API.
 
 Commands render what a Control returns; they do not know which of the two it is. The API side is in remote.py.
 """

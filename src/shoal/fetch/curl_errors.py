@@ -1,6 +1,6 @@
 """What libcurl's errors mean: one table from its codes to faults and short reasons.
 
-A server cannot cause any other exception than a FetchError: a code that is not listed is a malformed answer.
+A server can cause no other exception than a FetchError: a code that is not listed counts as a malformed response.
 """
 
 from __future__ import annotations

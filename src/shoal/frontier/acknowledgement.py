@@ -1,7 +1,7 @@
-"""Acknowledgement: the results of visits, handed to the store as a batch that can be replayed.
+"""Acknowledgement: the outcomes of visits, sent to the store as a batch that can be repeated.
 
 A batch has one request number for each shard. The store remembers the last request of each worker, so a repeated batch
-gets the reply that was lost, and another process can ask what became of the batch of a worker that died.
+gets the reply that was lost, and another process can find out whether the batch of a dead worker was accepted.
 """
 
 from __future__ import annotations

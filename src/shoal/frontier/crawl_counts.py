@@ -1,4 +1,4 @@
-"""Counts of crawls, summed over all shards and branches, and whether they say that a crawl is finished."""
+"""Counts of crawls, summed over all shards and branches, and the check whether a crawl is finished."""
 
 from __future__ import annotations
 

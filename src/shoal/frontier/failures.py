@@ -1,8 +1,8 @@
-"""Failed visits: listed from a cursor on, so that a caller can read them page by page, and some of them retried.
+"""Failed visits: listed page by page after a cursor, and some of them retried.
 
-A shard has one list of a crawl's failed visits that grows at its end, and one for each queue of a host that was set
-aside, which never grows. Only a retry takes from them and makes them shorter at their front, and then an index means
-another visit: a place knows the visit before it, and a list that has another one there is begun again.
+A shard has one list of a crawl's failed visits that grows at its end, and one for each queue of a host that was given
+up, which never grows. Only a retry removes visits, from the front, so that an index then stands for another visit. A
+cursor therefore knows the visit before it; if the list has another visit there, it is read again from its start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class FailureCursor(msgspec.Struct, frozen=True, array_like=True):
-    """Behind so many visits (`index`) of a list; list 0 is the one that grows. `mark` is that of the visit before."""
+    """After `index` visits of a list; list 0 is the one that grows. `mark` identifies the visit before the cursor."""
 
     crawl: str
     shard: _Count = 0

@@ -1,7 +1,7 @@
 """History: the counts of each crawl and of the fleet over time, by minute for a day and by hour for 90 days.
 
 Owns the points in the store. They are for people: no decision depends on them, and a dump does not contain them. The
-lists are bounded; docs/reference/store-keys.md says what they cost. operations/history.py writes them.
+lists are bounded; docs/reference/store-keys.md lists their cost. operations/history.py writes them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`max_pages` across shards: the home shard has the remaining pages, and shards draw from it what they lease.
+"""`max_pages` across shards: the home shard has the remaining pages, and other shards draw the pages that they lease.
 
-    pages = left at home + granted, not yet taken over + allowance in shards + leased + stored
+    pages = left at home + granted, not yet received + budget in shards + leased + stored
 
-Every move is written as a total that only grows, on both sides, so it can be repeated and can be taken up by anybody
+Every move is written as a total that only grows, on both sides, so it can be repeated, and any worker can complete it
 after its caller has died.
 """
 

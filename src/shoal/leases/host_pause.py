@@ -1,4 +1,4 @@
-"""The pause after a host failed: how long the whole fleet leaves it alone, and when its visits are given up."""
+"""The pause after a host failed: how long the whole fleet sends it no requests, and when its visits are given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page: what came back for one request."""
+"""A response: the data that a server returned for one request."""
 
 from __future__ import annotations
 

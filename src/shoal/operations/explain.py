@@ -1,4 +1,4 @@
-"""Explain one URL of a crawl: whether it is visited, and if not, which rule of which flag or file says no.
+"""Explain one URL of a crawl: whether it is visited, and if not, which rule excludes it.
 
 The one implementation for `shoal explain`, the HTTP API, `Client.explain` and `Coordinator.explain`. It sends no
 request and changes nothing: it applies the crawl's own rules to the URL and reads the frontier. What only a worker can

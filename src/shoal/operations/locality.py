@@ -1,4 +1,4 @@
-"""Who may work where: files belong to one machine, and a crawl that nobody works at is not running.
+"""Which machine may work on a crawl: output files belong to one machine, and a crawl without workers is interrupted.
 
 Must not open outputs: sinks do.
 """

@@ -1,7 +1,7 @@
-"""What a page asks of robots: X-Robots-Tag headers and meta robots elements, for our product token.
+"""Robots directives of a page: X-Robots-Tag headers and meta robots elements, for our product token.
 
-Owns the directives and their combination. Rules add up and the most restrictive wins: one `nofollow`, for everybody or
-for us, from whichever place, is enough. Must not decide what follows from it; the worker does.
+Owns the directives and their combination. Directives add up, and the most restrictive one wins: one `nofollow`, for all
+robots or for us, in a header or in the page, is enough. The worker decides what follows from a directive.
 """
 
 from __future__ import annotations

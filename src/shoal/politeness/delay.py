@@ -1,6 +1,7 @@
 """The delay between two requests to a host, and the meaning of a Retry-After header.
 
-Owns the numbers, not the waiting: the gap counts from the end of a request, and the frontier keeps it for all machines.
+Owns the numbers, not the waiting: the delay counts from the end of a request, and the frontier enforces it for all
+machines.
 """
 
 from __future__ import annotations

@@ -29,25 +29,25 @@ _VERSION = 1
 
 
 class Meaning(StrEnum):
-    """What to do with an answer."""
+    """What a response means."""
 
     RULES = "rules"
     """Parse its body."""
     UNCHANGED = "unchanged"
-    """The copy holds for another day."""
+    """The copy is valid for another day."""
     REDIRECT = "redirect"
-    """Ask the next address."""
+    """Request the target of the redirect."""
     UNAVAILABLE = "unavailable"
     """There is no robots.txt: everything is allowed."""
     UNREACHABLE = "unreachable"
-    """Nobody knows what it says: nothing is allowed for now, but for what a copy says."""
+    """The rules are unknown: nothing is allowed for now, except what an older copy allows."""
 
 
 def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Meaning:
-    """What an answer means.
+    """What a response means.
 
-    `status` is None where none came whole: no DNS, refused, reset, TLS, time-out, cut short, or an address that must
-    not be requested. `hops` counts the redirects followed so far, `has_copy` says that the request was conditional.
+    `status` is None if there is no complete response: no DNS, refused, reset, TLS, timeout, truncated, or an address
+    that must not be requested. `hops` counts the redirects so far; `has_copy`: the request was conditional.
     """
     if status is None:
         return Meaning.UNREACHABLE

@@ -1,7 +1,7 @@
 """One server: its connection, and how a lost connection is replaced.
 
-State: at most one link, and at most one attempt to make one, for all callers. Attempts of all nodes and
-listeners of a Store pass one Pacer, so a store that is down sees fewer than five a second from it.
+State: at most one connection, and at most one attempt to open one, for all callers. All nodes and listeners of a Store
+share one Pacer, so a store that is down gets fewer than five connection attempts per second from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Receives what scripts publish on one channel, on a connection of its own.
+"""Receives the messages that scripts publish on one channel, on a separate connection.
 
-Messages only wake callers up: they may be lost with the connection, so a reconnect counts as a
-wake-up too, and a caller always looks at the store itself afterwards.
+Messages only wake callers up. They may be lost with the connection, so a reconnect counts as a wake-up too, and a
+caller always reads the store afterwards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Server information, read when a connection is opened: INFO and, where allowed, CONFIG GET.
+"""Server information, read when a connection is opened: INFO and, if allowed, CONFIG GET.
 
-Is this server safe for a frontier? Judges the facts of one server; sends no commands itself.
-
-A server that could silently drop URLs is refused. One that may forget some on a restart is allowed
-with a warning that says what would be lost.
+Decides whether a server is safe for a frontier; sends no commands itself. A server that could silently drop URLs is
+refused. A server that may lose some in a restart is accepted, with a warning about what would be lost.
 """
 
 from __future__ import annotations

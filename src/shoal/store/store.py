@@ -1,8 +1,8 @@
 """The store: runs scripts and commands on any kind of server.
 
-Owns the retries. A call is repeated until it is answered or `timeout_seconds` are over; that is safe
-because every script is idempotent, and a lost reply looks the same as a lost call. Errors that a
-retry cannot change are raised at once, as Shoal's own.
+Owns the retries. A call is repeated until it succeeds or `timeout_seconds` have passed. That is safe, because every
+script is idempotent: a lost reply looks the same as a lost call. Errors that a retry cannot fix are raised at once, as
+Shoal's own.
 """
 
 from __future__ import annotations

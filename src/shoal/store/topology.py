@@ -1,7 +1,6 @@
-"""Which server a key lives on: one server, the primary the sentinels name, or a cluster's slots.
+"""Which server holds a key: the only server, the primary that the sentinels name, or a node of a cluster.
 
-A topology knows nodes and nothing of scripts or retries. `refresh` is what it does when a call could not
-be made: ask again where things are.
+A topology knows nodes, but not scripts or retries. When a call could not be made, `refresh` looks up the servers again.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ async def connect_checked(
 
 
 class SharedTask:
-    """Work that is done once for all who want it at the same time, and soon again only after a pause."""
+    """Work that is done once for all callers that need it at the same time, and repeated only after a pause."""
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
@@ -104,7 +103,7 @@ class SharedTask:
 
 
 class SingleTopology:
-    """All keys on one server. `connect` finds and dials it: standalone, embedded and sentinel differ there alone.
+    """All keys on one server. `connect` finds it and connects: only this differs in standalone, embedded and Sentinel.
 
     `primary` returns the address of the current primary according to the sentinels, if there are any.
     """
@@ -152,7 +151,7 @@ def _is_a_cluster(node: Node) -> StoreRefused:
 
 
 class Sentinels:
-    """Asks the sentinels for the primary, starting with the one that replied last."""
+    """Queries the sentinels for the primary, starting with the one that replied last."""
 
     def __init__(self, address: StoreAddress, pacer: Pacer, reply_timeout: ReplyTimeout) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""One spelling for every URL, and the host that politeness counts it to.
+"""The canonical form of every URL, and the host that it belongs to for politeness.
 
 Owns the only URL parser of Shoal (ada, the WHATWG standard). Must not know crawls, scope or the store.
 """

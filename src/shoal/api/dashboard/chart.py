@@ -16,7 +16,7 @@ _MOST_DRAWN = 100
 
 
 class DrawnCharts:
-    """The last drawings: a history has a point a minute, and a page is rendered every second. Times are passed in."""
+    """Cached drawings: a history has one point per minute, but a page is rendered every second. Times are passed in."""
 
     def __init__(self) -> None:
         self._drawn: dict[Hashable, tuple[float, Element]] = {}
