@@ -180,7 +180,7 @@ class CrawlRunner:
     async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:
             if not self.records.copy():
-                # Nobody reads the records any more, e.g. `head` has what it needs.
+                # The records are no longer read, e.g. because `head` has exited.
                 self.signals.received.set()
             progress.state = "paused" if run.paused else "running"
             await progress.update(frontier)

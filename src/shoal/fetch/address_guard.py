@@ -85,7 +85,7 @@ class AddressGuard:
         self._judge = functools.lru_cache(maxsize=10_000)(self._judge_address)
 
     def refuses(self, address: str, port: int, *, ftp: bool = False) -> str:
-        """'' when the address may be dialled, else the reason in a word or two."""
+        """'' if connections to the address are allowed, otherwise the reason in a word or two."""
         if port in (_FTP_PORTS if ftp else _PORTS):
             return "port"
         return self._judge(address)

@@ -100,7 +100,7 @@ class OriginCache:
         return origin
 
     async def look_up(self, origin: Origin, seconds: float) -> None:
-        """Bring the origin's addresses up to date; raises FetchError when it has none that may be dialled.
+        """Update the origin's addresses; raises FetchError if none of them may be connected to.
 
         NoSocket when this machine has no file or thread left for the lookup.
         """
@@ -121,7 +121,7 @@ class OriginCache:
             )  # fmt: skip
 
     def check(self, origin: Origin) -> None:
-        """Raise FetchError if any address of the origin is refused: one that may be dialled does not excuse another."""
+        """Raise FetchError if any address of the origin is refused, even if others are allowed."""
         for address in origin.addresses:
             if reason := self._guard.refuses(address, origin.port, ftp=origin.scheme == "ftp"):
                 origin.forget()
@@ -133,7 +133,7 @@ class OriginCache:
                 origin.lookup.cancel()
 
     async def _lookup(self, origin: Origin) -> tuple[str, str]:
-        """Why it failed, in short and in full; a value, since nobody may be waiting for an exception any more."""
+        """Why it failed, in short and in full. A value, because no caller may be left to receive an exception."""
         try:
             addresses = await self._resolver(origin.host)
         except NoSocket:

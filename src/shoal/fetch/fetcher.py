@@ -96,7 +96,7 @@ class Fetcher:
         self._closed = False
 
     async def fetch(self, request: Request, *, wait: bool = True) -> Response:
-        """The whole answer, whatever its status; FetchError names why there is none.
+        """The complete response, with any status; FetchError names the reason if there is none.
 
         The request may have to wait for bandwidth or for open files, however long that takes: its own time begins after
         that. Without `wait`, that is MustWait.
@@ -235,7 +235,7 @@ class Fetcher:
         return 200
 
     async def address(self, url: str) -> str:
-        """The address of a URL's host, the same one whatever order they are answered in. FetchError as for `fetch`."""
+        """The address of a URL's host, the same one for any order of addresses. FetchError as for `fetch`."""
         _, origin = self._target(url, True)
         if time.monotonic() >= origin.expires_mono:
             await self._with_room(lambda: self._look_up(origin, CONNECT_SECONDS))

@@ -46,7 +46,7 @@ def check(url: str, method: str, body: bytes, proxy: str) -> None:
 
 
 def status_of(error: int, curl: pycurl.Curl) -> int:
-    """The status of HTTP that a refusal stands for, 0 when there is none."""
+    """The HTTP status that corresponds to a refusal; 0 if there is none."""
     reply = curl.getinfo(pycurl.RESPONSE_CODE)
     # libcurl takes every 421 for the end of an idle connection, and calls that a time-out.
     return _STATUSES.get(reply, 0) if error in _REPLIED or (error == _TIMED_OUT and reply == 421) else 0

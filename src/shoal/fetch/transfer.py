@@ -184,7 +184,7 @@ class Transfer:
             curl.unsetopt(pycurl.CONNECT_TO)
 
     def clear(self) -> None:
-        """Let go of the answer."""
+        """Release the response."""
         self.asked = False
         self.opened = -1
         self.starved = False
@@ -224,7 +224,7 @@ class Transfer:
     def _ask(self, *_: object) -> int:
         """Let the request be sent, once.
 
-        libcurl sends it again at once, up to five times, when a connection it had kept open ends without an answer.
+        libcurl sends it again at once, up to five times, when a kept connection ends without a response.
         The server may have seen the first one: asking again is the frontier's business, after the host's delay.
         """
         if self.asked:

@@ -103,7 +103,7 @@ async def _retry_list(
             break
         retried += reply[1]
         end -= reply[1]
-        # The list is shorter at its front. If another process has taken from it, it is begun again.
+        # The list is shorter at its front. If another process has removed visits, it is read again from its start.
         index = matching[-1][0] + 1 - reply[1] if reply[1] == len(matching) else 0
     return retried
 

@@ -57,6 +57,6 @@ class PageBudget:
 
     async def _ask(self, crawl: Crawl, granted: int | str, back: str) -> dict[int, list[int]]:
         args = dict.fromkeys(range(self._shards.count), (crawl.key, granted, back))
-        # Shards that do not answer now are left out: the others get what they need without them.
+        # Shards that do not respond now are left out: the others get their budget without them.
         replies = await self._shards.call_all("allow", args, replicated=True, within_seconds=2 * SLOW_SECONDS)
         return {shard: reply[1:] for shard, reply in replies.items() if reply[0] == Status.OK}

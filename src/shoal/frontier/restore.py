@@ -22,7 +22,7 @@ _Line = dict[str, Any]
 
 
 async def load(shards: Shards, lines: Iterable[str]) -> int:
-    """Write a dump into an empty namespace, whatever its number of shards. Returns how many visits wait there now.
+    """Write a dump into an empty namespace with any number of shards. Returns the number of waiting visits.
 
     Start no worker before it has returned: the fingerprint seed is replaced by that of the dump.
     """

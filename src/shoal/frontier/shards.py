@@ -78,7 +78,7 @@ class Shards:
     ) -> Shards:  # fmt: skip
         """Join the frontier of this namespace, or create one with this number of shards.
 
-        With `exact`, a frontier with another number is refused; without, it is joined as it is.
+        With `exact`, a frontier with another number is refused; otherwise it is joined unchanged.
         """
         validation.namespace(namespace)
         if shards is not None:

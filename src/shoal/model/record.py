@@ -119,7 +119,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer as it came, whatever its status, and what it answers: for outputs that archive."""
+    """One response as it was received, with any status, and its request: for outputs that archive."""
 
     crawl: str
     page: Response

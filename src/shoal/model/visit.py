@@ -182,7 +182,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1, whatever ended the earlier ones."""
+        """The number of this attempt, from 1, including attempts that ended in a crash."""
         return 1 + self.retries + self.expiries + self.blames
 
     @property

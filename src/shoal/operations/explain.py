@@ -36,7 +36,7 @@ _LIMITS = {"max pages": "max_pages", "bytes": "max_bytes", "max time": "max_seco
 
 
 class Verdict(StrEnum):
-    """The answer in one word."""
+    """The result in one word."""
 
     VISITED = "visited"
     """It was visited, or excluded for a reason that the frontier does not keep."""
@@ -57,7 +57,7 @@ class Check:
     """One rule that was applied.
 
     name     what was checked: url, scope, patterns, trap, depth, robots.txt, limits, host, crawl or workers
-    passed   False: it stands against a visit; None: undecided
+    passed   False: it prevents a visit; None: undecided
     rule     the flag, or the file and line, that says so
     text     the finding as one sentence
     """
@@ -76,8 +76,8 @@ class Explanation:
     url        the URL as it was given
     canonical  its canonical form, by which the crawl knows it; '' if it is not a URL
     host       the host whose queue it belongs to
-    verdict    the answer in one word
-    text       the answer as one sentence
+    verdict    the result in one word
+    text       the result as one sentence
     state      where the URL is: unknown, waiting, leased, later, failed, set aside or done
     reason     why it failed or was set aside
     depth      links from the start URLs, if the frontier knows the visit

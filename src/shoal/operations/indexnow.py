@@ -2,9 +2,9 @@
 
 Owns the rules of the protocol and the check of a key. A report counts only if the site has a file with the key: this
 proves that the sender owns the site. The file is requested once a day for a host and key, and only if a crawl that
-accepts reports covers the host. The request goes through Shoal's fetcher, which refuses private addresses; it goes to the host
-of the report, follows no redirect, and the sender does not see its response. Meanwhile, the fleet sends no other
-request to the host.
+accepts reports covers the host. The request goes through Shoal's fetcher, which refuses private addresses. It goes to
+the host of the report, follows no redirect, and the sender does not see its response. Meanwhile, the fleet sends no
+other request to the host.
 """
 
 from __future__ import annotations

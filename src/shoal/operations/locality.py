@@ -60,7 +60,7 @@ def _files(policy: CrawlSpec) -> list[str]:
 
 
 async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
-    """Pause the crawls, but one, that run while nobody works at them; returns their names.
+    """Pause running crawls without workers, except one; returns their names.
 
     Only for a store that has no other worker: they were interrupted, and would run along with the next one.
     """

@@ -1,7 +1,7 @@
 """Submitting a crawl: parse a request, check it, create the crawl, add its seeds.
 
 The command line, the HTTP API, bridges and Python use the same request and the same checks. Everything is checked
-before the first write. Must not wait for a crawl: the caller gets its answer at once.
+before the first write. Must not wait for a crawl: it returns at once.
 """
 
 from __future__ import annotations
@@ -341,7 +341,7 @@ def _was_done(crawl: Crawl) -> bool:
 
 
 def _domain_urls(request: CrawlRequest) -> list[str]:
-    """URLs that stand for `domains` among the seeds. They extend the scope and are not visited."""
+    """URLs that represent `domains` among the seeds. They extend the scope and are not visited."""
     if request.domains and request.scope != "domain":
         raise InvalidInput(f"domains need scope 'domain', but the scope is {request.scope!r}.")
     return [canonical(f"http://{domain}/").url for domain in request.domains]

@@ -199,7 +199,7 @@ def _usable(label: bytes) -> str:
 
 
 def _guess(body: bytes) -> str:
-    """Nothing is declared at the front: ask the rest of the head, then the bytes."""
+    """Nothing is declared at the start: check the rest of the head, then the bytes."""
     late = prescan(body[:HEAD_BYTES], HEAD_BYTES, head_only=True) if len(body) > PRESCAN_BYTES else ""
     if late:
         return late

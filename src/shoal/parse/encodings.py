@@ -83,5 +83,5 @@ _NAMES |= dict.fromkeys(_REPLACEMENT.split(), "replacement")
 
 
 def encoding_of(label: str) -> str:
-    """The encoding a label stands for, '' for an unknown one."""
+    """The encoding of a label; '' for an unknown label."""
     return _NAMES.get(label.strip("\t\n\f\r ").lower(), "")

@@ -90,7 +90,7 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 def parse(
     body: bytes, *, url: str, content_type: str = "", follow: frozenset[str] = FOLLOW, token: str = PRODUCT
 ) -> Parsed:
-    """Read one page that came from `url`. `follow` says which links are wanted, `token` is our name to robots."""
+    """Read one page that came from `url`. `follow` selects the links to return, `token` is our product token."""
     encoding = charset(body, content_type)
     whole = in_utf8(body, encoding)
     markup, reduced, lost = tame(text_layout.replace_tags(whole), page=whole)

@@ -51,7 +51,7 @@ NONE = Directives()
 
 
 def from_headers(values: Iterable[str], token: str) -> Directives:
-    """All X-Robots-Tag headers of an answer. `token: nofollow` speaks to one robot, until the next name or the end.
+    """All X-Robots-Tag headers of a response. `token: nofollow` applies to one robot, until the next name or the end.
 
     >>> from_headers(["otherbot: noindex, nofollow", "shoal: noindex"], "shoal")
     Directives(nofollow=False, noindex=True, noarchive=False, unavailable_after=0.0)

@@ -111,7 +111,7 @@ def failure_of(answer: int | Fault) -> Failure | None:
 
 
 def is_success(answer: int | Fault) -> bool:
-    """Whether the host's failures are forgotten: it answered, and not with a failure. Our own faults say nothing."""
+    """Whether the host's failures are reset: it responded without a failure. Local faults do not count."""
     return not isinstance(answer, Fault) and failure_of(answer) is None
 
 

@@ -57,7 +57,7 @@ def parse(body: bytes, token: str) -> Rules:
 
 
 def _lines(body: bytes, reading: _Reading) -> list[bytes]:
-    """The whole lines within the limit, of whatever encoding and line ends."""
+    """The complete lines within the limit, for any encoding and line ends."""
     text, whole = body[:MAX_BYTES], len(body) <= MAX_BYTES
     if text.startswith(_UTF16_BOMS):
         text = text.decode("utf-16", "replace").encode()

@@ -66,9 +66,9 @@ def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Mea
 
 
 class RobotsCopy(msgspec.Struct, frozen=True):
-    """The rules of one authority as last confirmed by its server, and what to ask it with the next time (2.4).
+    """The rules of one authority as last confirmed by its server, and the validators for the next request (2.4).
 
-    `confirmed_at` is in seconds on whatever clock `now` is on: the store's, so that all workers agree.
+    `confirmed_at` is in seconds on the clock of `now`: the store's, so that all workers agree.
     """
 
     rules: Rules
@@ -121,7 +121,7 @@ def settle(
     etag: str = "",
     last_modified: str = "",
 ) -> RobotsCopy | None:
-    """The copy to keep after the last answer of a chain: a new one, the old one confirmed, or the old one as it was."""
+    """The copy to keep after the last response of a chain: a new one, the old one confirmed, or the old one."""
     if meaning is Meaning.RULES:
         return RobotsCopy(parse(body, token), now, _validator(etag), _validator(last_modified))
     if meaning is Meaning.UNAVAILABLE:

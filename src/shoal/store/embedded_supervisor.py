@@ -211,7 +211,7 @@ class EmbeddedSupervisor:
 
 
 def last_words(lines: list[str]) -> str:
-    """The last line of a log that says why: a warning of this life, else whatever came last."""
+    """The last line of a log with a reason: a warning of this run, otherwise the last line."""
     meant = [line for line in lines if line.strip() and not any(word in line for word in _USUAL)]
     loud = [line for line in meant if " # " in line]
     if loud:

@@ -54,7 +54,7 @@ def pause_seconds(failures: int) -> float:
 
 
 class Node:
-    """A server and the connection to it. `connect` opens a new one: dials, logs in, checks the server."""
+    """A server and the connection to it. `connect` opens a new one: it connects, logs in and checks the server."""
 
     def __init__(self, where: str, connect: Callable[[], Awaitable[Connection]], pacer: Pacer) -> None:
         self.where = where
@@ -117,6 +117,6 @@ class Node:
 
 
 def look_at(attempt: asyncio.Task[Any]) -> None:
-    """Fetch the outcome, so that a task nobody waits for any more leaves no warning behind."""
+    """Retrieve the outcome, so that an abandoned task logs no warning."""
     if not attempt.cancelled():
         attempt.exception()

@@ -32,7 +32,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
     @property
     def durable(self) -> bool:
-        """A restart loses nothing: every answered write is on the disk, and no failover can take another copy."""
+        """A restart loses nothing: every confirmed write is on the disk, and no failover can switch to another copy."""
         return self.append_only and self.appendfsync == "always" and not self.replicas
 
     @property

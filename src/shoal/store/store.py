@@ -89,7 +89,7 @@ class Store:
         return store
 
     async def call(self, script: Script, key: str, args: Sequence[Argument], *, replicated: bool = False) -> Any:
-        """Run a script where `key` lives (KEYS[1]) and return its reply.
+        """Run a script on the server that holds `key` (KEYS[1]) and return its reply.
 
         With `replicated`, a primary that has replicas has handed the effects to one of them before
         this returns; StoreUnavailable otherwise.

@@ -22,7 +22,7 @@ from shoal.store.slot_map import ASK_VIEW, ASKED, SLOTS, View, merge_views, pars
 
 # However many calls fail at once, the topology is not read more often than this.
 _REFRESH_SECONDS = 0.25
-# The other nodes may take this much longer to answer than the first.
+# The other nodes may take this much longer to respond than the first.
 _GRACE_SECONDS = 0.25
 Warn = Callable[[str], None]
 
@@ -160,7 +160,7 @@ class Sentinels:
         self._pacer = pacer
 
     async def primary(self) -> StoreAddress:
-        """The primary according to the first sentinel that answers."""
+        """The primary according to the first sentinel that replies."""
         reasons = []
         strangers = 0
         for sentinel in tuple(self._order):
@@ -229,7 +229,7 @@ class ClusterTopology:
 
     async def open(self) -> None:
         await self.refresh()
-        # Every primary is checked, not only the one that answered first. One that is down is checked when it is back.
+        # Every primary is checked, not only the one that replied first. One that is down is checked when it is back.
         outcomes = await asyncio.gather(*(node.link() for node in self.nodes()), return_exceptions=True)
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         for error in errors:
@@ -253,7 +253,7 @@ class ClusterTopology:
         return self._node_at(Endpoint(host.strip("[]") or _host(node), int(port)))
 
     async def refresh(self) -> None:
-        """Read the map of slots, once for all who ask at the same time."""
+        """Read the slot map, once for all callers that need it at the same time."""
         await self._reading.run()
 
     async def dial_any(self) -> Connection:
@@ -273,7 +273,7 @@ class ClusterTopology:
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
 
     async def _read(self) -> None:
-        """Ask all connected nodes, and then the others one after the other until a healthy one has answered."""
+        """Query all connected nodes, and then the others one after the other until a healthy one has replied."""
         seeds = [self._node_at(endpoint) for endpoint in self._address.endpoints]
         known = dict.fromkeys([*self._nodes.values(), *seeds])
         others = [node for node in known if not node.alive]

@@ -18,7 +18,7 @@ MAX_URL_BYTES = 8192
 MAX_HOST_BYTES = 260
 SCHEMES = ("http", "https", "ftp")
 
-# The two ports of the web are one visitor's business: http://a/ and https://a/ are answered by the same host.
+# The default ports of http and https are one host: http://a/ and https://a/.
 _WEB_PORTS = (":80", ":443")
 # Paths and queries that the parser leaves as they are.
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+)*+/?(?:\?[A-Za-z0-9_.~=&+-]++)?")
@@ -69,7 +69,7 @@ def canonical(url: str) -> Target:
 
 @lru_cache(maxsize=4096)
 def _is_canonical(site: str) -> bool:
-    """Whether the parser leaves this site as it is: its scheme, its host and its port."""
+    """Whether the parser leaves this site unchanged: its scheme, its host and its port."""
     try:
         return bool(ada_url.normalize_url(f"{site}/") == f"{site}/")
     except (ValueError, UnicodeError):

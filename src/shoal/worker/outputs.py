@@ -167,7 +167,7 @@ class OutputHealth:
             outage.crawls.add(crawl)
             text = f"Crawl {crawl} is paused until its output is available again: {outage.message}"
             print(text, file=sys.stderr, flush=True)
-        # While the store is unavailable, everything stands still anyway.
+        # While the store is unavailable, nothing can be done anyway.
         with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
             await self._frontier.crawls.pause(crawl, OUTPUT_UNAVAILABLE)
 

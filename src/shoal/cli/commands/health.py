@@ -1,4 +1,4 @@
-"""`shoal health`: the answer of a worker's or server's health check as an exit code, for containers without curl."""
+"""`shoal health`: the result of a worker's or server's health check as an exit code, for containers without curl."""
 
 from __future__ import annotations
 
