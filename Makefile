@@ -1,4 +1,4 @@
-# Everything a person or a build machine does with this repository. `make` alone lists it.
+# The commands for working with this repository. `make` alone lists them.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -29,7 +29,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-install: $(STAMP) ## make the virtual environment in .venv
+install: $(STAMP) ## create the virtual environment in .venv
 
 # Made again when a lock or pyproject.toml changes. The stamps come last, so an interrupted install is repeated.
 $(STAMP): $(STAMP)-run pyproject.toml requirements/dev.txt
@@ -47,13 +47,13 @@ $(STAMP)-run: requirements/run.txt
 	@$(LOCKED) -r requirements/run.txt
 	@touch $@
 
-services: ## install the programs tests start, where that is possible
+services: ## install the programs that tests need, if possible
 	@tests/services
 
 services-deploy: # with what tests of deploy/ need
 	@tests/services deploy
 
-demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
+demo: $(STAMP)-run ## crawl four small sites on this machine, and check the guarantees
 	@PYTHONPATH=src $(BIN)/python -m shoal demo
 
 # Most tests wait for processes and clocks: four at a time take a third of the time, also on two cores.
@@ -62,7 +62,7 @@ demo: $(STAMP)-run ## crawl four small sites on this machine, and show what held
 # each process of pytest all tests.
 PYTEST := $(BIN)/python -m compileall -q src tests && PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
-test: install services ## run the tests that a change needs first, in about six minutes
+test: install services ## run the fast tests, in about six minutes
 	@$(PYTEST) -m 'not variant and (not full or smoke)' $(ARGS)
 
 test-all: install services-deploy $(VENV)/.installed-deploy ## run all tests, as .ci/run does
@@ -84,29 +84,29 @@ model: install ## check the frontier against its model for STEPS steps
 fuzz: install ## fuzz every parser for SECONDS (coverage-guided with: pip install atheris)
 	@$(BIN)/python -m tests.fuzz $(SECONDS) $(ARGS)
 
-schema: install services ## call every route of the API with every role by schemathesis, SECONDS altogether (3600)
+schema: install services ## call every route of the API with every role, with schemathesis, for SECONDS (3600)
 	@$(BIN)/python -m tests.api.schema_run $(if $(filter file,$(origin SECONDS)),3600,$(SECONDS)) $(ARGS)
 
-chaos: install services ## kill, freeze and cut things off on purpose
+chaos: install services ## run the long tests that kill, freeze and disconnect processes
 	@export CHAOS_LONG=1; $(PYTEST) tests/chaos $(ARGS)
 
 compatibility: install services ## try every supported release of Scrapy and Python with a Scrapy project
 	@COMPATIBILITY=1 $(BIN)/python -m pytest -q tests/scrapy/test_compatibility.py $(ARGS)
 
-deploy-test: install services-deploy $(VENV)/.installed-deploy ## start the Compose files on a Docker engine and the units on systemd, in a machine of their own
+deploy-test: install services-deploy $(VENV)/.installed-deploy ## start the Compose files on a Docker engine and the units on systemd, in isolated Linux namespaces
 	@DEPLOYMENT=1 $(BIN)/python -m pytest -q tests/deploy/test_compose.py tests/deploy/test_systemd.py $(ARGS)
 
 faults: install services ## break stores under running crawls, TIMES each, with the scripts in FAULTS
 	@$(BIN)/python tools/faults.py $(FAULTS) $(TIMES) --jobs $(JOBS) $(ARGS)
 
-bench: $(VENV)/.installed-bench ## measure, beside scrapy-redis in the same run
+bench: $(VENV)/.installed-bench ## run the benchmarks, with scrapy-redis in the same run
 	@$(BIN)/python -m bench $(ARGS)
 
 $(VENV)/.installed-bench: $(STAMP) requirements/bench.txt
 	@$(LOCKED) -r requirements/bench.txt
 	@touch $@
 
-screenshots: install services ## write pictures of every screen of the dashboard into SHOTS, and the best into docs/images
+screenshots: install services ## write pictures of every dashboard page to SHOTS, and a selection to docs/images
 	@$(BIN)/python -m tests.dashboard.screenshots $(SHOTS) docs/images
 
 # What tests of deploy/ run: Helm, hadolint, the schemas of Kubernetes and Compose.

@@ -62,7 +62,7 @@ def speed(before: Path, size: Size) -> list[Figure]:
     for _ in range(size.repeats):
         for tree, values in rows.items():
             values.append(_end_to_end(tree, quick=size.quick))
-    return [_ratio("frontier, end to end: CPU of both sides", rows[ROOT], rows[before], "us a URL")]
+    return [_ratio("frontier, end to end: CPU of both sides", rows[ROOT], rows[before], "us/URL")]
 
 
 def _end_to_end(tree: Path, *, quick: bool) -> float:

@@ -36,7 +36,7 @@ async def growth(size: Size) -> list[Figure]:
         ours, theirs = [pair[at] for pair in pairs], [pair[at] for pair in peers]
         figures += [
             Figure(
-                name=f"server CPU at {urls:,}", unit="us a URL", values=[cost.server_us for cost in ours],
+                name=f"server CPU at {urls:,}", unit="us/URL", values=[cost.server_us for cost in ours],
                 peers=[cost.server_us for cost in theirs],
             ),
             Figure(
@@ -62,8 +62,8 @@ async def hosts(size: Size) -> list[Figure]:
             values=[b.server_us / a.server_us for a, b in pairs], at_most=1.5,
             note=f"{pairs[0][0].urls:,} URLs a repeat",
         ),
-        Figure(name=f"lease at {few:,} ready hosts", unit="us a URL", values=[a.server_us for a, _ in pairs]),
-        Figure(name=f"lease at {many:,} ready hosts", unit="us a URL", values=[b.server_us for _, b in pairs]),
+        Figure(name=f"lease at {few:,} ready hosts", unit="us/URL", values=[a.server_us for a, _ in pairs]),
+        Figure(name=f"lease at {many:,} ready hosts", unit="us/URL", values=[b.server_us for _, b in pairs]),
     ]  # fmt: skip
 
 

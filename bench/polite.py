@@ -57,7 +57,7 @@ def _figures(costs: dict[tuple[int, int], list[Cost]], waiting: int) -> list[Fig
         name = f"{hosts} host{'s' * (hosts > 1)} a call, {visits} visit{'s' * (visits > 1)} a lease"
         figures.append(
             Figure(
-                name=f"{name}: server CPU", unit="us a page", values=[cost.server_us for cost in repeats],
+                name=f"{name}: server CPU", unit="us/page", values=[cost.server_us for cost in repeats],
                 note=f"{repeats[0].urls:,} pages a repeat, {waiting:,} waiting, {_HOSTS:,} hosts",
             )
         )  # fmt: skip

@@ -72,11 +72,11 @@ async def calendar(size: Size) -> list[Figure]:
             values=[100 * idle.server_seconds / idle.wall_seconds], note="one worker waits for 15 s",
         ),
         Figure(
-            name="lease and acknowledge a new page, server CPU", unit="us a URL",
+            name="lease and acknowledge a new page, server CPU", unit="us/URL",
             values=[cost.server_us for cost in plain], note=f"{plain[0].urls:,} pages a repeat",
         ),
         Figure(
-            name="lease and acknowledge a revisit, server CPU", unit="us a URL",
+            name="lease and acknowledge a revisit, server CPU", unit="us/URL",
             values=[cost.server_us for cost in kept], note=f"{kept[0].urls:,} pages a repeat",
         ),
         Figure(name="a revisit, of a new page", unit="x", values=ratios, at_most=1.2),

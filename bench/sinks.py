@@ -263,12 +263,12 @@ def _figures(name: str, contest: Contest, ours: list[Cost], theirs: list[Cost], 
             at_least=TARGET if name in COMPARED else None, note=f"{contest.how}; {records:,} {contest.records}",
         ),
         Figure(name=f"sink {name}: speed", unit="records/s", values=rates[0], note=f"plain {shown(rates[1])}"),
-        Figure(name=f"sink {name}: CPU", unit="us a record", values=cpus[0], note=f"plain {shown(cpus[1])}"),
+        Figure(name=f"sink {name}: CPU", unit="us/record", values=cpus[0], note=f"plain {shown(cpus[1])}"),
     ]  # fmt: skip
     if contest.server:
         figures.append(
             Figure(
-                name=f"sink {name}: CPU of the server", unit="us a record", values=servers[0],
+                name=f"sink {name}: CPU of the server", unit="us/record", values=servers[0],
                 note=f"plain {shown(servers[1])}",
             )
         )  # fmt: skip

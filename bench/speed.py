@@ -53,13 +53,11 @@ def _figures(
         ("acknowledge", "acknowledge, server CPU"),
     ):
         peers = [one["add" if phase == "scatter" else phase].server_us for one in theirs if phase != "acknowledge"]
-        figures.append(
-            Figure(name=name, unit="us a URL", values=[cost.server_us for cost in phases[phase]], peers=peers)
-        )
+        figures.append(Figure(name=name, unit="us/URL", values=[cost.server_us for cost in phases[phase]], peers=peers))
     for phase in PHASES:
         peers = [one[phase].client_us for one in theirs if phase != "acknowledge"]
         values = [cost.client_us for cost in phases[phase]]
-        figures.append(Figure(name=f"{phase}, client CPU", unit="us a URL", values=values, peers=peers))
+        figures.append(Figure(name=f"{phase}, client CPU", unit="us/URL", values=values, peers=peers))
     pairs = list(zip(ours, both, strict=True))
     return [
         *figures,
@@ -68,11 +66,11 @@ def _figures(
             note=urls,
         ),
         Figure(
-            name="end to end, CPU of both", unit="us a URL", values=[c.cpu_us for c in ours],
+            name="end to end, CPU of both", unit="us/URL", values=[c.cpu_us for c in ours],
             peers=[c.cpu_us for c in both],
         ),
         Figure(
-            name="end to end, server CPU", unit="us a URL", values=[c.server_us for c in ours],
+            name="end to end, server CPU", unit="us/URL", values=[c.server_us for c in ours],
             peers=[c.server_us for c in both],
         ),
         Figure(

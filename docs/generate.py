@@ -98,7 +98,7 @@ def settings_table() -> str:
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     for table, meaning in settings.TABLES.items():
-        lines += [f"## [{table}]", "", f"Names of your own. {meaning}", ""]
+        lines += [f"## [{table}]", "", f"{meaning} You choose the names.", ""]
     return "\n".join(lines).strip()
 
 

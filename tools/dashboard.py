@@ -43,7 +43,7 @@ PANELS: list[tuple[str, str, list[tuple[str, str]]]] = [
             ("avg(rate(shoal_worker_sink_seconds_total[5m]))", "an output"),
         ],
     ),
-    ("Age of the oldest unrenewed lease", "s", [("shoal_lease_age_seconds", "age")]),
+    ("Longest time since a lease was renewed", "s", [("shoal_lease_age_seconds", "age")]),
     ("Leases lost per hour", "short", [("sum(increase(shoal_worker_leases_lost_total[1h]))", "lost")]),
 ]
 # The same number under another name.

@@ -96,9 +96,9 @@ def _figures(every: list[Turns]) -> list[Figure]:
     what = f"crawl, {ours.processes} process{'es' if ours.processes > 1 else ''}"
     mix = f"{run.pages:,} pages of {run.bytes / run.requests / 1e3:.0f} KB; scrapy-redis {redis.runs[0].pages:,}"
     figures = [
-        Figure(name=f"{what}: CPU", unit="ms a page", values=ours.cpu_ms, peers=redis.cpu_ms, note=mix),
+        Figure(name=f"{what}: CPU", unit="ms/page", values=ours.cpu_ms, peers=redis.cpu_ms, note=mix),
         Figure(
-            name=f"{what}: CPU of the store", unit="ms a page", values=[one.store_ms for one in ours.runs],
+            name=f"{what}: CPU of the store", unit="ms/page", values=[one.store_ms for one in ours.runs],
             peers=[one.store_ms for one in redis.runs],
         ),
         Figure(name=f"{what}: pages", unit="pages/s", values=ours.per_second, peers=redis.per_second),
@@ -110,7 +110,7 @@ def _figures(every: list[Turns]) -> list[Figure]:
     ]  # fmt: skip
     for other in others:
         ratios = [theirs / own for theirs, own in zip(other.cpu_ms, ours.cpu_ms, strict=True)]
-        note = f"{other.contestant.name}: {shown(other.cpu_ms)} ms a page, {shown(other.per_second)} pages/s"
+        note = f"{other.contestant.name}: {shown(other.cpu_ms)} ms/page, {shown(other.per_second)} pages/s"
         name = f"{what}: CPU of {other.contestant.name} to Shoal's"
         figures.append(
             Figure(name=name, unit="times", values=ratios, at_least=_AT_LEAST.get(type(other.contestant)), note=note)

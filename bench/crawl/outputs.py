@@ -103,11 +103,11 @@ def _figures(sqlite: Turns, postgresql: Turns) -> list[Figure]:
         name = f"{what} into {turns.contestant.name}"
         figures += [
             Figure(name=f"{name}: pages", unit="pages/s", values=turns.per_second),
-            Figure(name=f"{name}: CPU", unit="ms a page", values=turns.cpu_ms),
+            Figure(name=f"{name}: CPU", unit="ms/page", values=turns.cpu_ms),
         ]
     figures.append(
         Figure(
-            name=f"{what}: CPU of PostgreSQL", unit="ms a page",
+            name=f"{what}: CPU of PostgreSQL", unit="ms/page",
             values=[one.database_seconds / one.pages * 1e3 for one in postgresql.runs],
         )
     )  # fmt: skip

@@ -48,7 +48,8 @@ async def rate(size: Size) -> list[Figure]:
     gaps = _gaps(requests)
     return [
         Figure(
-            name="polite crawl: rate to its limit", unit="times", values=[reached / (_HOSTS / (_DELAY + answer))],
+            name="polite crawl: rate relative to its limit", unit="times",
+            values=[reached / (_HOSTS / (_DELAY + answer))],
             at_least=0.95,
             note=f"{_HOSTS} hosts, {_DELAY} s, {_WORKERS} workers, {len(requests):,} requests",
         ),

@@ -57,11 +57,11 @@ def _figures(every: list[Turns]) -> list[Figure]:
     run = ours.runs[0]
     figures = [
         Figure(
-            name=f"{what}: CPU", unit="ms a page", values=ours.cpu_ms, peers=redis.cpu_ms,
+            name=f"{what}: CPU", unit="ms/page", values=ours.cpu_ms, peers=redis.cpu_ms,
             note=f"{run.pages:,} pages of {run.bytes / run.requests / 1e3:.0f} KB; Scrapy alone {shown(alone.cpu_ms)}",
         ),
         Figure(
-            name=f"{what}: CPU of the store", unit="ms a page", values=[one.store_ms for one in ours.runs],
+            name=f"{what}: CPU of the store", unit="ms/page", values=[one.store_ms for one in ours.runs],
             peers=[one.store_ms for one in redis.runs],
         ),
         Figure(

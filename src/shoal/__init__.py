@@ -1,4 +1,4 @@
-"""Shoal crawls the web with any number of machines as if it were one careful visitor."""
+"""Shoal is a distributed web crawler: any number of machines behave like one polite visitor."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

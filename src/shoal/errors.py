@@ -1,16 +1,16 @@
-"""Every error Shoal raises on purpose, as one tree.
+"""Every error that Shoal raises deliberately, as one tree.
 
     ShoalError
-    ├── SettingsError          a setting has a bad value or an unknown name
+    ├── SettingsError          a setting has an invalid value or an unknown name
     ├── InvalidInput           the caller passed an invalid value; nothing was changed
-    │   ├── InvalidUrl         a URL does not parse, is too long or has a scheme Shoal does not visit
+    │   ├── InvalidUrl         a URL does not parse, is too long or has an unsupported scheme
     │   ├── InvalidVisit       a visit is too large or carries data that cannot be stored
     │   └── InvalidLimit       a limit, delay, priority or name is outside its range
     ├── StoreError
-    │   ├── StoreUnavailable   no answer from the store within the time allowed
-    │   ├── StoreRefused       the store answers, but is not safe to use as it is set up
+    │   ├── StoreUnavailable   the store did not respond within the timeout
+    │   ├── StoreRefused       the store responds, but its configuration is not safe
     │   ├── StoreFull          the store has no memory left for new URLs
-    │   ├── StoreHeld          this shard accepts no writes now (a slot is being moved, a new epoch starts)
+    │   ├── StoreHeld          a shard accepts no writes for now: its slot is being moved, or a new epoch starts
     │   └── StoreCorrupt       an entry in the store is invalid: Shoal did not write it
     ├── FetchError             no complete response; `fault` is its kind, `reason` a short text
     ├── SinkError
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 
 class ShoalError(Exception):
-    """The root: `except ShoalError` catches what Shoal raises on purpose."""
+    """Base class of all errors that Shoal raises deliberately."""
 
 
 class SettingsError(ShoalError):

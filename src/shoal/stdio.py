@@ -1,4 +1,4 @@
-"""Output to a pipe or a terminal that nobody may read: a stopped process, Ctrl-S, a hung connection, a pager.
+"""Output to a pipe or a terminal whose reader may have stopped: a stopped process, Ctrl-S, a hung connection, a pager.
 
 A write to a full pipe blocks until its reader reads. That must not stop a crawl, so output is dropped once nobody has
 read for a second. What a reader sees has no incomplete line in the middle. Regular files always take output.
@@ -22,7 +22,7 @@ class DroppingWriter(io.RawIOBase):
     """Writes to a descriptor for as long as its reader reads. `write` always accepts everything.
 
     patience_seconds  how long a write waits for a reader before it is dropped
-    notice            tell the reader, when there is one again, that output was dropped
+    notice            write a notice, when the reader reads again, that output was dropped
     """
 
     def __init__(self, fd: int, *, patience_seconds: float = _PATIENCE_SECONDS, notice: bool = True) -> None:
@@ -68,7 +68,7 @@ class DroppingWriter(io.RawIOBase):
         return len(data)
 
     def _send(self) -> bool:
-        """Send the rest. Returns False if nobody reads."""
+        """Send the rest. Returns False if it is not read."""
         patience = 0.0 if self._unread else self._patience_seconds
         deadline = time.monotonic() + patience
         while self._rest:

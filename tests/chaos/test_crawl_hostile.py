@@ -42,8 +42,8 @@ REASONS: dict[str, set[str | None]] = {
     "NUL in a header": {"bad header"},
     "itself": {None},
     "a private address": {None},
-    "no address": {"redirect to no web address"},
-    "a file": {"redirect to no web address"},
+    "no address": {"invalid redirect target"},
+    "a file": {"invalid redirect target"},
     "a silent robots.txt": {"robots.txt: timed out"},
 }
 

@@ -130,7 +130,7 @@ def test_failed_urls_are_listed_and_retried(browser: Browser, running: Fleet) ->
         assert f"http://{host}/later" in opened.text("table")
         assert "status 404" in opened.text("table")
         # Nothing is chosen, so nothing is retried.
-        opened.page.click("button:has-text('Retry the chosen URLs')")
+        opened.page.click("button:has-text('Retry the selected URLs')")
         opened.wait_text("[role=alert] >> visible=true", "No URL is selected")
         opened.page.goto("/crawls/retried/failed")
         # A row's own button retries that row, whatever is ticked.
@@ -140,7 +140,7 @@ def test_failed_urls_are_listed_and_retried(browser: Browser, running: Fleet) ->
         assert opened.page.locator("tbody tr").count() == 3
         opened.page.check("tr:has-text('/two') input")
         opened.page.check("tr:has-text('/three') input")
-        opened.page.click("button:has-text('Retry the chosen URLs')")
+        opened.page.click("button:has-text('Retry the selected URLs')")
         opened.wait_text(".note.good", "2 failed URLs will be tried again")
         assert f"http://{host}/later" in opened.text("table")
         opened.page.goto("/crawls/retried/failed?reason=status%20404")

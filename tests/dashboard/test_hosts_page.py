@@ -30,8 +30,8 @@ def test_a_host_is_found_opened_and_changed(browser: Browser, running: Fleet) ->
         visible.click(f"table >> text={host}")
         opened.wait_text("h1", host)
         facts = opened.text("#part-state")
-        assert "Crawl-delay of robots.txt" in facts
-        assert "2 s, of its robots.txt" in facts
+        assert "Crawl-delay in robots.txt" in facts
+        assert "2 s, from its robots.txt" in facts
         assert "slow" in opened.text("#part-queue")
         visible.fill("#field-delay_seconds", "7")
         visible.fill("#field-places", "2")
@@ -42,7 +42,7 @@ def test_a_host_is_found_opened_and_changed(browser: Browser, running: Fleet) ->
         visible.fill("#field-delay_seconds", "")
         visible.fill("#field-places", "")
         visible.click("button:text-is('Set')")
-        opened.wait_text("#part-state dt:text-is('Delay by crawls or operators') + dd", "set by each crawl")
+        opened.wait_text("#part-state dt:text-is('Delay set by crawls or operators') + dd", "set by each crawl")
         assert client.host(host)["delay_seconds"] is None
         # The rules of its robots.txt, for a URL that is typed.
         for path, answer in (("/private/x", "disallowed"), ("/public", "allowed for shoal: no rule matches")):

@@ -238,5 +238,5 @@ async def test_ftp_is_used_only_if_the_caller_allows_it(fetcher, folder):
 async def test_ftp_only_reads(fetcher, folder):
     with serving_ftp(folder) as server:
         error = await failure(fetcher, server.url("/hello.txt"), ftp=True, method="POST", body=b"x")
-        assert (error.fault, error.reason) == (Fault.ABORTED, "not by ftp")
+        assert (error.fault, error.reason) == (Fault.ABORTED, "not supported over FTP")
         assert server.commands == []

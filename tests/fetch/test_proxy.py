@@ -92,7 +92,7 @@ async def test_an_unavailable_or_refusing_proxy_is_a_named_fault(tmp_path):
     async with Hostile({"*": ok(b"who?", status="407 Proxy Authentication Required")}) as proxy:
         fetcher = Fetcher(through(proxy.port))
         error = await failure(fetcher, "https://127.0.0.1:8443/")
-        assert (error.fault, error.reason) == (Fault.PROXY, "proxy wants a login")
+        assert (error.fault, error.reason) == (Fault.PROXY, "proxy requires a login")
         await fetcher.close()
     async with Hostile({"*": ok(b"no", status="403 Forbidden")}) as proxy:
         fetcher = Fetcher(through(proxy.port))

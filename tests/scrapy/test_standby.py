@@ -62,7 +62,7 @@ def test_a_submitted_spider_runs_on_the_processes_that_wait(
     here.scrapy = scrapy
     tree = site.plant(10, site.take(2))
     submitted = ["submit", "--spider", "channel", "-a", f"start={tree.url(0)}", "-a"]
-    assert "No Scrapy process waits for crawls" in _shoal(here, store, *submitted, "channel_id=7")
+    assert "No Scrapy process is waiting for crawls" in _shoal(here, store, *submitted, "channel_id=7")
     (name,) = re.findall(r"channel\S+@1", _shoal(here, store, "crawls"))
     assert tree.url(0) not in _shoal(here, store, "show", name, "--json"), "a value can be a password"
     waiting = [_standby(here) for _ in range(2)]

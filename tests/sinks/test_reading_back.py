@@ -252,7 +252,7 @@ async def test_redirects_are_not_rows_unless_they_lead_nowhere(tmp_path: Path) -
     assert (pages["/3"].found, pages["/before"].found, pages["/before"].redirects) == ("redirect", "link", ())
     errors = {path: record.error for path, record in pages.items() if record.error}
     assert errors == {
-        "/self": "redirect loop", "/b": "redirect loop", "/mail": "redirect to no web address",
+        "/self": "redirect loop", "/b": "redirect loop", "/mail": "invalid redirect target",
         "/none": "redirect without location",
     }  # fmt: skip
     assert len(pages) == 6

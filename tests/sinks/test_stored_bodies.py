@@ -162,7 +162,7 @@ async def test_files_wait_for_a_lost_mount(tmp_path: Path) -> None:
     place.mkdir()
     keeping = asyncio.create_task(files.keep(b"second", "text/plain"))
     await trouble.wait()
-    assert trouble.told == [f"output {place} is not the folder it was at the start; is it mounted?; waiting"]
+    assert trouble.told == [f"output {place} has been replaced since the start; is it still mounted?; waiting"]
     assert everything(place) == {}
     place.rmdir()
     away.rename(place)

@@ -138,8 +138,8 @@ def test_an_interrupted_dump_lets_the_workers_continue_at_once(shell: Shell, tmp
         ("", "is truncated"),
         ("not a dump\n", "is truncated"),
         ('{"frontier": 1, "seed": 5, "now_ms": 7}\n', "is truncated; nothing was loaded"),
-        ('["frontie"]\n{"end": 1}\n', "The first line is not that of a dump"),
-        ('\ufffd\n{"end": 1}\n', "The first line is not that of a dump"),
+        ('["frontie"]\n{"end": 1}\n', "The first line is not the first line of a dump"),
+        ('\ufffd\n{"end": 1}\n', "The first line is not the first line of a dump"),
     ],
 )
 def test_an_incomplete_dump_creates_no_store(shell: Shell, text: str, sentence: str) -> None:
@@ -161,7 +161,7 @@ def test_a_broken_pipe_is_reported(shell: Shell, tmp_path: Path) -> None:
         one.ask("FLUSHALL")
         ran = shell.run("load", "-", "--store", one.url, given="".join(lines[:-1]))
         assert ran.code == 2
-        assert "The dump is cut off" in ran.err
+        assert "The dump is truncated" in ran.err
 
 
 def test_dumping_creates_no_store(shell: Shell) -> None:

@@ -146,7 +146,7 @@ def test_the_constants_match_the_page_of_benchmarks() -> None:
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) > 3:
             rows[cells[1]] = cells[2].replace(",", "")
-    assert "one of 29 42 to 46" in (ROOT / "docs/reference/store-keys.md").read_text(encoding="utf-8")
+    assert "one of 29 characters 42 to 46 bytes" in (ROOT / "docs/reference/store-keys.md").read_text(encoding="utf-8")
     assert planning.VALIDATOR_BYTES == (42 + 46) / 2
     waiting = float(rows["a waiting URL with dedup, 200 hosts"])
     seen = float(rows["a seen URL"])

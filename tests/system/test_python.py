@@ -201,7 +201,7 @@ def test_pages_for_a_missing_spider_fail_instead_of_waiting_forever(
     site.at(host, "/", page("/a", title="Root"))
     crawling = shoal.crawl(f"http://{host}/", spider=Lists, delay_seconds=0, settings=LOCAL)
     assert list(crawling) == []
-    assert crawling.counts.reasons == {"failed:spider: Titles is not here": 1}
+    assert crawling.counts.reasons == {"failed:spider: Titles is unknown": 1}
     assert "pass spiders=[Titles] to shoal.crawl" in capfd.readouterr().err
 
 
@@ -234,7 +234,7 @@ def test_start_requests_of_a_spider_keep_their_callback_with_any_priority(site: 
         ({"files": "kept", "file_types": ["pdf"]}, "'pdf' in file_types is not a content type"),
         ({"file_types": ["image/"]}, "file_types needs files"),
         ({"files": "gopher://a/"}, "Files cannot be stored"),
-        ({"spiders": [Titles]}, "pass spider, too"),
+        ({"spiders": [Titles]}, "pass `spider` too"),
         ({"spider": Lists, "spiders": [Titles()]}, "pass the class itself"),
         ({"spider": Lists, "spiders": [type("Lists", (Titles,), {})]}, "Two spiders are named Lists"),
         ({"seeds": ["http://127.0.0.1:2/"]}, "has no seeds argument: pass the URLs first"),

@@ -156,7 +156,7 @@ def test_a_line_break_in_a_location_does_not_inject_a_header(crawls: Crawls, loc
      "http://", "http://[::1", "http://a:99999/", "mailto:a@b.example", "http://exa mple/", "smb://127.0.0.1/x"],
 )  # fmt: skip
 def test_a_redirect_to_another_scheme_fails_with_its_reason(crawls: Crawls, location: str) -> None:
-    assert reason_of(crawls, redirect(location), scope="any") == {"failed:redirect to no web address": 1}
+    assert reason_of(crawls, redirect(location), scope="any") == {"failed:invalid redirect target": 1}
 
 
 def test_a_redirect_to_a_forbidden_address_opens_no_connection(

@@ -55,7 +55,7 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     submit(shell, store, "far", far, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is back: ")
+    fleet.until_said("Crawl far is paused until its output is available again: ")
     told = shell.counts("far", "--store", store.url)
     assert (told["state"], told["why"]) == ("paused", "output unavailable")
     submit(shell, store, "near", near, "near.db")
@@ -67,7 +67,7 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
     assert len(site.requests(*hosts[:3])) == asked
     output.start()
-    fleet.until_said("Crawl far is resumed: its output is back.")
+    fleet.until_said("Crawl far is resumed: its output is available again.")
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     # A list gets a record at least once. Nothing was requested twice: the pages were kept.
     assert set(stored(output)) == set(far.walk())
@@ -84,7 +84,7 @@ def test_a_crawl_resumes_after_the_worker_that_paused_it_has_died(
     submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is back: ")
+    fleet.until_said("Crawl far is paused until its output is available again: ")
     assert fleet.end(signal.SIGKILL).code == -9
     output.start()
     again = start(shell, store)
@@ -100,7 +100,7 @@ def test_a_crawl_that_an_operator_pauses_meanwhile_stays_paused(
     submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is back: ")
+    fleet.until_said("Crawl far is paused until its output is available again: ")
     assert shell.run("pause", "far", "--store", store.url).code == 0
     output.start()
     fleet.until_said("its output is back.")

@@ -136,7 +136,7 @@ def test_a_worker_that_waits_for_politeness_is_healthy_and_one_that_is_stuck_is_
     wait_until(lambda: get(port, "/healthz")[0] == 503, "the stuck worker is noticed")
     status, body = get(port, "/healthz")
     assert status == 503
-    assert body["problem"].startswith("No sign of life of ")
+    assert body["problem"].startswith("No report from ")
     os.kill(stuck, signal.SIGCONT)
     wait_until(lambda: get(port, "/healthz")[0] == 200, "it is alive again")
     assert worker.end(signal.SIGTERM).code == 0
@@ -155,7 +155,7 @@ def test_the_health_command_checks_workers_and_servers(store: Server, shell: She
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: get(port, "/healthz")[0] == 503, "the stuck worker is noticed")
     stuck = shell.run("health")
-    assert (stuck.code, "No sign of life of " in stuck.err) == (1, True), stuck.err
+    assert (stuck.code, "No report from " in stuck.err) == (1, True), stuck.err
     os.kill(pid, signal.SIGCONT)
     assert worker.end(signal.SIGTERM).code == 0
     with served(tmp_path / "api", "--store", store.url) as api:
@@ -187,7 +187,7 @@ def test_systemd_is_notified_of_start_watchdog_and_end_of_workers(
     (pid,) = wait_until(worker.workers, "the worker runs")
     os.kill(pid, signal.SIGSTOP)
     wait_until(
-        lambda: manager.read()[-1].get("STATUS", "").startswith("No sign of life of "), "the stuck worker is reported"
+        lambda: manager.read()[-1].get("STATUS", "").startswith("No report from "), "the stuck worker is reported"
     )
     assert "WATCHDOG" not in manager.messages[-1]
     os.kill(pid, signal.SIGCONT)

@@ -45,12 +45,12 @@ SCRAPY_REDIS_TESTS = {"test_picklecompat", "test_consume_urls_from_redis"}
 SCRIPTS_HEAD = """\
 # Scripts
 
-Each operation of the frontier is one Lua script on the store; this page is their headers.
+Each operation of the frontier is one Lua script on the store; this page lists their headers.
 
-Every script gets the shard's `meta` key as KEYS[1] and builds the other names from its prefix
-([the keys](store-keys.md)). In all of them but `found`, ARGV[1] has the time that the caller expects; only tests
-set the time itself. A script validates all of its arguments before it writes. `--include` names the shared
-parts it begins with. A call answers with a status first:
+Every script gets the shard's `meta` key as KEYS[1] and builds the names of other keys from its prefix
+([the keys](store-keys.md)). In all scripts except `found`, ARGV[1] has the time that the caller expects; only tests
+set the time itself. A script validates all of its arguments before it writes. `--include` lists the shared
+parts that it starts with. A reply starts with a status:
 """
 
 
@@ -116,7 +116,7 @@ def scripts_page() -> str:
     parts = [f"{SCRIPTS_HEAD}{statuses}."]
     for name in scripts.names():
         parts.append(f"## {name}\n\n```lua\n{header(LUA / f'{name}.lua')}\n```")
-    parts.append("## Shared parts\n\nWhat more than one script needs, put in front of those that include it.")
+    parts.append("## Shared parts\n\nShared code, inserted at the start of each script that includes it.")
     for path in sorted((LUA / "include").glob("*.lua")):
         parts.append(f"### include/{path.stem}\n\n```lua\n{header(path)}\n```")
     return "\n\n".join(parts) + "\n"
@@ -165,7 +165,7 @@ def test_every_trap_and_every_dropped_parameter_is_in_the_concepts() -> None:
     assert all(f"`{name}`" in text for name in DROPPED_PARAMETERS)
     assert f"{traps.MAX_LENGTH:,} characters" in text
     assert f"more than {traps.MAX_SEGMENTS} segments" in text
-    assert f"domain with {traps.MAX_HOSTS:,} of them" in text
+    assert f"already has {traps.MAX_HOSTS:,} hosts" in text
 
 
 def test_every_option_of_a_crawl_is_in_the_reference_and_no_other() -> None:

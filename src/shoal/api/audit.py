@@ -142,7 +142,7 @@ class AuditLog:
         for text, event in changes:
             caller = context.caller
             record = AuditRecord(event=event, text=text, who=caller.name, role=caller.role.name.lower())
-            # The change is made, whatever becomes of the note; the log has it.
+            # The change was made even if the entry cannot be stored; the log has it.
             with contextlib.suppress(ShoalError):
                 await context.frontier.audit_trail.add(record)
 

@@ -76,7 +76,7 @@ class Tokens:
         return _mark(_digest(token)) if token.strip() and self.caller(f"Bearer {token}") is not None else ""
 
     def marked(self, mark: str) -> Caller | None:
-        """The caller whose token has this mark, None if it is not in the settings any more."""
+        """The caller whose token has this mark; None if the token is no longer in the settings."""
         return next((caller for known, caller in self._callers if hmac.compare_digest(_mark(known), mark)), None)
 
 

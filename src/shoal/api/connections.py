@@ -1,8 +1,8 @@
 """Connections to the API server: how many there may be, and how long one may keep the server waiting.
 
 A connection is waiting while the server has not received the whole head of its next request. Waiting connections are
-closed after HEAD_SECONDS, and earlier when others need their place: the one that waits longest goes first. So silent
-clients cannot lock out others. Connections above the limits are answered only if they request a health check.
+closed after HEAD_SECONDS, or earlier if new connections need the room, the longest-waiting one first. So silent clients
+cannot lock out others. Connections above the limits are answered only if they request a health check.
 """
 
 from __future__ import annotations

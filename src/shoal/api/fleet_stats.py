@@ -60,9 +60,9 @@ class FleetStats(msgspec.Struct, frozen=True, kw_only=True):
     hosts_ready: Annotated[int, Meta(description="Hosts that can be requested now.")]
     hosts_cooling: Annotated[int, Meta(description="Hosts that wait for their delay or back-off.")]
     hosts_leased: Annotated[int, Meta(description="Slots of hosts that workers hold.")]
-    lease_age_seconds: Annotated[float, Meta(description="Age of the oldest unrenewed lease.")]
+    lease_age_seconds: Annotated[float, Meta(description="Longest time since a lease was granted or last renewed.")]
     workers_wanted: Annotated[
-        int, Meta(description="Workers that the hosts which can be served now can keep busy; 0 if no crawl has work.")
+        int, Meta(description="Number of workers that the available hosts can keep busy; 0 if no crawl has work.")
     ]
     redis_queue_length: Annotated[int, Meta(description="URLs that are waiting, including retries for later.")]
 

@@ -54,10 +54,10 @@ def families(stats: FleetStats, workers: list[WorkerInfo], streams: int, totals:
         ("shoal_hosts_leased", "Slots of hosts that workers hold.", stats.hosts_leased),
         (
             "shoal_workers_wanted",
-            "Workers that the hosts which can be served now can keep busy; 0 if no crawl has work.",
+            "Number of workers that the available hosts can keep busy; 0 if no crawl has work.",
             stats.workers_wanted,
         ),
-        ("shoal_lease_age_seconds", "Age of the oldest unrenewed lease.", stats.lease_age_seconds),
+        ("shoal_lease_age_seconds", "Longest time since a lease was granted or last renewed.", stats.lease_age_seconds),
         ("shoal_api_streams", "Open event streams.", streams),
     ):
         yield GaugeMetricFamily(name, help_text, value=value)

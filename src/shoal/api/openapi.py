@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +24,7 @@ _ERRORS = {
 }  # fmt: skip
 _REFUSED_REPORTS = {
     "400": "Invalid format.", "403": "The key is not valid.", "404": "IndexNow is off.", "413": "Request too large.",
-    "415": "Unsupported media type.", "422": "URLs that do not belong to the host, or not a key.",
+    "415": "Unsupported media type.", "422": "A URL does not belong to the host, or the key is malformed.",
     "429": "Too many requests.", "503": "Store or output unavailable.", "507": "Store full.",
 }  # fmt: skip
 _COUNTS = {"admitted": 120, "waiting": 80, "leased": 4, "later": 0, "stored": 35, "failed": 1, "excluded": 0}
@@ -78,6 +79,8 @@ def describe(routes: Sequence[Route], *, tokens: bool = True) -> dict[str, Any]:
         del request[name]
     for name, example in EXAMPLES.items():
         components[name]["examples"] = [example]
+    for schema in components.values():
+        _describe_fields(schema)
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, tokens=tokens)
@@ -90,6 +93,22 @@ def describe(routes: Sequence[Route], *, tokens: bool = True) -> dict[str, Any]:
             **({"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if tokens else {}),
         },
     }
+
+
+def _describe_fields(schema: dict[str, Any]) -> None:
+    """Move lines such as "at  when the change was made" from the description of a type to its fields."""
+    fields: dict[str, Any] = schema.get("properties", {})
+    others = []
+    for line in inspect.cleandoc(schema.get("description", "")).splitlines():
+        names, _, meaning = line.partition("  ")
+        if meaning and all(name in fields for name in names.split(", ")):
+            text = meaning.strip()
+            for name in names.split(", "):
+                fields[name]["description"] = f"{text[0].upper()}{text[1:]}."
+        else:
+            others.append(line)
+    if "description" in schema:
+        schema["description"] = "\n".join(others).strip()
 
 
 def _operation(route: Route, *, tokens: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command `shoal`. Modules are imported when a command needs them: `shoal --help` answers at once."""
+"""The command `shoal`. Modules are imported when a command needs them, so `shoal --help` starts fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands read and change of crawls and hosts: one port, on a store or on an HTTP API.
+"""How commands read and change crawls and hosts: one interface, for a store or an HTTP API.
 
 Commands render what a Control returns; they do not know which of the two it is. The API side is in remote.py.
 """
@@ -85,7 +85,7 @@ def open_control(store: str | None, folder: str | None) -> Control:
         return ApiControl(client)
     flags = {"store.url": masked(store or ""), "store.folder": folder or ""}
     settings = existing(store, folder)
-    # A person waits for the answer, and nothing is lost without one.
+    # A user waits for the result, and nothing is lost without one.
     patience_seconds = min(settings.store.timeout_seconds, _PATIENCE_SECONDS)
     where = msgspec.structs.replace(settings.store, timeout_seconds=patience_seconds)
     settings = msgspec.structs.replace(settings, store=where)

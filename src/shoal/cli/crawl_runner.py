@@ -40,11 +40,16 @@ from shoal.sinks import open_sink, remove_output
 
 
 class CrawlJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The request of the user. `flags` are settings that were typed; `chosen`: the name is the user's own.
+    """The request of the user.
 
-    `nameless`: nobody who runs a site could find out from the user agent whom to write to. `rest` are seeds that are
-    read while the crawl runs; `again`: a crawl that is finished is visited again; `spider` is how it was typed,
-    `visits` where it starts, `startless` why it cannot start from scratch.
+    flags      settings on the command line
+    chosen     whether the user chose the name
+    nameless   the user agent has no contact address
+    rest       seeds that are read while the crawl runs
+    again      revisit a finished crawl
+    spider     the spider as it was typed
+    visits     where the spider starts
+    startless  why the spider cannot start a new crawl
     """
 
     settings: Settings
@@ -175,7 +180,7 @@ class CrawlRunner:
     async def drive(self, frontier: Frontier, run: CrawlRun, spec: CrawlSpec, progress: Progress) -> RunEnd:
         async def on_check() -> None:
             if not self.records.copy():
-                # Nobody reads the records any more, e.g. `head` has what it needs.
+                # The records are no longer read, e.g. because `head` has exited.
                 self.signals.received.set()
             progress.state = "paused" if run.paused else "running"
             await progress.update(frontier)

@@ -103,7 +103,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
 )
 def program() -> None:
-    """Shoal crawls the web with any number of machines as if it were one careful visitor."""
+    """Shoal is a distributed web crawler: any number of machines behave like one polite visitor."""
 
 
 def run(args: list[str] | None = None) -> NoReturn:

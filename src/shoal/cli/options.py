@@ -135,7 +135,7 @@ def on_verbosity(command: Command) -> Command:
     """-v and -q."""
     command = click.option(
         "-q", "--quiet", is_flag=True, expose_value=False, callback=_choose_verbosity,
-        help="Write nothing but errors.",
+        help="Print only errors.",
     )(command)  # fmt: skip
     return click.option(
         "-v", "--verbose", is_flag=True, callback=_choose_verbosity,

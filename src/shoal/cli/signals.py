@@ -19,7 +19,7 @@ class Interrupted(Exception):
 
 
 class StopSignals:
-    """The first signal asks the program to stop; the second kills it and its workers."""
+    """The first signal stops the program gracefully; the second kills it and its workers."""
 
     def __init__(self, supervisor: Supervisor, on_kill: Callable[[], None] | None = None) -> None:
         """`on_kill` is called before the second signal ends the process."""

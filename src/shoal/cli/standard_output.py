@@ -38,7 +38,7 @@ class RecordCopy:
         self.unread = False
 
     def copy(self) -> bool:
-        """Print what is new; False if nobody reads it any more."""
+        """Print new records; False if they are no longer read."""
         for path, position in self._positions.items():
             if self.unread or not path.exists():
                 continue

@@ -1,4 +1,4 @@
-"""What people type who know other crawlers, and the flag of Shoal that does it. Only for error messages."""
+"""Flags of other crawlers, and the flag of Shoal with the same effect. Only for error messages."""
 
 from __future__ import annotations
 

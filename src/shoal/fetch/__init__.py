@@ -1,4 +1,4 @@
-"""One request, one whole answer or one named fault: HTTP through libcurl, with a guard on every address it dials."""
+"""One request in, one complete response or one named fault out: HTTP through libcurl, with a check of every address."""
 
 from shoal.fetch.address_guard import AddressGuard
 from shoal.fetch.dns import Resolver

@@ -1,8 +1,8 @@
 """Which addresses and ports may be contacted: all public ones, and others only if their network is allowed.
 
-Owns the rule alone: it opens nothing and resolves nothing. Who dials an address asks here first, with the address it is
-about to dial and not with the name it came from. Python's `is_global` is one of the rules, not the rule: it lets
-multicast, site-local addresses and IPv4 addresses wrapped in IPv6 pass.
+Owns only the rule: it opens and resolves nothing. Code that opens a connection checks the address here first, i.e. the
+address itself and not the name that it came from. Python's `is_global` is only one of the rules: it accepts multicast,
+site-local addresses and IPv4 addresses wrapped in IPv6.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def wrapped(address: _Address) -> ipaddress.IPv4Address | None:
 
 
 class AddressGuard:
-    """Refuses addresses inside, and ports that are not of the web.
+    """Refuses private addresses, and ports of other services than web servers.
 
-    A port is refused in allowed networks too: allowing a network is about its web servers.
+    Such a port is refused in allowed networks too: a network is allowed because of its web servers.
     """
 
     def __init__(self, allow_networks: str = "") -> None:
@@ -85,7 +85,7 @@ class AddressGuard:
         self._judge = functools.lru_cache(maxsize=10_000)(self._judge_address)
 
     def refuses(self, address: str, port: int, *, ftp: bool = False) -> str:
-        """'' when the address may be dialled, else the reason in a word or two."""
+        """'' if connections to the address are allowed, otherwise the reason in a word or two."""
         if port in (_FTP_PORTS if ftp else _PORTS):
             return "port"
         return self._judge(address)

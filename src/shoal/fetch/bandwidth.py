@@ -1,15 +1,15 @@
 """Limit the bytes per second that the process receives, on average.
 
-A bucket that may go into debt: what came is paid for afterwards, since nobody knows the size of an answer before, and a
-request does not start while there is debt. libcurl holds a single transfer to the same rate, so the debt is bounded by
-what is open at once. Time is an argument.
+A token bucket that may go into debt: received bytes are subtracted afterwards, because the size of a response is not
+known in advance, and no request starts while there is debt. libcurl limits each transfer to the same rate, so the debt
+is bounded by the number of open requests. Time is an argument.
 """
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """At most one second's worth is saved up."""
+    """A token bucket that holds at most the bytes of one second."""
 
     __slots__ = ("_left", "_rate", "_then")
 

@@ -1,6 +1,6 @@
 """What libcurl's errors mean: one table from its codes to faults and short reasons.
 
-A server cannot cause any other exception than a FetchError: a code that is not listed is a malformed answer.
+A server can cause no other exception than a FetchError: a code that is not listed counts as a malformed response.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TEXTS: tuple[tuple[int, str, Fault, str], ...] = (
     (pycurl.E_OPERATION_TIMEDOUT, "too slow", Fault.TIMED_OUT, "too slow"),
     (pycurl.E_RECV_ERROR, "chunk", Fault.MALFORMED, "bad chunk"),
     (pycurl.E_COULDNT_CONNECT, "CONNECT", Fault.REFUSED, "proxy"),
-    (pycurl.E_COULDNT_CONNECT, "response 407", Fault.PROXY, "proxy wants a login"),
+    (pycurl.E_COULDNT_CONNECT, "response 407", Fault.PROXY, "proxy requires a login"),
     (pycurl.E_RECV_ERROR, "eof while reading", Fault.TRUNCATED, "truncated"),
     (pycurl.E_RECV_ERROR, "response headers", Fault.TOO_LARGE, "headers too large"),
     (pycurl.E_SSL_CONNECT_ERROR, "reset by peer", Fault.RESET, "reset"),

@@ -1,7 +1,7 @@
-"""Names to addresses: one lookup at a time for an origin, every address of the answer judged before any is dialled.
+"""DNS lookups: one at a time per origin. Every address in a response is checked before any connection is opened.
 
-libcurl is handed the addresses and never looks a name up itself. That is what makes a mixed answer (a public address to
-please the check, a private one for the connection) refusable as a whole, and what a test can replace.
+libcurl gets the addresses and never looks up a name itself. So a mixed response (a public address for the check, a
+private one for the connection) can be refused as a whole, and a test can replace the resolver.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Resolver = Callable[[str], Awaitable[Sequence[str]]]
 KEEP_SECONDS = 300.0
 KEEP_ORIGINS = 20_000
 LOOKUPS_AT_ONCE = 128
-_NO_ROOM = ("no room", "this machine has no file or thread left for a lookup")
+_NO_ROOM = ("no room", "this machine has no free file descriptor or thread for a lookup")
 _PORTS = {"http": 80, "https": 443, "ftp": 21}
 
 
 class Origin:
-    """Scheme, host and port, with the addresses that may be dialled for it."""
+    """Scheme, host and port, with the addresses that may be connected to."""
 
     __slots__ = (
         "addresses",
@@ -84,7 +84,7 @@ class Origin:
 
 
 class OriginCache:
-    """The origins met lately, and the lookups under way."""
+    """Recently used origins, and lookups in progress."""
 
     def __init__(self, guard: AddressGuard, resolver: Resolver | None) -> None:
         self._guard = guard
@@ -100,7 +100,7 @@ class OriginCache:
         return origin
 
     async def look_up(self, origin: Origin, seconds: float) -> None:
-        """Bring the origin's addresses up to date; raises FetchError when it has none that may be dialled.
+        """Update the origin's addresses; raises FetchError if none of them may be connected to.
 
         NoSocket when this machine has no file or thread left for the lookup.
         """
@@ -121,7 +121,7 @@ class OriginCache:
             )  # fmt: skip
 
     def check(self, origin: Origin) -> None:
-        """Raise FetchError if any address of the origin is refused: one that may be dialled does not excuse another."""
+        """Raise FetchError if any address of the origin is refused, even if others are allowed."""
         for address in origin.addresses:
             if reason := self._guard.refuses(address, origin.port, ftp=origin.scheme == "ftp"):
                 origin.forget()
@@ -133,7 +133,7 @@ class OriginCache:
                 origin.lookup.cancel()
 
     async def _lookup(self, origin: Origin) -> tuple[str, str]:
-        """Why it failed, in short and in full; a value, since nobody may be waiting for an exception any more."""
+        """Why it failed, in short and in full. A value, because no caller may be left to receive an exception."""
         try:
             addresses = await self._resolver(origin.host)
         except NoSocket:
@@ -179,10 +179,10 @@ def _is_literal(host: str) -> bool:
 
 
 class _Threads:
-    """The system's resolver, one thread a lookup.
+    """The system's resolver, with one thread per lookup.
 
-    Not a pool: the threads of an executor are joined when Python exits, and a name server that is silent would hold
-    a worker for half a minute. A thread costs 0.1 ms, a lookup comes once in minutes.
+    Not a pool: Python joins the threads of an executor when it exits, so a silent name server would delay the exit of
+    a worker by half a minute. A thread costs 0.1 ms, and a lookup is needed only every few minutes.
     """
 
     def __init__(self) -> None:

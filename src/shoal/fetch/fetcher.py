@@ -1,9 +1,8 @@
 """Fetching: one request in, one page or one FetchError out.
 
-Owns the pool of libcurl handles and the one multi handle with its connections. Redirects are ordinary responses here:
-the frontier follows them, so that every hop is polite, in scope and checked again. Nothing is shared
-between requests but open connections, TLS sessions of the same origin and looked-up names: there are no cookies, and
-headers are those of the request alone.
+Owns the pool of libcurl handles and the multi handle with its connections. Redirects are ordinary responses here: the
+frontier follows them, so that every hop is polite, in scope and checked again. Requests share only open connections,
+TLS sessions of the same origin and looked-up names: there are no cookies, and a request sends only its own headers.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # without it (macOS) only what is sh
 
 
 class MustWait(Exception):
-    """A request cannot be sent at once, and its caller does not want to wait here."""
+    """A request cannot be sent immediately, and its caller does not want to wait."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask. `cut` returns a body that is over the limit as far as the limit, instead of failing (robots.txt).
+    """A request. With `cut`, a body over the limit is truncated instead of failing (robots.txt).
 
-    FTP is spoken with `ftp` alone: a redirect or a link must not lead a crawl of the web there.
+    FTP is used only with `ftp`: a redirect or a link must not direct a crawl of the web to an FTP server.
     """
 
     url: str
@@ -71,7 +70,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetcher:
-    """Belongs to the loop that first fetches with it. Cancelling a fetch closes its transfer at once."""
+    """Fetches pages. Belongs to the event loop that uses it first. Cancelling a fetch closes its transfer at once."""
 
     def __init__(
         self, settings: FetchSettings, *, resolver: Resolver | None = None,
@@ -97,7 +96,7 @@ class Fetcher:
         self._closed = False
 
     async def fetch(self, request: Request, *, wait: bool = True) -> Response:
-        """The whole answer, whatever its status; FetchError names why there is none.
+        """The complete response, with any status; FetchError names the reason if there is none.
 
         The request may have to wait for bandwidth or for open files, however long that takes: its own time begins after
         that. Without `wait`, that is MustWait.
@@ -191,7 +190,7 @@ class Fetcher:
             if not transfer.whole_head:
                 # libcurl takes a head that ends in the middle for one without a body.
                 raise FetchError(
-                    f"{masked(request.url)} was not fetched: the answer ends within its headers.",
+                    f"{masked(request.url)} was not fetched: the response ended within its headers.",
                     fault=Fault.TRUNCATED,
                     reason="truncated",
                 )
@@ -236,7 +235,7 @@ class Fetcher:
         return 200
 
     async def address(self, url: str) -> str:
-        """The address of a URL's host, the same one whatever order they are answered in. FetchError as for `fetch`."""
+        """The address of a URL's host, the same one for any order of addresses. FetchError as for `fetch`."""
         _, origin = self._target(url, True)
         if time.monotonic() >= origin.expires_mono:
             await self._with_room(lambda: self._look_up(origin, CONNECT_SECONDS))

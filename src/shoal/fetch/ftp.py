@@ -1,8 +1,8 @@
-"""FTP in the words of HTTP: what a reply means as a status, and of which type a file is.
+"""FTP in terms of HTTP: the status that a reply corresponds to, and the content type of a file.
 
-Owns the translation alone; libcurl speaks the protocol. A URL that ends in a slash is a directory: its body is a
-listing, by MLSD where the server knows that, else by LIST. Data comes from the address of the control connection and
-nowhere else, whatever the server says.
+Owns only the translation; libcurl implements the protocol. A URL that ends in a slash is a directory, and its body is a
+listing, by MLSD if the server supports it, otherwise by LIST. Data comes only from the address of the control
+connection, regardless of the address that the server sends.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _UNKNOWN_COMMAND = frozenset((500, 501, 502, 504))
 
 
 def check(url: str, method: str, body: bytes, proxy: str) -> None:
-    """FetchError for what FTP cannot do."""
+    """Raise FetchError for a request that FTP does not support."""
     if method != "GET" or body:
-        why = f"ftp has no {method[:20]}"
+        why = f"FTP does not support {method[:20]}"
     elif proxy:
-        why = "a proxy is set, and ftp does not go through it"
+        why = "Shoal does not send FTP through a proxy"
     else:
         return
-    raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="not by ftp")
+    raise FetchError(f"{masked(url)} is not fetched: {why}.", fault=Fault.ABORTED, reason="not supported over FTP")
 
 
 def status_of(error: int, curl: pycurl.Curl) -> int:
-    """The status of HTTP that a refusal stands for, 0 when there is none."""
+    """The HTTP status that corresponds to a refusal; 0 if there is none."""
     reply = curl.getinfo(pycurl.RESPONSE_CODE)
     # libcurl takes every 421 for the end of an idle connection, and calls that a time-out.
     return _STATUSES.get(reply, 0) if error in _REPLIED or (error == _TIMED_OUT and reply == 421) else 0

@@ -1,8 +1,8 @@
-"""Which certificate authorities are believed: the system's, as every other program of the machine does.
+"""Which certificate authorities are trusted: those of the system, as for every other program of the machine.
 
-An administrator adds the authority of an intranet in one place, and updates of the system retire bad ones. libcurl's
-own default is the path of the machine it was built on. SSL_CERT_FILE and SSL_CERT_DIR replace the system's store, as
-they do for OpenSSL.
+So an administrator adds the authority of an intranet in one place, and system updates remove bad authorities. libcurl's
+own default is a path on the machine on which it was built. SSL_CERT_FILE and SSL_CERT_DIR replace the system's
+authorities, as for OpenSSL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One libcurl handle and what it collects: used for one request after the other, since making one costs 30 us.
+"""One libcurl handle and the response that it collects. It is reused, because creating a handle takes 30 us.
 
-Owns the options, the limits on what comes in, and the reading of headers. What never changes is set once; a request
-sets its URL, and anything else only where it differs from the request before.
+Owns the options of the handle, the limits of a response, and the reading of headers. Options that never change are set
+once; a request sets its URL, and other options only if they differ from the previous request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _name(raw: str) -> str:
 
 
 class _Handed:
-    """A socket for pycurl, which takes a copy of it; the original is closed when pycurl lets go of it."""
+    """A socket for pycurl, which copies it; the original is closed when pycurl releases it."""
 
     __slots__ = ("_own",)
 
@@ -58,7 +58,7 @@ class _Handed:
 
 
 class Transfer:
-    """Collects head and body of one answer at a time."""
+    """Collects head and body of one response at a time."""
 
     __slots__ = (
         "_body_bytes",
@@ -184,7 +184,7 @@ class Transfer:
             curl.unsetopt(pycurl.CONNECT_TO)
 
     def clear(self) -> None:
-        """Let go of the answer."""
+        """Release the response."""
         self.asked = False
         self.opened = -1
         self.starved = False
@@ -224,7 +224,7 @@ class Transfer:
     def _ask(self, *_: object) -> int:
         """Let the request be sent, once.
 
-        libcurl sends it again at once, up to five times, when a connection it had kept open ends without an answer.
+        libcurl sends it again at once, up to five times, when a kept connection ends without a response.
         The server may have seen the first one: asking again is the frontier's business, after the host's delay.
         """
         if self.asked:

@@ -37,7 +37,7 @@ class FleetHealth:
     def problem(self) -> str:
         """What is wrong, in one sentence; '' if all workers make progress."""
         stuck = self._supervisor.silent(self._silent_seconds, self._start_seconds)
-        return f"No sign of life of {', '.join(sorted(stuck))} for {self._silent_seconds:g} s." if stuck else ""
+        return f"No report from {', '.join(sorted(stuck))} for {self._silent_seconds:g} s." if stuck else ""
 
     @property
     def ready(self) -> bool:

@@ -4,7 +4,7 @@
     NAME.crash   the crash marker, written by the worker: which visit it is parsing
 
 A supervisor that was killed leaves these files behind. The next one reclaims the leases of dead workers at once instead
-of waiting until they expire. The locks tell exactly which workers are dead, without any time-out.
+of waiting until they expire. The locks show exactly which workers are dead, without a timeout.
 """
 
 from __future__ import annotations

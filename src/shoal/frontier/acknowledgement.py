@@ -1,7 +1,7 @@
-"""Acknowledgement: the results of visits, handed to the store as a batch that can be replayed.
+"""Acknowledgement: the outcomes of visits, sent to the store as a batch that can be repeated.
 
 A batch has one request number for each shard. The store remembers the last request of each worker, so a repeated batch
-gets the reply that was lost, and another process can ask what became of the batch of a worker that died.
+gets the reply that was lost, and another process can find out whether the batch of a dead worker was accepted.
 """
 
 from __future__ import annotations
@@ -184,9 +184,9 @@ class Acknowledgement:
                 validation.number(name, value, 0, 86400 if name == "delay_seconds" else 10**9)
         for outcome in done.outcomes:
             if not isinstance(outcome, Outcome):
-                raise InvalidVisit(f"An outcome is {outcome!r}: make it by a method of Visit, such as visit.stored().")
+                raise InvalidVisit(f"An outcome is {outcome!r}: create it with a method of Visit, e.g. visit.stored().")
             if not isinstance(outcome.code, str) or outcome.code not in _CODES:
-                raise InvalidVisit(f"An outcome has the code {outcome.code!r}: make it by a method of Visit.")
+                raise InvalidVisit(f"An outcome has the code {outcome.code!r}: create it with a method of Visit.")
             validation.whole("A visit's number", outcome.number, 0, validation.WIDEST)
             validation.number("The time of an outcome", outcome.seconds, 0, 10**9)
             if outcome.reason != "":

@@ -19,7 +19,7 @@ from shoal.urls.canonical import canonical
 from shoal.urls.fingerprint import fingerprint, host_bits, pass_mark, shard_of, variant_mark
 
 MOST_A_CALL = 250
-# What add.lua answers for links that the shard has.
+# The replies of add.lua for links that the shard has.
 _NEW = ord(AddResult.NEW)
 _HELD = (_NEW, ord(AddResult.SEEN))
 # A call blocks the store while it runs.
@@ -31,7 +31,7 @@ Link = tuple[str, str, int, int, int, bytes, bool]
 
 
 class Confirmed(NamedTuple):
-    """A call of add.lua that a server process of its shard has answered."""
+    """A call of add.lua that a server process of its shard has confirmed."""
 
     crawl: str
     shard: int
@@ -72,7 +72,7 @@ class Admission:
         self, crawl_id: str, visits: Iterable[Visit | str], force: bool, skip_invalid: bool, max_bytes: int,
         confirmed: list[Confirmed] | None = None,
     ) -> Added:  # fmt: skip
-        """`confirmed` receives the calls and what the shards answered, if the caller needs them for the journal."""
+        """`confirmed` receives the calls and the replies of the shards, if the caller needs them for the journal."""
         crawl = await self._crawls.known(crawl_id)
         by_shard, total = self._grouped(visits, skip_invalid, max_bytes)
         letters = bytearray(AddResult.INVALID.encode() * total)

@@ -17,11 +17,11 @@ _MAX_TEXT = 500
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One change.
 
-    at       when, in seconds since 1970 on the store's clock
-    who      the name of the token
-    role     its role
-    event    what was done, as in docs/reference/logs.md
-    text     the same as a sentence
+    at       time of the change, in seconds since 1970 on the store's clock
+    who      name of the token
+    role     role of the token
+    event    name of the event, as in docs/reference/logs.md
+    text     the change as a sentence
     """
 
     at: float = 0.0

@@ -1,4 +1,4 @@
-"""Counts of crawls, summed over all shards and branches, and whether they say that a crawl is finished."""
+"""Counts of crawls, summed over all shards and branches, and the check whether a crawl is finished."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CrawlCounts:
         before, so the sums cannot be equal too early. Branches are looked up each time for the same reason.
         """
         if (await self._records.known(crawl_id)).perpetual and (await self._records.get(crawl_id)).state.open:
-            # Nobody else would add links again that a shard has lost.
+            # No other process adds links again that a shard has lost.
             if self.replay_links is not None:
                 await self.replay_links()
             return False

@@ -63,7 +63,7 @@ class CrawlRecords:
             # A branch that is about to be created has nothing in it yet.
             with contextlib.suppress(UnknownCrawl):
                 branch = await self.known(f"{crawl_id}:{spider}")
-                # A deleted one has no specification any more.
+                # A deleted crawl no longer has a specification.
                 ids += [branch.id] if branch.parent == crawl_id else []
         return ids
 

@@ -118,7 +118,7 @@ class Crawls(CrawlRecords):
         return await self._changes.change_all(crawl_id, State.RUNNING, why=why)
 
     async def stop(self, crawl_id: str, why: str = "stopped") -> Crawl:
-        """Stop: waiting visits are excluded, leased ones may finish, no URL is added any more."""
+        """Stop: waiting visits are excluded, leased ones may finish, and no more URLs are added."""
         return await self._changes.change_all(crawl_id, State.STOPPED, why=why)
 
     async def expire(self, crawl_id: str, at_seconds: float) -> Crawl:

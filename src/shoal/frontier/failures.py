@@ -1,8 +1,8 @@
-"""Failed visits: listed from a cursor on, so that a caller can read them page by page, and some of them retried.
+"""Failed visits: listed page by page after a cursor, and some of them retried.
 
-A shard has one list of a crawl's failed visits that grows at its end, and one for each queue of a host that was set
-aside, which never grows. Only a retry takes from them and makes them shorter at their front, and then an index means
-another visit: a place knows the visit before it, and a list that has another one there is begun again.
+A shard has one list of a crawl's failed visits that grows at its end, and one for each queue of a host that was given
+up, which never grows. Only a retry removes visits, from the front, so that an index then stands for another visit. A
+cursor therefore knows the visit before it; if the list has another visit there, it is read again from its start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LISTS, _LINES, _AT_ONCE = 100, 1000, 100
 
 
 class FailureCursor(msgspec.Struct, frozen=True, array_like=True):
-    """Behind so many visits (`index`) of a list; list 0 is the one that grows. `mark` is that of the visit before."""
+    """After `index` visits of a list; list 0 is the one that grows. `mark` identifies the visit before the cursor."""
 
     crawl: str
     shard: Count = 0
@@ -102,7 +102,7 @@ async def _retry_list(
             break
         retried += reply[1]
         end -= reply[1]
-        # The list is shorter at its front. If another process has taken from it, it is begun again.
+        # The list is shorter at its front. If another process has removed visits, it is read again from its start.
         index = matching[-1][0] + 1 - reply[1] if reply[1] == len(matching) else 0
     return retried
 

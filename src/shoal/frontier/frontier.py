@@ -236,7 +236,7 @@ class Frontier:
         lost = await self.commit(self.prepare(done))
         if lost:
             raise LeaseLost(
-                f"{len(lost)} leases of worker {self.worker} are lost, first {lost[0]}: others make their visits."
+                f"Worker {self.worker} has lost {len(lost)} leases (first: {lost[0]}); other workers make their visits."
             )
 
     def prepare(self, done: Sequence[Done]) -> AckBatch:

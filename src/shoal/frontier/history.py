@@ -1,7 +1,7 @@
 """History: the counts of each crawl and of the fleet over time, by minute for a day and by hour for 90 days.
 
 Owns the points in the store. They are for people: no decision depends on them, and a dump does not contain them. The
-lists are bounded; docs/reference/store-keys.md says what they cost. operations/history.py writes them.
+lists are bounded; docs/reference/store-keys.md lists their cost. operations/history.py writes them.
 """
 
 from __future__ import annotations
@@ -48,13 +48,16 @@ class Point(NamedTuple):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was done between two points.
+    """What was done between two points in time.
 
-    at                   the later point, in seconds since 1970
-    seconds              since the earlier point
-    stored, failed, excluded, bytes   how much they grew
-    open                 URLs that were left to do
-    workers              workers that were alive; 0 in the history of a crawl
+    at        the later point, in seconds since 1970
+    seconds   time since the earlier point
+    stored    pages that were stored
+    failed    URLs that failed
+    excluded  URLs that were excluded
+    bytes     bytes that were received
+    open      URLs without a final state at the later point
+    workers   live workers at the later point; 0 in the history of a crawl
     """
 
     at: int

@@ -43,11 +43,11 @@ class Host(msgspec.Struct, frozen=True):
 class PastBackOff(msgspec.Struct, frozen=True, kw_only=True):
     """A back-off of a host.
 
-    at           when it began, in seconds since 1970 on the store's clock
-    seconds      how long the host was paused; 0 if an operator ended the back-off, or its visits were set aside at once
-    failures     failures in a row
-    set_aside    the host was given up: its waiting visits failed
-    reason       the last failure
+    at         start of the back-off, in seconds since 1970 on the store's clock
+    seconds    length of the pause; 0 if an operator ended the back-off, or the host was given up at once
+    failures   number of failures in a row
+    set_aside  whether the host was given up, so that its waiting visits failed
+    reason     the last failure
     """
 
     at: float

@@ -189,14 +189,14 @@ async def waiting_visits(frontier: Frontier, crawl: Crawl) -> AsyncIterator[Visi
 
 
 class PendingHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that a crawl waits for: it is paused, or some of its URLs are tried again later.
+    """A host that a crawl waits for: the host is paused, or some of its URLs are retried later.
 
-    host      its name
+    host      name of the host
     paused    whether the whole host is paused
     reason    the last failure
-    until     when it is requested again, in seconds since 1970 on the store's clock
-    seconds   the same, from now
-    retries   how many URLs are tried again
+    until     time of the next request, in seconds since 1970 on the store's clock
+    seconds   seconds until the next request
+    retries   number of URLs to retry
     """
 
     host: str

@@ -125,9 +125,9 @@ def history(shard: str, step: str, name: str) -> str:
 
 
 def store_meta(namespace: str) -> str:
-    """Where a store says how many shards it has, before anybody can know their tags.
+    """The key with a store's number of shards, which must be known before their tags.
 
-    Beside it, `beats` and `infos` say which workers live, and `nonowners` which of them own no shards.
+    Beside it, `beats` and `infos` list the live workers, and `nonowners` those that own no shards.
     """
     return prefix(namespace, "store") + "meta"
 
@@ -148,7 +148,7 @@ def maintenance_lock(namespace: str) -> str:
 
 
 def channel(namespace: str, worker: str) -> str:
-    """Where a script tells a worker that sleeps that there is work."""
+    """The channel on which a script wakes a sleeping worker."""
     return f"{namespace}:wake:{worker}"
 
 

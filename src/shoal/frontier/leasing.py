@@ -42,7 +42,7 @@ class Leasing:
         self._wakeups = wakeups
         self._terms = terms
         self._locks: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Calls that were not answered soon, with their shards and requests. The other shards are called meanwhile.
+        # Calls without a reply so far, with their shards and requests. The other shards are called meanwhile.
         self._late: dict[asyncio.Future[LeaseReply], tuple[int, LeaseRequest]] = {}
         # Those of their shards that woke this worker: what woke it may be newer than the reply.
         self._woken_late: set[int] = set()
@@ -123,7 +123,7 @@ class Leasing:
         return order[self.turn :] + order[: self.turn]
 
     async def _round(self, due: dict[int, float], request: LeaseRequest) -> list[Lease]:
-        """First one shard for all hosts wanted, which is enough when much is ready; then the others together.
+        """First one shard for all requested hosts, which is enough when many are ready; then the others together.
 
         Only shards that are due are called, and then it is known when they are due again. A shard that cannot answer
         delays the others for a moment, once. If no shard can, its error is raised.
@@ -178,7 +178,7 @@ class Leasing:
         return leases
 
     async def _ask_soon(self, requests: dict[int, LeaseRequest]) -> dict[int, LeaseReply | BaseException | None]:
-        """The replies of shards that answer soon. The calls to the others continue: None."""
+        """The replies of shards that respond soon. The calls to the others continue: None."""
         calls = {shard: asyncio.ensure_future(self._ask(shard, request)) for shard, request in requests.items()}
         try:
             await asyncio.wait(calls.values(), timeout=SLOW_SECONDS)
@@ -207,7 +207,7 @@ class Leasing:
         return errors
 
     def _take_spare(self, request: LeaseRequest) -> list[Lease]:
-        """Late leases that fit the request, from any shard. One that nobody takes expires."""
+        """Late leases that fit the request, from any shard. A lease that is not used expires."""
         self._spare = [(spiders, lease) for spiders, lease in self._spare if lease.trusted_until_mono > mono()]
         fitting = [spare for spare in self._spare if spare[0] == request.spiders]
         taken = fitting[: request.hosts]
@@ -217,7 +217,7 @@ class Leasing:
     async def _distribute(self, keys: set[str]) -> bool:
         """Give pages to shards that need some; returns whether that was done.
 
-        A crawl whose home shard does not answer is skipped: its shards report once a second that they need pages.
+        A crawl whose home shard does not respond is skipped: its shards report once a second that they need pages.
         """
         self._distributing = {key: call for key, call in self._distributing.items() if not call.done()}
         for key in keys - self._distributing.keys():
@@ -232,7 +232,7 @@ class Leasing:
         return None in errors
 
     async def close(self) -> None:
-        """End the calls that are not answered. Their leases expire."""
+        """Cancel the calls without a reply. Their leases expire."""
         calls: list[asyncio.Future[Any]] = [*self._late, *self._distributing.values()]
         calls += [call for call, _ in self._reading.values()]
         for call in calls:
@@ -350,7 +350,7 @@ class Leasing:
                 crawl = await self._crawls.by_key(key.decode())
                 visit = unpack(entry, host=lease.host, crawl=crawl.id, priority=int(priority), number=number)
             except (StoreCorrupt, UnknownCrawl, ValueError):
-                # Also a crawl whose home shard has lost its creation: nobody knows how to visit its pages.
+                # Also a crawl whose home shard has lost its creation: it is unknown how to visit its pages.
                 corrupt: tuple[Argument, ...] = (number, OutcomeCode.FAILED.value, "corrupt entry", 0, "")
                 block = (lease.token, lease.host, "", "", "", "", 1, *corrupt)
                 args = (self._terms.worker + ".corrupt", self._shards.request(), 0, *block)

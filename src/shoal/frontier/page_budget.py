@@ -1,8 +1,8 @@
-"""`max_pages` across shards: the home shard has the remaining pages, and shards draw from it what they lease.
+"""`max_pages` across shards: the home shard has the remaining pages, and other shards draw the pages that they lease.
 
-    pages = left at home + granted, not yet taken over + allowance in shards + leased + stored
+    pages = left at home + granted, not yet received + budget in shards + leased + stored
 
-Every move is written as a total that only grows, on both sides, so it can be repeated and can be taken up by anybody
+Every move is written as a total that only grows, on both sides, so it can be repeated, and any worker can complete it
 after its caller has died.
 """
 
@@ -57,6 +57,6 @@ class PageBudget:
 
     async def _ask(self, crawl: Crawl, granted: int | str, back: str) -> dict[int, list[int]]:
         args = dict.fromkeys(range(self._shards.count), (crawl.key, granted, back))
-        # Shards that do not answer now are left out: the others get what they need without them.
+        # Shards that do not respond now are left out: the others get their budget without them.
         replies = await self._shards.call_all("allow", args, replicated=True, within_seconds=2 * SLOW_SECONDS)
         return {shard: reply[1:] for shard, reply in replies.items() if reply[0] == Status.OK}

@@ -22,7 +22,7 @@ _Line = dict[str, Any]
 
 
 async def load(shards: Shards, lines: Iterable[str]) -> int:
-    """Write a dump into an empty namespace, whatever its number of shards. Returns how many visits wait there now.
+    """Write a dump into an empty namespace with any number of shards. Returns the number of waiting visits.
 
     Start no worker before it has returned: the fingerprint seed is replaced by that of the dump.
     """
@@ -33,9 +33,9 @@ async def load(shards: Shards, lines: Iterable[str]) -> int:
         try:
             complete = await loader.load(json.loads(text), number)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"Line {number} of the dump is invalid ({error!r}): load a whole dump.") from None
+            raise InvalidInput(f"Line {number} of the dump is invalid ({error!r}): load a complete dump.") from None
     if not complete:
-        raise InvalidInput("The dump is cut off: every line up to there was loaded, but load a whole dump.")
+        raise InvalidInput("The dump is truncated, and only a part of it was loaded; load a complete dump.")
     return loader.waiting
 
 

@@ -33,7 +33,7 @@ class StoredRobots(msgspec.Struct, frozen=True, array_like=True):
 class RobotsEntry(msgspec.Struct, frozen=True):
     """What the fleet knows about one robots.txt. Times are seconds on the store's clock, 0 = never.
 
-    copy            the rules as last confirmed, None before the first answer
+    copy            the rules as last confirmed, None before the first response
     unreachable_at  when the last attempt failed
     pending_until   until when a visit of another host, to which robots.txt redirects, is expected to fetch it
     """

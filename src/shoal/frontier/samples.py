@@ -1,4 +1,4 @@
-"""Samples of URLs that a crawl excluded or did not follow, up to 20 for each reason, for people who wonder why.
+"""Samples of URLs that a crawl excluded or did not follow, up to 20 for each reason, for users.
 
 Workers send the first few URLs of each reason. URLs that a limit set aside need no sample: the frontier has them all.
 """

@@ -1,12 +1,12 @@
-"""The Lua scripts as they are sent to the store, and the codes they answer with.
+"""The Lua scripts as they are sent to the store, and the status codes of their replies.
 
-One operation a file; `--include a b` puts in `lua/include/a.lua` and `b.lua`. Codes and the schema version are written
-here once and put in front of every script.
+Each operation is one file; `--include a b` inserts `lua/include/a.lua` and `b.lua`. Status codes and the schema version
+are defined here once and prepended to every script.
 
-A server runs the whole text of a script at every call. So a script is sent with the functions and the fields of `meta`
-that it uses, and no others. What follows `shard` is a function of its own: a closure copies the variables of outer
-functions, but searches for those of the function that makes it, one by one (luaF_findupval). In `add`, which runs most
-often, this saves a fifth of what a call costs before it looks at its visits.
+A server runs the whole text of a script at every call. So a script is sent only with the functions and the fields of
+`meta` that it uses. The code after `shard` is wrapped in a function: a closure copies the variables of outer functions,
+but searches for those of the function that creates it, one by one (luaF_findupval). In `add`, which runs most often,
+this saves a fifth of the cost of a call before it reads its visits.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class SessionTable:
         await self._call("b", session, owner)
 
     async def owner(self, session: str) -> str:
-        """Whose session it is, '' if there is none. A session that nobody looks up for twelve hours ends."""
+        """The owner of a session, '' if there is none. A session ends after twelve hours without a look-up."""
         return await self._call("l", session)
 
     async def end(self, session: str) -> None:

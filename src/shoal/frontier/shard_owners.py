@@ -1,7 +1,7 @@
 """Which worker serves which shards first: rendezvous hashing, so all machines agree without communication.
 
-A worker that joins or leaves moves only its own share. Owning is a preference, not a right: leases alone decide who may
-ask a host, so two workers that know different lists do no harm.
+A worker that joins or leaves moves only its own share. Owning is a preference, not a right: only leases decide which
+worker may request a host, so two workers that know different lists do no harm.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Shards:
     ) -> Shards:  # fmt: skip
         """Join the frontier of this namespace, or create one with this number of shards.
 
-        With `exact`, a frontier with another number is refused; without, it is joined as it is.
+        With `exact`, a frontier with another number is refused; otherwise it is joined unchanged.
         """
         validation.namespace(namespace)
         if shards is not None:
@@ -254,12 +254,12 @@ class Shards:
         if status in (Status.EPOCH, Status.CLOCK):
             if mono() - first_mono > _HELD_TIMEOUT_SECONDS:
                 raise StoreHeld(
-                    f"{where} cannot start a new epoch: its server restarts or its clock is set all the time."
+                    f"{where} cannot start a new epoch: its server keeps restarting, or its clock keeps changing."
                 )
             await self.epochs.turn(shard)
             return 0.0
         if status == Status.INVALID:
-            raise InvalidInput(f"The script {name} refuses {reply[1].decode()}: nothing was changed.")
+            raise InvalidInput(f"The script {name} rejected {reply[1].decode()}: nothing was changed.")
         if status == Status.SCHEMA:
             raise StoreRefused(
                 f"{where} has schema {reply[1].decode()}, this version of Shoal uses {SCHEMA}: stop one of them."

@@ -35,7 +35,7 @@ class SignalKind(StrEnum):
 
 
 class SignalResult(StrEnum):
-    """What became of one signal; the value is the letter that scripts use."""
+    """The result of one signal; the value is the letter that scripts use."""
 
     NOTED = "p"
     """The page is visited soon."""

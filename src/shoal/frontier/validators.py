@@ -1,6 +1,6 @@
 """Validators: the ETag or Last-Modified of a page, for conditional requests when the page is visited again.
 
-They save traffic and nothing depends on them: one that is lost costs a whole answer instead of a 304.
+They only save traffic: if one is lost, the next visit transfers the whole page instead of a 304.
 """
 
 from __future__ import annotations

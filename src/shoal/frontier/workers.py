@@ -1,7 +1,7 @@
 """Workers: which are alive, by heartbeats on the store's clock.
 
-Leases do not depend on it: they expire by themselves. Workers use it to share the shards (shard_owners.py), and people
-to see who is there.
+Leases do not depend on it: they expire by themselves. Workers use it to share the shards (shard_owners.py), and the
+dashboard to list workers.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class HeldLease:
     released            the host is free again, while open visits wait for an output
     adaptive_seconds    the delay that follows from the last response time
     finished_mono       when the last request finished; None before the first
-    success             whether the host answered that request well; None: it says nothing about the host
+    success             whether the host responded well to that request; None: it says nothing about the host
     response_seconds    how long that request took
     """
 

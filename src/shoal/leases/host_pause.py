@@ -1,4 +1,4 @@
-"""The pause after a host failed: how long the whole fleet leaves it alone, and when its visits are given up."""
+"""The pause after a host failed: how long the whole fleet sends it no requests, and when its visits are given up."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ async def pause_host(
     host_failures   how many failures in a row give the host up, where that is not the setting's value
     visit           the page that failed. Single pages fail on healthy hosts, so that some failures bring no pause.
                     None is robots.txt, without which no page may be requested: every failure of it counts
-    after_success   the host has answered well since the caller's last call, so that this failure is the first in a row
+    after_success   the host has responded well since the caller's last call, so that this failure is the first in a row
     drains          when the host is given up, the caller leases the visits that wait for it and fails each of them.
                     So they stay where they are, and the host is not paused
     """
     retry_after = None
     if response is not None:
-        # A date is on the server's own clock, which its response tells.
+        # A date is on the server's own clock, which its response contains.
         now = http_date(response.header("date")) or time.time()
         retry_after = asked_pause_seconds(response.status, response.header("retry-after") or None, now=now)
     seconds, counts, free = 0.0, True, 0
@@ -64,7 +64,7 @@ async def pause_host(
         )  # fmt: skip
         if not reached and (visit is None or isinstance(cause, Fault)):
             most = _NEVER_REACHED if isinstance(cause, Fault) else _NEVER_SERVED
-            # There is probably a typing error in a name that nobody knows.
+            # An unknown name is probably a typing error.
             most = 1 if cause is Fault.UNKNOWN_HOST else most
             host_failures = min(host_failures or frontier.hosts.host_failures or most, most)
             if cause in (Fault.UNRESOLVED, Fault.REFUSED) and failures + 1 < host_failures:

@@ -1,9 +1,9 @@
 """The lease renewer: renews the leases of a process, in a thread with its own connection.
 
 A page that takes long to parse, or a callback that blocks, delays the event loop but not this thread, so no lease
-expires. A loop that stands for longer than a lease uses none of its hosts: other workers may have them, and only the
-lease of the page that is being parsed is still renewed. A lease that cannot be renewed is marked as lost; its holder
-checks that before every request.
+expires. A loop that is blocked for longer than a lease uses none of its hosts: other workers may have them, and only
+the lease of the page that is being parsed is still renewed. A lease that cannot be renewed is marked as lost; its
+holder checks that before every request.
 """
 
 from __future__ import annotations

@@ -95,7 +95,17 @@ class Crawl(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of a crawl. `admitted` = waiting + leased + later + stored + failed + excluded, in each shard."""
+    """The counts of a crawl. In each shard, admitted = waiting + leased + later + stored + failed + excluded.
+
+    admitted  URLs that were accepted for the crawl
+    waiting   URLs in the queue
+    leased    URLs that a worker has leased
+    later     URLs that are due later, e.g. retries
+    stored    URLs whose record was written
+    failed    URLs that were given up
+    excluded  URLs that were excluded
+    reasons   number of URLs by final state and reason, e.g. `failed:status 404`
+    """
 
     admitted: int = 0
     waiting: int = 0

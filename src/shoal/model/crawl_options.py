@@ -1,4 +1,4 @@
-"""The options of a crawl as a list, for whatever is derived from them: flags, forms, schemas and documentation.
+"""The options of a crawl as a list, from which flags, forms, schemas and documentation are derived.
 
 `Limits`, `CrawlSpec` and `CrawlRequest` declare them.
 """

@@ -24,7 +24,7 @@ class CrawlRequest(CrawlSpec, frozen=True, kw_only=True, forbid_unknown_fields=T
     request without a name gets one. Sending the same request again changes nothing. An output is a URI, or a name
     from `[outputs]` in the workers' shoal.toml, so that passwords stay there. A request without outputs uses the output
     named `default` in the service's shoal.toml, and is refused if there is none. With `joins`, the
-    seeds are added to the crawl of that name, whatever its options are; a crawl that finished because no URL was
+    seeds are added to the crawl of that name, regardless of its options; a crawl that finished because no URL was
     left is reopened.
     """
 

@@ -66,26 +66,26 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=40,
-            description="Visit every page again after this time, e.g. 1d; or after a time between two bounds that "
-            "follows how often the page changes, e.g. 1h..30d. Such a crawl does not finish.",
+            description="Revisit every page after this time, e.g. 1d, or as often as it changes within two bounds, "
+            "e.g. 1h..30d. Such a crawl does not finish.",
         ),
         Flag(
             changeable=True,
             group="crawl", metavar="TIME|FROM..TO",
-            help="Visit each page again after this time, e.g. 1d, or as often as it changes, e.g. within 1h..30d.",
+            help="Revisit every page after this time, e.g. 1d, or as often as it changes, e.g. within 1h..30d.",
         ),
     ] = ""  # fmt: skip
     budget: Annotated[
         str,
         Meta(
             max_length=40,
-            description="Limit of revisits per host: a share of the requests that its delay allows, e.g. 20%, or a "
+            description="Limit on revisits per host: a share of the requests that its delay allows, e.g. 20%, or a "
             "rate, e.g. 100/h. Default: 20% with two bounds in `every`, otherwise no limit.",
         ),
         Flag(
             changeable=True,
             group="crawl", metavar="SHARE|RATE",
-            help="With --every: limit of revisits per host, e.g. 20% of what its delay allows, or 100/h.",
+            help="With --every: limit on revisits per host, e.g. 20% of the requests that its delay allows, or 100/h.",
         ),
     ] = ""  # fmt: skip
     order: Annotated[str, Meta(description="fifo, or lifo for depth-first."), MARKED_INTERNAL] = "fifo"

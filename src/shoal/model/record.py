@@ -1,4 +1,4 @@
-"""A record: what goes to a sink. The row of a page, an item that a spider found on it, or the answer itself.
+"""Records: the values that go to a sink. The row of a page, an item that a spider yielded, or the response itself.
 
 Each has a key that does not depend on the worker or on repetitions: sinks keep one record per key.
 """
@@ -30,13 +30,13 @@ def record_url(url: str, method: str = "GET", body: bytes = b"") -> str:
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The row of one page, for each URL of a crawl that was stored or failed.
 
-    `error` is '' for a page, else the reason of its failure; `status` is 0 when no answer came.
-    A record with status 304 confirms the row of its key: what that row says of the page still holds.
-    `spider` is who read it, '' for Shoal itself; `file` is where the body is kept, if it is.
-    `redirects` is the chain that led here: each URL with the status that sent us on ("refresh" hops have status 0).
-    `text_hash` is that of title and text, of the body where there is no text. A perpetual crawl also has when a page
-    was seen first and changed last (ISO 8601, UTC), its visits, and how many of them found another text.
-    It reads as a mapping too, from the names of its fields: so dict() takes it, and pandas makes columns of the fields.
+    `error` is '' for a page, otherwise the reason of its failure; `status` is 0 if there was no response.
+    A record with status 304 confirms the row of its key: the row is still valid.
+    `spider` is the spider that processed it, '' for Shoal itself; `file` is where the body is stored, '' if it is not.
+    `redirects` is the chain that led here: each URL with the status of its redirect (0 for a "refresh").
+    `text_hash` is the hash of title and text, or of the body if there is no text. A perpetual crawl also has when the
+    page was first seen and last changed (ISO 8601, UTC), its visits, and how many of them found another text.
+    A record is also a mapping from field names to values, so dict() and pandas accept it.
     """
 
     crawl: str
@@ -122,7 +122,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer as it came, whatever its status, and what it answers: for outputs that archive."""
+    """One response as it was received, with any status, and its request: for outputs that archive."""
 
     crawl: str
     page: Response

@@ -1,4 +1,4 @@
-"""A page: what came back for one request."""
+"""A response: the data that a server returned for one request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole answer, whatever its status. `body` is decoded, `bytes_received` counts what came over the wire.
+    """A complete response, with any status. `body` is decoded, `bytes_received` counts the bytes on the wire.
 
     Names of headers are in lower case, in the order in which they came; values are Latin-1 text.
     """

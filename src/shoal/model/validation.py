@@ -86,7 +86,9 @@ def headers(given: Mapping[str, str]) -> Mapping[str, str]:
         if name.lower() in REFUSED_HEADERS:
             raise InvalidLimit(f"The header {name!r} is not allowed: Shoal sets it for each connection.")
         if name.lower() == "user-agent":
-            raise InvalidLimit("The header 'User-Agent' is not allowed: use user_agent, which robots.txt is read for.")
+            raise InvalidLimit(
+                "The header 'User-Agent' is not allowed: use user_agent, which also selects the rules of robots.txt."
+            )
         if name.lower() in names:
             raise InvalidLimit(f"The header {name!r:.80} is given twice.")
         names.add(name.lower())

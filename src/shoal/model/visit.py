@@ -32,7 +32,7 @@ class OutcomeCode(StrEnum):
 
 
 class AddResult(StrEnum):
-    """What became of one visit that was added; the value is the letter that scripts use."""
+    """The result of adding one visit; the value is the letter that scripts use."""
 
     NEW = "n"
     SEEN = "s"
@@ -182,7 +182,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1, whatever ended the earlier ones."""
+        """The number of this attempt, from 1, including attempts that ended in a crash."""
         return 1 + self.retries + self.expiries + self.blames
 
     @property
@@ -224,7 +224,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What became of visits that were added: one letter of `AddResult` each, in their order."""
+    """The result of adding visits: one letter of `AddResult` for each, in order."""
 
     letters: str
 

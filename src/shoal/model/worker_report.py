@@ -33,7 +33,11 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
 
 
 class LatestPage(msgspec.Struct, frozen=True):
-    """A page that a worker stored a moment ago, for people who watch a crawl. The title is cut."""
+    """A page that a worker stored recently, for people who watch a crawl.
+
+    title       title of the page, truncated
+    fetched_at  time of the request, in seconds since 1970
+    """
 
     crawl: str
     url: str
@@ -43,16 +47,19 @@ class LatestPage(msgspec.Struct, frozen=True):
 
 
 class WorkerReport(msgspec.Struct, kw_only=True):
-    """Counts only grow. Seconds say where the time of this worker went, for "what limited the speed".
+    """Counts, which only grow, and how the worker spent its time, to find the bottleneck.
 
-    `politeness_seconds`: nothing to fetch because every host was cooling down or backing off, or nothing waited.
-    `sink_seconds`: nothing could be fetched since the output had not taken what was; `store_seconds`: calls to the
-    store that took longer than a second.
-    `network_seconds`: hosts were leased and all of them were waiting for servers. `cpu_seconds`: the process's own.
-    `ahead`: by crawl, how long what waits for one host takes, of the host that takes longest. `backing_off`: hosts that
-    are paused after errors. `revisited`: pages of a pass, by `unchanged`, `changed` and `gone`. `trapped`: links
-    that were not followed, by the kind of trap. `trouble`: what the worker waits for now. `warning`: the last sentence
-    that the user should read once.
+    trapped             links that were not followed, by the kind of trap
+    revisited           pages of a pass, by `unchanged`, `changed` and `gone`
+    backing_off         hosts that are paused after errors
+    ahead               by crawl, the time that the slowest host needs for its waiting visits
+    cpu_seconds         CPU time of the process
+    politeness_seconds  every host was cooling down or backing off, or no URL was waiting
+    network_seconds     all leased hosts were waiting for servers
+    sink_seconds        nothing could be fetched, because an output had not accepted earlier records
+    store_seconds       calls to the store that took longer than a second
+    trouble             what the worker waits for now
+    warning             the last message that the user should see once
     """
 
     worker: str = ""

@@ -1,4 +1,4 @@
-"""What a person does to crawls, the same from the command line and from an API."""
+"""Operations on crawls, shared by the command line, the HTTP API and Python."""
 
 from shoal.operations.describe import Description, describe, waiting_for
 from shoal.operations.locality import check_joining, check_places, pause_interrupted

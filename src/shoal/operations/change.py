@@ -29,14 +29,14 @@ _MOST_READ = 100_000
 
 
 class ChangedCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change does, or would do.
+    """The effect of a change, or of its preview.
 
-    id       the crawl
-    changed  the options that get another value, by name
-    waiting  waiting URLs that were read
-    removed  of those, how many the new patterns and depth exclude
-    all_read whether all waiting URLs were read
-    applied  False for a preview
+    id        id of the crawl
+    changed   names of the options that get a new value
+    waiting   number of waiting URLs that were checked
+    removed   number of checked URLs that the new patterns or the new depth exclude
+    all_read  whether all waiting URLs were checked
+    applied   false for a preview
     """
 
     id: str

@@ -27,11 +27,22 @@ T = TypeVar("T")
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are seconds since 1970, 0 = not yet. `failed` and `excluded` count by reason, the most frequent first.
+    """A crawl with its counts and options. Times are in seconds since 1970; 0 means not yet.
 
-    `samples` are up to 20 URLs for each reason for which URLs were excluded or links not followed.
-    `waiting` says what the crawl waits for: a spider that no worker has, or a part of the store. `pending` are hosts
-    that it waits for after failures, the longest wait first.
+    id             id of the crawl
+    state          one of running, paused, stopped, expired and finished
+    why            why the crawl has this state; '' if there is no special reason
+    failed         number of failed URLs by reason, the most frequent first
+    excluded       number of excluded URLs by reason, the most frequent first
+    samples        up to 20 excluded or not followed URLs for each reason
+    bytes          bytes received
+    items          items that the crawl's spiders have yielded
+    policy         the options that workers enforce, without secrets
+    waiting        why the crawl cannot continue: a spider that no worker has, or an unavailable part of the store
+    pending        hosts that the crawl waits for after failures, the longest wait first
+    scheduled      perpetual crawls: number of pages in the calendar
+    next_visit_at  perpetual crawls: when the next page is due; 0 if unknown
+    visited_ago_seconds  perpetual crawls: mean time since the last visit of a page, from a sample; 0 if unknown
     """
 
     id: str
@@ -49,8 +60,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     policy: dict[str, Any]
     waiting: tuple[str, ...] = ()
     pending: tuple[PendingHost, ...] = ()
-    # Of a perpetual crawl: pages in the calendar, when the next of them is due, and how long ago pages were visited on
-    # average, by a sample; 0 = not known.
     scheduled: int = 0
     next_visit_at: float = 0.0
     visited_ago_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Explain one URL of a crawl: whether it is visited, and if not, which rule of which flag or file says no.
+"""Explain one URL of a crawl: whether it is visited, and if not, which rule excludes it.
 
 The one implementation for `shoal explain`, the HTTP API, `Client.explain` and `Coordinator.explain`. It sends no
 request and changes nothing: it applies the crawl's own rules to the URL and reads the frontier. What only a worker can
@@ -36,7 +36,7 @@ _LIMITS = {"max pages": "max_pages", "bytes": "max_bytes", "max time": "max_seco
 
 
 class Verdict(StrEnum):
-    """The answer in one word."""
+    """The result in one word."""
 
     VISITED = "visited"
     """It was visited, or excluded for a reason that the frontier does not keep."""
@@ -47,7 +47,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
     """It was requested without success, or its host was given up. It can be retried."""
     ALLOWED = "allowed"
-    """No rule is against it. It is visited once a page, a sitemap or a seed leads to it."""
+    """No rule excludes it. It is visited once a page, a sitemap or a seed leads to it."""
     EXCLUDED = "excluded"
     """It is not visited: see the check that does not pass."""
 
@@ -57,7 +57,7 @@ class Check:
     """One rule that was applied.
 
     name     what was checked: url, scope, patterns, trap, depth, robots.txt, limits, host, crawl or workers
-    passed   False: it stands against a visit; None: undecided
+    passed   False: it prevents a visit; None: undecided
     rule     the flag, or the file and line, that says so
     text     the finding as one sentence
     """
@@ -76,8 +76,8 @@ class Explanation:
     url        the URL as it was given
     canonical  its canonical form, by which the crawl knows it; '' if it is not a URL
     host       the host whose queue it belongs to
-    verdict    the answer in one word
-    text       the answer as one sentence
+    verdict    the result in one word
+    text       the result as one sentence
     state      where the URL is: unknown, waiting, leased, later, failed, set aside or done
     reason     why it failed or was set aside
     depth      links from the start URLs, if the frontier knows the visit
@@ -188,7 +188,8 @@ def _scope(spec: CrawlSpec, scope: Scope, target: Target, seed: bool) -> Check:
     shown = ", ".join(hosts[:5]) + (" and others" if len(hosts) > 5 else "")
     if spec.scope == "prefix":
         return Check("scope", False, rule, f"It is not below the path of a start URL ({shown}).")
-    text = f"Its {spec.scope} is not that of a start URL ({shown}), nor of a page that a start URL redirects to."
+    what = "on the host" if spec.scope == "host" else "in the domain"
+    text = f"It is not {what} of a start URL ({shown}), or of a page that a start URL redirects to."
     return Check("scope", False, rule, text)
 
 
@@ -303,7 +304,7 @@ def _conclude(crawl: Crawl, target: Target, state: UrlState, checks: list[Check]
         if against and (rules or not crawl.state.open or against[0].name == "host"):
             first = rules[0] if rules else against[0]
             return Verdict.EXCLUDED, _because(first)
-        return Verdict.ALLOWED, "The crawl has not found it yet. No rule is against it."
+        return Verdict.ALLOWED, "The crawl has not found it yet. No rule excludes it."
     if not crawl.state.open:
         return Verdict.EXCLUDED, f"It was queued when the crawl ended ({crawl.why or crawl.state.value})."
     if place is UrlPlace.LATER:

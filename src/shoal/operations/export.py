@@ -112,7 +112,7 @@ async def into_output(
 
 
 async def records(source: str, *, crawl: str | None = None, items: bool = False) -> AsyncGenerator[Sequence[Row], None]:
-    """Batches of an output's records, whatever its technology."""
+    """Batches of an output's records, for any technology."""
     output = parse_output(source)
     output.check_driver()
     if output.technology.holds is Holds.CAPTURES:

@@ -1,9 +1,10 @@
 """IndexNow: sites report pages that they have added, changed or deleted (indexnow.org).
 
-Owns the rules of the protocol and the check of a key. A report counts only if the site has a file with the key, so that
-nobody reports pages of others. The file is requested once a day for a host and key, and only if a crawl that takes
-reports covers the host. The request goes through Shoal's fetcher, which refuses private addresses; it goes to the host
-of the report, follows no redirect, and the sender does not see its response. The fleet leaves the host alone meanwhile.
+Owns the rules of the protocol and the check of a key. A report counts only if the site has a file with the key: this
+proves that the sender owns the site. The file is requested once a day for a host and key, and only if a crawl that
+accepts reports covers the host. The request goes through Shoal's fetcher, which refuses private addresses. It goes to
+the host of the report, follows no redirect, and the sender does not see its response. Meanwhile, the fleet sends no
+other request to the host.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ async def forget(frontier: Frontier, crawl: Crawl, urls: Sequence[str]) -> int:
     known = 0
     for name in [crawl.id, *await frontier.crawls.branches(crawl.id)]:
         known += await frontier.crawls.forget(name, [target.url for target in targets])
-        # The next visit is not to be answered with "unchanged".
+        # The response to the next visit must not be "unchanged".
         await frontier.validators.remember(name, [(target.url, "") for target in targets])
     return known
 

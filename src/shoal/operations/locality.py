@@ -1,4 +1,4 @@
-"""Who may work where: files belong to one machine, and a crawl that nobody works at is not running.
+"""Which machine may work on a crawl: output files belong to one machine, and a crawl without workers is interrupted.
 
 Must not open outputs: sinks do.
 """
@@ -60,7 +60,7 @@ def _files(policy: CrawlSpec) -> list[str]:
 
 
 async def pause_interrupted(frontier: Frontier, *, but: str) -> list[str]:
-    """Pause the crawls, but one, that run while nobody works at them; returns their names.
+    """Pause running crawls without workers, except one; returns their names.
 
     Only for a store that has no other worker: they were interrupted, and would run along with the next one.
     """

@@ -33,7 +33,7 @@ async def merge_outputs(frontier: Frontier, crawl: Crawl, *, named: Mapping[str,
 
 
 def is_merged(crawl: Crawl, *, named: Mapping[str, str]) -> bool:
-    """Whether no output of the crawl has part files any more."""
+    """Whether all part files of the crawl's outputs are merged."""
     return not any(map(has_parts, _outputs(crawl, named)))
 
 
@@ -48,7 +48,7 @@ class UnmergedParts:
         self._names = {output: part_names(output) for output in _outputs(crawl, named)}
 
     def outputs(self) -> dict[str, set[str]]:
-        """The outputs that are incomplete, with their parts. Asks live workers to close the parts."""
+        """The outputs that are incomplete, with their parts. Requests that live workers close the parts."""
         left = {output: unmerged(output, names) for output, names in self._names.items() if names}
         self._names = {output: names for output, names in left.items() if names}
         return self._names

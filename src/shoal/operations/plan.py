@@ -1,4 +1,4 @@
-"""What a crawl will take, estimated from a few numbers: time, workers, memory, bandwidth, and what limits it.
+"""Estimates for a crawl from a few numbers: time, workers, memory, bandwidth, and the bottleneck.
 
 Pure arithmetic on measured figures, all of them at the top. It assumes that pages are spread evenly over the hosts.
 tests/system/test_plan_simulation.py plays the same crawls on the real frontier and compares.

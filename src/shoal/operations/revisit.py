@@ -104,7 +104,7 @@ def visit_of_page(page: Record, number: int, *, is_seed: bool) -> Visit:
 
 
 async def _readable(crawl: str, policy: CrawlSpec, named: Mapping[str, str]) -> str:
-    """The first output that tells which pages the crawl has."""
+    """The first output from which the pages of the crawl can be read."""
     why: ShoalError | None = None
     for output in (named.get(name, name) for name in policy.outputs):
         try:

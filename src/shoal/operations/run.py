@@ -3,7 +3,7 @@
 A crawl is over when all of this is true:
 
 - every URL that was admitted to it, or to one of its branches, has ended;
-- nobody feeds it any more: all of its seeds have been read, and a revisit pass has added all of its pages;
+- no process feeds it: all of its seeds have been read, and a revisit pass has added all of its pages;
 - it has had a URL, or its creator has had a minute to add one.
 
 It is over, too, when it has reached its time limit.

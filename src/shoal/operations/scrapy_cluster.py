@@ -1,4 +1,4 @@
-"""Scrapy Cluster's requests: crawls in its schema, and the actions info, stop and expire, answered in its shape.
+"""Scrapy Cluster's requests: crawls in its schema, and the actions info, stop and expire, with replies in its format.
 
 Owns the translation between its schema and Shoal's. A crawl that was requested in its schema has an id made of its
 application and its crawl id.

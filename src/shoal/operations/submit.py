@@ -1,7 +1,7 @@
 """Submitting a crawl: parse a request, check it, create the crawl, add its seeds.
 
 The command line, the HTTP API, bridges and Python use the same request and the same checks. Everything is checked
-before the first write. Must not wait for a crawl: the caller gets its answer at once.
+before the first write. Must not wait for a crawl: it returns at once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ MAX_ATTRIBUTES_BYTES = 16_384
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """`created` is False when the crawl existed already: the same request came again, or its seeds joined the crawl."""
+    """The crawl of a request.
+
+    id       id of the crawl
+    created  false if the crawl already existed: the same request was sent before, or its seeds joined the crawl
+    """
 
     id: str
     created: bool
@@ -149,7 +153,7 @@ def to_spec(request: CrawlRequest, urls: Sequence[str], *, machine: str = "", ne
         raise InvalidInput(f"allow, deny and deny_extensions have more than {_MAX_PATTERN_CHARACTERS:,} characters.")
     check_spec(spec)
     if len(msgspec.json.encode(spec.attributes)) > MAX_ATTRIBUTES_BYTES:
-        raise InvalidInput(f"attributes have more than {MAX_ATTRIBUTES_BYTES:,} bytes as JSON; each record has them.")
+        raise InvalidInput(f"attributes have more than {MAX_ATTRIBUTES_BYTES:,} bytes as JSON.")
     if not _APP.match(spec.app):
         raise InvalidLimit("Invalid app: use up to 64 letters, digits and . _ @ -.")
     return spec
@@ -337,7 +341,7 @@ def _was_done(crawl: Crawl) -> bool:
 
 
 def _domain_urls(request: CrawlRequest) -> list[str]:
-    """URLs that stand for `domains` among the seeds. They extend the scope and are not visited."""
+    """URLs that represent `domains` among the seeds. They extend the scope and are not visited."""
     if request.domains and request.scope != "domain":
         raise InvalidInput(f"domains need scope 'domain', but the scope is {request.scope!r}.")
     return [canonical(f"http://{domain}/").url for domain in request.domains]

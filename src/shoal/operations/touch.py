@@ -32,7 +32,7 @@ _REASONS = {
 
 
 class Touched(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of URLs that were touched."""
+    """The result of touching URLs."""
 
     touched: Annotated[int, Meta(description="Pages of the crawl that are visited soon.")]
     new: Annotated[int, Meta(description="URLs that were new to the crawl and were added.")]

@@ -175,7 +175,7 @@ class _Archive:
         if decision.action is not Action.STORE:
             reason = decision.reason
             if reason == "redirect without location" and page.header("location"):
-                reason = "redirect to no web address"
+                reason = "invalid redirect target"
             return page_record.failed(visit, context, "", reason, page, indexed.at)
         try:
             return read_page(page, visit, canonical(indexed.url), context, "")[0]

@@ -1,1 +1,1 @@
-"""What a page says: its text, links and wishes, read from bytes. Pure functions, no I/O, no clock."""
+"""Parsers of pages: text, links and robots directives, from bytes. Pure functions, no I/O, no clock."""

@@ -1,8 +1,8 @@
-"""Which characters the bytes of a page are: the encoding by the rules of the HTML standard, and the decoding.
+"""The encoding of a page, by the rules of the HTML standard, and its decoding.
 
 Owns the order of the evidence (13.2.3.2 of the HTML standard): byte order mark, charset of Content-Type, a declaration
-in the first 1024 bytes, one later in the head, then the bytes themselves: what is valid UTF-8 is UTF-8, the rest is
-windows-1252. Must not know tags beyond what the prescan needs; `encodings.py` knows the labels.
+in the first 1024 bytes, a later one in the head, then the bytes themselves: valid UTF-8 is UTF-8, everything else is
+windows-1252. Must not know tags except those that the prescan needs; `encodings.py` has the labels.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _usable(label: bytes) -> str:
 
 
 def _guess(body: bytes) -> str:
-    """Nothing is declared at the front: ask the rest of the head, then the bytes."""
+    """Nothing is declared at the start: check the rest of the head, then the bytes."""
     late = prescan(body[:HEAD_BYTES], HEAD_BYTES, head_only=True) if len(body) > PRESCAN_BYTES else ""
     if late:
         return late

@@ -1,7 +1,7 @@
 """The encodings of the web and their labels, as the Encoding standard lists them.
 
-Owns the table alone. Python's codecs stand in for the standard's decoders; where they leave a byte undefined
-(0x81 in windows-1252), the text has U+FFFD and the standard a control character nobody reads.
+Owns only the table. Python's codecs replace the decoders of the standard. If a codec leaves a byte undefined (0x81 in
+windows-1252), the text has U+FFFD, where the standard has a control character.
 """
 
 from __future__ import annotations
@@ -83,5 +83,5 @@ _NAMES |= dict.fromkeys(_REPLACEMENT.split(), "replacement")
 
 
 def encoding_of(label: str) -> str:
-    """The encoding a label stands for, '' for an unknown one."""
+    """The encoding of a label; '' for an unknown label."""
     return _NAMES.get(label.strip("\t\n\f\r ").lower(), "")

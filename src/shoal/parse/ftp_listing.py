@@ -1,7 +1,7 @@
-"""Listings of FTP directories as links: the facts of MLSD (RFC 3659 7), what `ls -l` prints, and the form of DOS.
+"""Listings of FTP directories as links: the facts of MLSD (RFC 3659 7), the output of `ls -l`, and the format of DOS.
 
-Owns the reading of lines, each by itself and in time linear in its length. A name is octets in no known encoding: the
-octets are what the link carries. Lines that are none of these forms, such as `total 12`, count nothing.
+Owns the parsing of lines, each separately and in time linear in its length. The encoding of a name is unknown, so the
+link carries its octets. Lines in no known format, such as `total 12`, are skipped.
 """
 
 from __future__ import annotations

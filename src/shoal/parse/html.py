@@ -1,8 +1,8 @@
-"""An HTML page as Shoal sees it: title, description, text, links and what it asks of robots.
+"""An HTML page as Shoal sees it: title, description, text, links and robots directives.
 
 Owns the queries on the tree that lexbor builds. Links are compared by their text before they are resolved, because
-three in four are repeats. No input from the web raises, and the work is limited:
-`html_limits.py` makes costly markup flat, and a page gives at most MAX_LINKS links; what is left out is counted.
+three in four are repeats. No input from the web raises, and the work is limited: `html_limits.py` flattens costly
+markup, and a page has at most MAX_LINKS links; further ones are counted.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Link(NamedTuple):
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one page says. `links` are in their order, each URL once; `links_dropped` counts those beyond the limit.
+    """The content of one page. `links` are in order, each URL once; `links_dropped` counts those beyond the limit.
 
-    `refresh` is the URL the page sends its reader to after `refresh_seconds`, '' when it sends nobody anywhere.
-    `reduced` says that the markup was too costly to build a tree of, and was flattened or cut.
+    `refresh` is the URL to which the page redirects after `refresh_seconds`; '' if it does not redirect.
+    `reduced`: the markup was too costly for a tree, and was flattened or truncated.
     """
 
     title: str = ""
@@ -90,7 +90,7 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 def parse(
     body: bytes, *, url: str, content_type: str = "", follow: frozenset[str] = FOLLOW, token: str = PRODUCT
 ) -> Parsed:
-    """Read one page that came from `url`. `follow` says which links are wanted, `token` is our name to robots."""
+    """Read one page that came from `url`. `follow` selects the links to return, `token` is our product token."""
     encoding = charset(body, content_type)
     whole = in_utf8(body, encoding)
     markup, reduced, lost = tame(text_layout.replace_tags(whole), page=whole)
@@ -126,7 +126,7 @@ def tree_of(markup: bytes) -> LexborHTMLParser:
 
 
 class _HtmlReader:
-    """What the elements of one page say, before links are resolved."""
+    """Reads the elements of one page, before links are resolved."""
 
     def __init__(self, token: str) -> None:
         self.token = token

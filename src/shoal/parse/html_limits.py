@@ -1,10 +1,10 @@
-"""Markup that would cost too much to build a tree of, made flat before it is parsed.
+"""Flattens markup whose tree would be too costly, before it is parsed.
 
 Building a tree by the rules of HTML takes quadratic time in the depth of elements and in the attributes of one tag, and
 open formatting elements are copied into every later block: 16 KB of `<font a=1><font a=2>...<p><p>` become a million
-nodes. Owns the cheap signs of that and the flattening, which keeps what Shoal reads (links, metas, title) and replaces
-all other tags by white space or nothing. Most pages are cleared by counting their tags. What passes the signs and still
-costs a worker its life is found by blame, as every poison page is.
+nodes. Owns the cheap checks for this and the flattening, which keeps what Shoal reads (links, metas, title) and
+replaces all other tags with white space or nothing. For most pages, counting the tags is enough. If a page passes the
+checks and still crashes its worker, the crash marker identifies it, like every poison page.
 """
 
 from __future__ import annotations

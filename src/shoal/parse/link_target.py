@@ -1,6 +1,6 @@
-"""The URL that a link of a page leads to, without asking the URL parser where its answer is known.
+"""The URL that a link of a page leads to, without the URL parser if the result is already known.
 
-Owns how references are resolved against the URL of a page, and in which encoding their queries are. Must not know HTML.
+Owns how references are resolved against the URL of a page, and the encoding of their queries. Must not know HTML.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a page asks of robots: X-Robots-Tag headers and meta robots elements, for our product token.
+"""Robots directives of a page: X-Robots-Tag headers and meta robots elements, for our product token.
 
-Owns the directives and their combination. Rules add up and the most restrictive wins: one `nofollow`, for everybody or
-for us, from whichever place, is enough. Must not decide what follows from it; the worker does.
+Owns the directives and their combination. Directives add up, and the most restrictive one wins: one `nofollow`, for all
+robots or for us, in a header or in the page, is enough. The worker decides what follows from a directive.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NONE = Directives()
 
 
 def from_headers(values: Iterable[str], token: str) -> Directives:
-    """All X-Robots-Tag headers of an answer. `token: nofollow` speaks to one robot, until the next name or the end.
+    """All X-Robots-Tag headers of a response. `token: nofollow` applies to one robot, until the next name or the end.
 
     >>> from_headers(["otherbot: noindex, nofollow", "shoal: noindex"], "shoal")
     Directives(nofollow=False, noindex=True, noarchive=False, unavailable_after=0.0)

@@ -1,9 +1,8 @@
-"""Lists of pages that a site makes for robots: sitemaps, indexes of them, plain text, RSS and Atom.
+"""Lists of pages that a site provides for robots: sitemaps, sitemap indexes, plain text, RSS and Atom.
 
-Owns the reading of one file, from bytes to URLs. Nothing here raises on what the web sends, nothing is fetched, and the
-work is bounded: so many bytes out of a gzip, so many elements, so many URLs. A DTD is refused: ten entities make a
-gigabyte, and default attributes are added to every element. What was read before an error counts. Must not decide which
-of the URLs are visited.
+Owns the parsing of one file, from bytes to URLs. No input from the web raises, nothing is fetched, and the work is
+limited: bytes of a gzip, elements and URLs. A DTD is refused: ten entities can expand to a gigabyte, and default
+attributes are added to every element. URLs before an error are used. Must not decide which URLs are visited.
 """
 
 from __future__ import annotations
@@ -58,11 +57,14 @@ _CONTROLS = bytes(set(range(32)) - {9, 10, 13})
 
 
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
-    """`urls` are pages, `sitemaps` further files of this kind, each once and canonical, in their order.
+    """The content of a sitemap or feed.
 
-    `dropped` counts entries that are not valid URLs, and those beyond the limit. `kind` is the root of the
-    XML, "text", or '' for what is none of them; `trouble` is why the file was not read as a whole, '' if it was.
-    `changed_at` has the dates of entries by URL, in seconds since 1970, if they were requested.
+    urls        canonical URLs of pages, in order, each once
+    sitemaps    canonical URLs of further sitemaps, in order, each once
+    dropped     number of entries that are not valid URLs or are beyond the limit
+    kind        root element of the XML, "text", or '' if the file is neither
+    trouble     why the file was not read completely; '' if it was
+    changed_at  dates of entries by URL, in seconds since 1970, if they were requested
     """
 
     urls: tuple[str, ...] = ()
@@ -123,7 +125,7 @@ _NONE = "not a sitemap"
 
 
 class _Enough(Exception):
-    """Reading ends here, for a reason."""
+    """Stops the reading; the message is the reason."""
 
 
 class _SitemapReader:

@@ -1,13 +1,13 @@
 """The readable text of a page, in the lines that a reader sees.
 
-Owns which tags separate text, and how text becomes lines: a block stands on lines of its own, a row of a table is one
-line with tabs between its cells, preformatted text keeps its lines and spaces. Nothing else separates, so an inline
-element never splits a word. Must not build or query trees.
+Owns which tags separate text, and how text becomes lines: a block has its own lines, a row of a table is one line with
+tabs between its cells, preformatted text keeps its lines and spaces. Nothing else separates text, so an inline element
+never splits a word. Must not build or query trees.
 
-To ask a tree where a line begins, every node would have to be visited, which costs more than to build the tree. So tags
-that say nothing but that are replaced in the markup, by a mark or by nothing. The tree is built of what is left, in a
-third of the time, and gives its whole text in one call. The mark is a form feed: white space, which creates no element
-and moves none, and which pages do not use. A tag that is not well-formed stays, and then marks nothing.
+To find line breaks in a tree, every node would have to be visited, which costs more than building the tree. So tags
+that only affect layout are replaced in the markup, with a mark or with nothing. The tree of the remaining markup takes
+a third of the time to build, and returns its whole text in one call. The mark is a form feed: white space that creates
+and moves no element, and that pages do not use. A tag that is not well-formed stays, and marks nothing.
 """
 
 from __future__ import annotations

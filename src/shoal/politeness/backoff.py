@@ -1,8 +1,8 @@
-"""When a failed URL is tried again, and when and for how long its host is paused.
+"""When a failed URL is retried, and when and for how long its host is paused.
 
-A failure is first the URL's: it is retried on a schedule of its own. The host is paused when the server says so, when
-it cannot be reached, or when several different URLs failed with no success between. Owns the kinds of failure and
-their times. The count of failures in a row lives in the store, for the whole fleet; random numbers are arguments.
+A failure first counts against its URL, which is retried on its own schedule. The host is paused when its server
+requests it, when it cannot be reached, or when several different URLs have failed with no success in between. Owns the
+kinds of failure and their times. The store counts failures in a row, for the whole fleet; random numbers are arguments.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from shoal.model.validation import WIDEST, number, whole
 
 
 class Fault(StrEnum):
-    """Why no whole answer came."""
+    """Why there is no complete response."""
 
     UNKNOWN_HOST = "unknown host"
-    """The name server says that there is no such name, or no address for it."""
+    """The name server reports that the name does not exist, or has no address."""
     UNRESOLVED = "unresolved"
-    """The name server did not answer, or not now."""
+    """The name server did not respond, or reported a temporary failure."""
     REFUSED = "refused"
     RESET = "reset"
     TLS = "tls"
     TIMED_OUT = "timed out"
     TRUNCATED = "truncated"
     MALFORMED = "malformed"
-    # These are our own matters. The host did nothing wrong.
+    # These have local causes: they do not count against the host.
     PROXY = "proxy"
     FORBIDDEN_ADDRESS = "forbidden address"
     TOO_LARGE = "too large"
@@ -35,21 +35,21 @@ class Fault(StrEnum):
 
 
 _OURS = frozenset((Fault.PROXY, Fault.FORBIDDEN_ADDRESS, Fault.TOO_LARGE, Fault.ABORTED))
-# The connection was made, and then this URL got no whole answer.
+# The connection was established, but the response for this URL was not complete.
 _OF_A_PAGE = frozenset((Fault.RESET, Fault.TRUNCATED, Fault.MALFORMED))
 
 
 class Failure(StrEnum):
-    """A failure of the host, by what it tells us."""
+    """Kinds of failures of a host."""
 
     THROTTLED = "throttled"
-    """429: it says that we ask too often."""
+    """429: the server reports too many requests."""
     REFUSED = "refused"
-    """403, or a status HTTP does not know, such as 999: it may have shut us out, or only this page."""
+    """403, or a non-standard status such as 999: the server may have blocked us, or only this page."""
     BROKEN = "broken"
-    """5xx, or an answer that broke off: the program behind this URL may have a fault."""
+    """5xx, or an incomplete response: the program behind this URL may be broken."""
     SLOW = "slow"
-    """No answer in time."""
+    """No response in time."""
     UNREACHABLE = "unreachable"
     """No connection: this says nothing about the URL."""
 
@@ -111,7 +111,7 @@ def failure_of(answer: int | Fault) -> Failure | None:
 
 
 def is_success(answer: int | Fault) -> bool:
-    """Whether the host's failures are forgotten: it answered, and not with a failure. Our own faults say nothing."""
+    """Whether the host's failures are reset: it responded without a failure. Local faults do not count."""
     return not isinstance(answer, Fault) and failure_of(answer) is None
 
 

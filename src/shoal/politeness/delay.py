@@ -1,11 +1,12 @@
 """The delay between two requests to a host, and the meaning of a Retry-After header.
 
-Owns the numbers, not the waiting: the gap counts from the end of a request, and the frontier keeps it for all machines.
+Owns the numbers, not the waiting: the delay counts from the end of a request, and the frontier enforces it for all
+machines.
 """
 
 from __future__ import annotations
 
-# The most that a slow answer alone may cause; a delay that a person configured is never cut.
+# The longest delay that a slow response can cause; a configured delay is never reduced.
 MAX_ADAPTIVE_SECONDS = 300.0
 MAX_RETRY_AFTER_SECONDS = 86_400.0
 # The longest HTTP date has 33 characters, "Wednesday, 09-Nov-94 08:49:37 GMT".
@@ -48,7 +49,7 @@ def retry_after_seconds(value: str | None, *, now: float) -> float | None:
 
 
 def asked_pause_seconds(status: int, retry_after: str | None, *, now: float) -> float | None:
-    """Retry-After where it speaks of the host: with 429 and 503. With any other status it is about one page."""
+    """Retry-After if it applies to the host: with 429 and 503. With any other status it applies to one page."""
     return retry_after_seconds(retry_after, now=now) if status in (429, 503) else None
 
 

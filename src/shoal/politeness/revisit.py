@@ -1,17 +1,18 @@
 """When a page is visited again: the estimate of how often it changes, and the interval that follows from it.
 
-Pure functions of numbers; the calendar is the frontier's. The aim is a low age: how long the copy of a page has been
-out of date, averaged over the pages of a host. A page that changes d times a day and was visited t days ago is worth
+Pure functions of numbers; the frontier owns the calendar. The aim is a low age: how long the copy of a page has been
+out of date, averaged over the pages of a host. For a page that changes d times a day and was visited t days ago, the
+value of a visit is
 
     W = t^2/2 - (1 - (1 + z) e^-z) / d^2,   z = d t
 
-and is due when W reaches the price of its host. The price is where the visits of all pages together use the budget of
+The page is due when W reaches the price of its host. At that price, the visits of all pages together use the budget of
 the host. Fast pages then share one interval, and slow pages wait longer, but never longer than the bound.
 
-How often a page changes is learned from one bit a visit. The logarithm of its rate has a normal distribution, stored as
-two bytes: its mean and its precision. A visit moves the mean to the most likely value (Laplace's approximation), so
-visits after different intervals count as much as they say. One visit moves a page that is well known by less than a
-step of a byte, so bytes are rounded at random, up or down by the distance to each.
+The rate of a page is learned from one bit per visit. The logarithm of the rate has a normal distribution, stored as two
+bytes: its mean and its precision. A visit moves the mean to the most likely value (Laplace's approximation), so visits
+after different intervals are weighted correctly. One visit changes a well-known rate by less than one step of a byte,
+so bytes are rounded up or down at random, with a probability by the distance to each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""robots.txt for one robot: from the bytes a server sent to the rules that hold for us (RFC 9309 2.1 and 2.2).
+"""robots.txt for one robot: from the bytes of a response to the rules that apply to us (RFC 9309 2.1 and 2.2).
 
-Owns the grammar and the choice of the group. What the rules allow is `robots_rules.py`, what a response without a body
-means is `robots_policy.py`. Every line that parses is used, whatever stands around it (2.2.4, 2.3.1.5); what was
-ignored or changed is a note, for the person who wonders why.
+Owns the grammar and the choice of the group. `robots_rules.py` decides what the rules allow, `robots_policy.py` what a
+response without a body means. Every line that parses is used, regardless of the lines around it (2.2.4, 2.3.1.5). For
+everything that was ignored or changed there is a note, for people who look for the cause.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse(body: bytes, token: str) -> Rules:
 
 
 def _lines(body: bytes, reading: _Reading) -> list[bytes]:
-    """The whole lines within the limit, of whatever encoding and line ends."""
+    """The complete lines within the limit, for any encoding and line ends."""
     text, whole = body[:MAX_BYTES], len(body) <= MAX_BYTES
     if text.startswith(_UTF16_BOMS):
         text = text.decode("utf-16", "replace").encode()
@@ -65,7 +65,7 @@ def _lines(body: bytes, reading: _Reading) -> list[bytes]:
     if not whole:
         # The last line may be cut in the middle, and `Disallow: /` is not what `Disallow: /private/` says (2.5).
         text = text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
-        reading.note(f"it has more than {MAX_BYTES} bytes, what follows is not read")
+        reading.note(f"it has more than {MAX_BYTES} bytes; the rest is not read")
     for length in (3, 2, 1):
         if text.startswith(_UTF8_BOM[:length]):
             text = text[length:]

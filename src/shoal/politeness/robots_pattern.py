@@ -1,18 +1,18 @@
-"""A rule's path against a URL's path: one spelling for both, then a match that never goes back.
+"""Matches the path of a rule against the path of a URL: one spelling for both, then a match without backtracking.
 
 Owns the comparison of RFC 9309 2.2.2 and 2.2.3. Knows no groups and no robots.txt.
 
-Both sides become text of one symbol for each octet, so that `%7E` and `~`, `%C3%A9` and `é`, `%3A` and `:` are the same
-symbol. Some octets mean another thing raw than encoded, and that depends on where they stand:
+Both sides become text with one symbol for each octet, so that `%7E` and `~`, `%C3%A9` and `é`, `%3A` and `:` are the
+same symbol. Some octets have a different meaning raw and encoded, depending on their position:
 
               raw in the path     encoded in the path    raw in the query    encoded in the query
     /         separator           data                   data                data
     ?         start of the query  data                   data                data
     = &       data                data                   separator           data
 
-Separators are their own symbol, data another (2.2.2, figure 4: `https://` in a query equals `https%3A%2F%2F`, while `=`
-and the separators of the path stay as they are). After a `*` nobody can say where a rule's text stands, so that each
-piece between stars has two spellings, of the same length.
+Separators and data have different symbols (2.2.2, figure 4: `https://` in a query equals `https%3A%2F%2F`, while `=`
+and the separators of the path stay unchanged). After a `*`, the position of a rule's text is unknown, so each piece
+between stars has two spellings, of the same length.
 """
 
 from __future__ import annotations

@@ -30,25 +30,25 @@ _VERSION = 1
 
 
 class Meaning(StrEnum):
-    """What to do with an answer."""
+    """What a response means."""
 
     RULES = "rules"
     """Parse its body."""
     UNCHANGED = "unchanged"
-    """The copy holds for another day."""
+    """The copy is valid for another day."""
     REDIRECT = "redirect"
-    """Ask the next address."""
+    """Request the target of the redirect."""
     UNAVAILABLE = "unavailable"
     """There is no robots.txt: everything is allowed."""
     UNREACHABLE = "unreachable"
-    """Nobody knows what it says: nothing is allowed for now, but for what a copy says."""
+    """The rules are unknown: nothing is allowed for now, except what an older copy allows."""
 
 
 def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Meaning:
-    """What an answer means.
+    """What a response means.
 
-    `status` is None where none came whole: no DNS, refused, reset, TLS, time-out, cut short, or an address that must
-    not be requested. `hops` counts the redirects followed so far, `has_copy` says that the request was conditional.
+    `status` is None if there is no complete response: no DNS, refused, reset, TLS, timeout, truncated, or an address
+    that must not be requested. `hops` counts the redirects so far; `has_copy`: the request was conditional.
     """
     if status is None:
         return Meaning.UNREACHABLE
@@ -67,9 +67,9 @@ def verdict(status: int | None, *, hops: int = 0, has_copy: bool = False) -> Mea
 
 
 class RobotsCopy(msgspec.Struct, frozen=True):
-    """The rules of one authority as last confirmed by its server, and what to ask it with the next time (2.4).
+    """The rules of one authority as last confirmed by its server, and the validators for the next request (2.4).
 
-    `confirmed_at` is in seconds on whatever clock `now` is on: the store's, so that all workers agree.
+    `confirmed_at` is in seconds on the clock of `now`: the store's, so that all workers agree.
     """
 
     rules: Rules
@@ -122,7 +122,7 @@ def settle(
     etag: str = "",
     last_modified: str = "",
 ) -> RobotsCopy | None:
-    """The copy to keep after the last answer of a chain: a new one, the old one confirmed, or the old one as it was."""
+    """The copy to keep after the last response of a chain: a new one, the old one confirmed, or the old one."""
     if meaning is Meaning.RULES:
         return RobotsCopy(parse(body, token), now, _validator(etag), _validator(last_modified))
     if meaning is Meaning.UNAVAILABLE:

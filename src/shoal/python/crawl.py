@@ -230,7 +230,7 @@ def _known(spider: type[Spider] | None, others: Iterable[type[Spider]]) -> dict[
     """The spiders by their names, all of them what they must be."""
     others = list(others)
     if spider is None and others:
-        raise InvalidInput("spiders are those that spider sends pages to; pass spider, too.")
+        raise InvalidInput("`spiders` are classes that `spider` sends pages to: pass `spider` too.")
     every = [] if spider is None else [spider, *others]
     for candidate in every:
         if not (isinstance(candidate, type) and issubclass(candidate, Spider)):

@@ -54,7 +54,7 @@ class DownloadSlots:
             await self._frontier.hosts.set_robots(host)
 
     async def reset(self) -> None:
-        """Remove all settings. Called when no process works on the crawl any more."""
+        """Remove all settings. Called when no process works on the crawl."""
         for host in await self._recorded():
             await self._set(host, None)
 

@@ -37,5 +37,5 @@ class LeftToOthers:
         return visit.retry(_WAIT_SECONDS)
 
     def is_all(self, counts: Counts) -> bool:
-        """Whether everything that is left in the crawl was left here, and nobody is at work."""
+        """Whether the crawl has only requests that this process cannot make, and no other process is working."""
         return bool(self._visits) and counts.leased == 0 and counts.open <= len(self._visits)

@@ -68,7 +68,7 @@ class Peers:
 
 
 async def others_of(frontier: Frontier, spider: Spider) -> list[WorkerInfo]:
-    """The other live processes that run a spider of this name, whatever their arguments are."""
+    """The other live processes that run a spider of this name, with any arguments."""
     return [
         worker for worker in await frontier.workers.alive()
         if worker.name != frontier.worker and worker.info.get("kind") == _KIND

@@ -1,11 +1,11 @@
-"""Every setting of Shoal as one typed, frozen value, and the rule by which it is put together.
+"""Every setting of Shoal as one typed, frozen value, and the order in which sources override each other.
 
-    defaults < shoal.toml < REDIS_URL (for store.url alone) < SHOAL_* < flags
+    defaults < shoal.toml < REDIS_URL (only for store.url) < SHOAL_* < flags
 
 This package owns names, types, ranges and descriptions of settings; docs/reference/settings.md is generated from them.
-It opens one file and nothing else: whether a store can be reached or a folder written is for others to find out.
-A value that cannot be used stops the start with a SettingsError that names key, value and origin. An unknown variable
-only warns, because Kubernetes injects variables such as SHOAL_PORT_6379_TCP into every container beside a service.
+It opens one file and nothing else: it does not check whether a store can be reached or a folder can be written. An
+invalid value raises a SettingsError that names key, value and origin. An unknown variable is only a warning, because
+Kubernetes injects variables such as SHOAL_PORT_6379_TCP into every container beside a service.
 """
 
 from shoal.settings.fields import Field, fields_of

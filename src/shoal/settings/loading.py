@@ -101,7 +101,7 @@ def _from_file(file: Path | None, renamed: list[str]) -> Iterator[tuple[str, obj
 
 
 def _named(table: str, given: dict[str, Any], where: str) -> dict[str, str]:
-    """A table of the user's own names. What they stand for may be secret: it is in no message."""
+    """A table of the user's own names. Their values may be secret, so no message contains them."""
     for name, value in given.items():
         if not _NAME.match(name):
             raise SettingsError(

@@ -57,7 +57,7 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     server: Annotated[
         str,
         Meta(
-            description="Program that serves the embedded store; empty takes the bundled one, else the one on PATH.",
+            description="Server program of the embedded store; empty means the bundled one, or else the one on PATH.",
             extra={"expects": "empty or the path of a valkey-server or redis-server"},
         ),
     ] = ""
@@ -76,7 +76,7 @@ class StoreSettings(Section, frozen=True, kw_only=True):
 
 
 class FrontierSettings(Section, frozen=True, kw_only=True):
-    """How visits are handed out, and when they are given up."""
+    """How visits are leased and retried, and when they fail."""
 
     section: ClassVar[str] = "frontier"
 
@@ -119,7 +119,7 @@ class FrontierSettings(Section, frozen=True, kw_only=True):
 
 
 class FetchSettings(Section, frozen=True, kw_only=True):
-    """How a worker reaches the web. What concerns one crawl (time-out, user agent, headers) is the crawl's own."""
+    """How a worker sends requests. Timeout, user agent and headers are options of a crawl."""
 
     section: ClassVar[str] = "fetch"
 
@@ -222,7 +222,7 @@ class ApiSettings(Section, frozen=True, kw_only=True):
     indexnow: Annotated[
         str,
         Meta(
-            description="Perpetual crawls that take IndexNow reports, separated by commas; empty: `/indexnow` is off.",
+            description="Perpetual crawls that accept IndexNow reports, comma-separated; empty disables `/indexnow`.",
             pattern=r"\A[A-Za-z0-9_.:@, -]*\Z",
             max_length=10_000,
             extra={"expects": "empty or ids of crawls, separated by commas"},
@@ -231,14 +231,14 @@ class ApiSettings(Section, frozen=True, kw_only=True):
 
 
 class TelemetrySettings(Section, frozen=True, kw_only=True):
-    """Traces and metrics of workers for an OpenTelemetry collector. They need the extra `otel`."""
+    """Traces and metrics of workers for an OpenTelemetry collector. Needs the extra `otel`."""
 
     section: ClassVar[str] = "telemetry"
 
     url: Annotated[
         str,
         Meta(
-            description="Address of an OpenTelemetry collector that takes OTLP over HTTP; empty sends nothing.",
+            description="Address of an OpenTelemetry collector that accepts OTLP over HTTP; empty sends nothing.",
             pattern=r"\A(?:https?://\S+)?\Z",
             extra={"expects": "empty or a URL like http://collector.example:4318"},
         ),
@@ -249,9 +249,9 @@ class TelemetrySettings(Section, frozen=True, kw_only=True):
 
 # Tables of shoal.toml whose names are the user's own, and what they hold.
 TABLES: Mapping[str, str] = {
-    "outputs": "Names of outputs: a crawl uses the name, and the address with its password stays on the workers.",
-    "sources": "Names of sources of `shoal listen`: their passwords stay out of the command line.",
-    "spiders": "Names of spiders, as `FILE.py:Class` or `module:Class`.",
+    "outputs": "Named outputs: a crawl uses the name, and the address with its password stays on the workers.",
+    "sources": "Named sources of `shoal listen`, so that their passwords are not on the command line.",
+    "spiders": "Named spiders, as `FILE.py:Class` or `module:Class`.",
     "tokens": "Tokens of the HTTP API: `role sha256:...` or `role:app sha256:...`; see `shoal serve --make-token`.",
 }
 

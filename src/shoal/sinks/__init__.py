@@ -63,7 +63,7 @@ def part_names(uri: str) -> set[str]:
 
 
 def unmerged(uri: str, names: Collection[str]) -> set[str]:
-    """Which of these parts are still not in the output. Asks live workers to close theirs."""
+    """Which of these parts are still not in the output. Requests that live workers close theirs."""
     output = parse_output(uri)
     return output.technology.unmerged(output.address, names)
 

@@ -157,7 +157,7 @@ class Technology(ABC, Generic[Address]):
         return set()
 
     def unmerged(self, address: Address, names: Collection[str]) -> set[str]:
-        """Which of these parts are still not in the output. Asks live workers to close theirs."""
+        """Which of these parts are still not in the output. Requests that live workers close theirs."""
         return set()
 
     async def merge(self, address: Address, *, live: Collection[str], replay: Replay, spider: bool) -> None:

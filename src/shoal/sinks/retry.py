@@ -1,7 +1,7 @@
 """Retries: wait for an output that is busy, full or unavailable, and reconnect to a server that was lost.
 
-A technology says how to connect and what its errors mean. TransientError is retried until it goes away; work whose
-reply was lost is done again. The retries are reported about once a minute.
+A technology says how to connect and what its errors mean. A TransientError is retried until the call succeeds; work
+whose reply was lost is done again. The retries are reported about once a minute.
 """
 
 from __future__ import annotations

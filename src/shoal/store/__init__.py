@@ -1,4 +1,4 @@
-"""The store: one connection to wherever the frontier lives, embedded, standalone, sentinel or cluster."""
+"""The store: one connection to the frontier's server or servers: embedded, standalone, Sentinel or cluster."""
 
 from shoal.store.pipeline import Argument, Script
 from shoal.store.pubsub import Subscriber

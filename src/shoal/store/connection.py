@@ -1,9 +1,9 @@
 """One connection to one server, pipelined: many callers share it, replies come back in order.
 
-It speaks RESP2 through hiredis straight on an asyncio transport. That costs a fraction of
-redis-py's path (docs/decisions/0002-embedded-store.md has the figures), and WAIT needs to follow a
-script on the same connection anyway. A link never reconnects and never retries: it fails once, with
-LinkLost, and everything that waits on it fails with it.
+It implements RESP2 with hiredis directly on an asyncio transport. That costs a fraction of redis-py's CPU time
+(docs/decisions/0009-own-client.md has the figures), and WAIT must follow a script on the same connection anyway. A
+connection never reconnects and never retries: it fails once, with ConnectionLost, and so do all callers that wait for
+a reply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The client side of the embedded server: join the folder, start its supervisor if needed, and leave.
 
-The folder's `store` directory belongs to the server alone (mode 0700). embedded_supervisor.py says who holds which
-lock; this module takes the clients' one and never starts or ends a server itself.
+The folder's `store` directory belongs to the server alone (mode 0700). embedded_supervisor.py describes which process
+holds which lock. This module takes only the clients' lock, and never starts or stops a server itself.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Keeps the embedded server of one folder running, and stops it after its last client.
 
-Run by path, as a process of its own: it imports the standard library alone and starts in
-milliseconds. Three locked files say who lives; the kernel releases a lock however its holder ends.
+Run by path, as a separate process: it imports only the standard library and starts in milliseconds. Three locked files
+show which processes are alive; the kernel releases a lock however its holder ends.
 
     keeper.lock    held by the supervisor. Its holder may start one, and passes the locked file on.
     server.lock    held by the server, which inherits the locked file: two can never serve one folder,
-                   and a supervisor that was killed leaves a server its successor can wait for.
-    clients.lock   held shared by every Shoal process. The supervisor waits to hold it alone: then nobody
-                   is left, and nobody can join before the server has stopped.
+                   and if a supervisor is killed, its successor can wait for the server.
+    clients.lock   held shared by every Shoal process. The supervisor waits until it can hold it exclusively:
+                   then no client is left, and none can join before the server has stopped.
 
-Must not do: touch the data. What the server says goes to server.log; why it last ended to server.failure.
+Must not touch the data. The server's output goes to server.log, the reason of its last exit to server.failure.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class EmbeddedSupervisor:
 
 
 def last_words(lines: list[str]) -> str:
-    """The last line of a log that says why: a warning of this life, else whatever came last."""
+    """The last line of a log with a reason: a warning of this run, otherwise the last line."""
     meant = [line for line in lines if line.strip() and not any(word in line for word in _USUAL)]
     loud = [line for line in meant if " # " in line]
     if loud:

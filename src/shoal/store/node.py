@@ -1,7 +1,7 @@
 """One server: its connection, and how a lost connection is replaced.
 
-State: at most one link, and at most one attempt to make one, for all callers. Attempts of all nodes and
-listeners of a Store pass one Pacer, so a store that is down sees fewer than five a second from it.
+State: at most one connection, and at most one attempt to open one, for all callers. All nodes and listeners of a Store
+share one Pacer, so a store that is down gets fewer than five connection attempts per second from it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def pause_seconds(failures: int) -> float:
 
 
 class Node:
-    """A server and the connection to it. `connect` opens a new one: dials, logs in, checks the server."""
+    """A server and the connection to it. `connect` opens a new one: it connects, logs in and checks the server."""
 
     def __init__(self, where: str, connect: Callable[[], Awaitable[Connection]], pacer: Pacer) -> None:
         self.where = where
@@ -117,6 +117,6 @@ class Node:
 
 
 def look_at(attempt: asyncio.Task[Any]) -> None:
-    """Fetch the outcome, so that a task nobody waits for any more leaves no warning behind."""
+    """Retrieve the outcome, so that an abandoned task logs no warning."""
     if not attempt.cancelled():
         attempt.exception()

@@ -1,9 +1,9 @@
 """Pipelines: how calls are written to connections, and what their replies mean.
 
-A Round sends jobs in one pipeline per server and sorts the replies: done, failed for good, go
-elsewhere, try again. When to try again is the store's decision.
+A Pipeline sends calls in one pipeline per server and sorts the replies: done, failed permanently, redirected, to be
+retried. The store decides when to retry.
 
-A Lua script as the store sends it: its name, its source and the SHA-1 the server knows it by.
+A Script is a Lua script as the store sends it: its name, its source and the SHA-1 by which the server knows it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Receives what scripts publish on one channel, on a connection of its own.
+"""Receives the messages that scripts publish on one channel, on a separate connection.
 
-Messages only wake callers up: they may be lost with the connection, so a reconnect counts as a
-wake-up too, and a caller always looks at the store itself afterwards.
+Messages only wake callers up. They may be lost with the connection, so a reconnect counts as a wake-up too, and a
+caller always reads the store afterwards.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Subscriber:
         if self._link is None or self._link.lost is not None:
             return
         if self._pinged:
-            self._link.close("no answer to PING")
+            self._link.close("no reply to PING")
         else:
             self._pinged = True
             self._link.write("PING")

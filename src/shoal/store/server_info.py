@@ -1,9 +1,7 @@
-"""Server information, read when a connection is opened: INFO and, where allowed, CONFIG GET.
+"""Server information, read when a connection is opened: INFO and, if allowed, CONFIG GET.
 
-Is this server safe for a frontier? Judges the facts of one server; sends no commands itself.
-
-A server that could silently drop URLs is refused. One that may forget some on a restart is allowed
-with a warning that says what would be lost.
+Decides whether a server is safe for a frontier; sends no commands itself. A server that could silently drop URLs is
+refused. A server that may lose some in a restart is accepted, with a warning about what would be lost.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
     @property
     def durable(self) -> bool:
-        """A restart loses nothing: every answered write is on the disk, and no failover can take another copy."""
+        """A restart loses nothing: every confirmed write is on the disk, and no failover can switch to another copy."""
         return self.append_only and self.appendfsync == "always" and not self.replicas
 
     @property
@@ -107,9 +105,9 @@ def check(facts: ServerInfo, where: str) -> list[str]:
     warnings = []
     if not facts.append_only:
         lost = {
-            True: "every URL and result noted since the last snapshot is",
+            True: "every URL and result since the last snapshot is",
             False: "the whole frontier is",
-            None: "the frontier, or what changed since its last snapshot, is",
+            None: "the frontier, or every change since its last snapshot, is",
         }[facts.snapshots]
         warnings.append(
             f"The store at {where} keeps no append-only file: {lost} lost when it restarts; set appendonly to yes."

@@ -1,7 +1,7 @@
-"""The slot map of a cluster: what single nodes say about it, and what follows from their views together.
+"""The slot map of a cluster, combined from the views of its nodes.
 
-Pure functions: the topology asks the nodes. A node that was cut off from the others still answers with the map it
-knew, so one view alone is not trusted if there is a better one.
+Pure functions: the topology queries the nodes. A node that was cut off from the others still returns its old map, so a
+single view is not trusted if there is a better one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The store: runs scripts and commands on any kind of server.
 
-Owns the retries. A call is repeated until it is answered or `timeout_seconds` are over; that is safe
-because every script is idempotent, and a lost reply looks the same as a lost call. Errors that a
-retry cannot change are raised at once, as Shoal's own.
+Owns the retries. A call is repeated until it succeeds or `timeout_seconds` have passed. That is safe, because every
+script is idempotent: a lost reply looks the same as a lost call. Errors that a retry cannot fix are raised at once, as
+Shoal's own.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Store:
         return store
 
     async def call(self, script: Script, key: str, args: Sequence[Argument], *, replicated: bool = False) -> Any:
-        """Run a script where `key` lives (KEYS[1]) and return its reply.
+        """Run a script on the server that holds `key` (KEYS[1]) and return its reply.
 
         With `replicated`, a primary that has replicas has handed the effects to one of them before
         this returns; StoreUnavailable otherwise.
@@ -239,7 +239,7 @@ class Store:
             if not todo:
                 break
             if loop.time() >= deadline_mono:
-                raise self._unavailable(reason or "it sends every call elsewhere")
+                raise self._unavailable(reason or "it redirects every call")
             if reason:
                 failures += 1
                 await asyncio.sleep(min(pause_seconds(failures), max(0.0, deadline_mono - loop.time())))

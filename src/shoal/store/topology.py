@@ -1,7 +1,6 @@
-"""Which server a key lives on: one server, the primary the sentinels name, or a cluster's slots.
+"""Which server holds a key: the only server, the primary that the sentinels name, or a node of a cluster.
 
-A topology knows nodes and nothing of scripts or retries. `refresh` is what it does when a call could not
-be made: ask again where things are.
+A topology knows nodes, but not scripts or retries. When a call could not be made, `refresh` looks up the servers again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from shoal.store.slot_map import ASK_VIEW, ASKED, SLOTS, ClusterView, merge_view
 
 # However many calls fail at once, the topology is not read more often than this.
 _REFRESH_SECONDS = 0.25
-# The other nodes may take this much longer to answer than the first.
+# The other nodes may take this much longer to respond than the first.
 _GRACE_SECONDS = 0.25
 Warn = Callable[[str], None]
 
@@ -74,7 +73,7 @@ async def connect_checked(
 
 
 class SharedTask:
-    """Work that is done once for all who want it at the same time, and soon again only after a pause."""
+    """Work that is done once for all callers that need it at the same time, and repeated only after a pause."""
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
@@ -104,7 +103,7 @@ class SharedTask:
 
 
 class SingleTopology:
-    """All keys on one server. `connect` finds and dials it: standalone, embedded and sentinel differ there alone.
+    """All keys on one server. `connect` finds it and connects: only this differs in standalone, embedded and Sentinel.
 
     `primary` returns the address of the current primary according to the sentinels, if there are any.
     """
@@ -152,7 +151,7 @@ def _is_a_cluster(node: Node) -> StoreRefused:
 
 
 class Sentinels:
-    """Asks the sentinels for the primary, starting with the one that replied last."""
+    """Queries the sentinels for the primary, starting with the one that replied last."""
 
     def __init__(self, address: StoreAddress, pacer: Pacer, reply_timeout: ReplyTimeout) -> None:
         self._address = address
@@ -161,7 +160,7 @@ class Sentinels:
         self._pacer = pacer
 
     async def primary(self) -> StoreAddress:
-        """The primary according to the first sentinel that answers."""
+        """The primary according to the first sentinel that replies."""
         reasons = []
         strangers = 0
         for sentinel in tuple(self._order):
@@ -206,7 +205,7 @@ class Sentinels:
             finally:
                 link.close()
         except ReplyError as error:
-            raise translate(str(error), str(sentinel), "the question for the primary") from error
+            raise translate(str(error), str(sentinel), "the query for the primary") from error
         except ssl.SSLError as error:
             raise ConnectionLost(f"{sentinel}: TLS failed ({error.reason})") from error
         if not isinstance(reply, list) or len(reply) != 2:
@@ -230,7 +229,7 @@ class ClusterTopology:
 
     async def open(self) -> None:
         await self.refresh()
-        # Every primary is checked, not only the one that answered first. One that is down is checked when it is back.
+        # Every primary is checked, not only the one that replied first. One that is down is checked when it is back.
         outcomes = await asyncio.gather(*(node.link() for node in self.nodes()), return_exceptions=True)
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         for error in errors:
@@ -254,7 +253,7 @@ class ClusterTopology:
         return self._node_at(Endpoint(host.strip("[]") or _host(node), int(port)))
 
     async def refresh(self) -> None:
-        """Read the map of slots, once for all who ask at the same time."""
+        """Read the slot map, once for all callers that need it at the same time."""
         await self._reading.run()
 
     async def dial_any(self) -> Connection:
@@ -274,7 +273,7 @@ class ClusterTopology:
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
 
     async def _read(self) -> None:
-        """Ask all connected nodes, and then the others one after the other until a healthy one has answered."""
+        """Query all connected nodes, and then the others one after the other until a healthy one has replied."""
         seeds = [self._node_at(endpoint) for endpoint in self._address.endpoints]
         known = dict.fromkeys([*self._nodes.values(), *seeds])
         others = [node for node in known if not node.alive]
@@ -308,7 +307,7 @@ class ClusterTopology:
         for refusal in errors:
             if isinstance(refusal, StoreError):
                 raise refusal
-        raise ConnectionLost("no node tells the cluster's slots (" + "; ".join(map(str, errors)) + ")")
+        raise ConnectionLost("no node returned the cluster's slots (" + "; ".join(map(str, errors)) + ")")
 
     async def _ask(self, node: Node) -> ClusterView:
         link = await node.link()
@@ -336,7 +335,7 @@ class ClusterTopology:
                 # made at the new holder at once; a listener there would hear nothing.
                 for link in (node.current, *self._listeners):
                     if link is not None and link.where == node.where:
-                        link.close("it holds no slots any more")
+                        link.close("it no longer holds any slots")
             elif node.alive:
                 continue
             elif endpoint not in self._address.endpoints:

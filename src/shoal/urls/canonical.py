@@ -1,4 +1,4 @@
-"""One spelling for every URL, and the host that politeness counts it to.
+"""The canonical form of every URL, and the host that it belongs to for politeness.
 
 Owns the only URL parser of Shoal (ada, the WHATWG standard). Must not know crawls, scope or the store.
 """
@@ -18,7 +18,7 @@ MAX_URL_BYTES = 8192
 MAX_HOST_BYTES = 260
 SCHEMES = ("http", "https", "ftp")
 
-# The two ports of the web are one visitor's business: http://a/ and https://a/ are answered by the same host.
+# The default ports of http and https are one host: http://a/ and https://a/.
 _WEB_PORTS = (":80", ":443")
 # Paths and queries that the parser leaves as they are.
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+)*+/?(?:\?[A-Za-z0-9_.~=&+-]++)?")
@@ -69,7 +69,7 @@ def canonical(url: str) -> Target:
 
 @lru_cache(maxsize=4096)
 def _is_canonical(site: str) -> bool:
-    """Whether the parser leaves this site as it is: its scheme, its host and its port."""
+    """Whether the parser leaves this site unchanged: its scheme, its host and its port."""
     try:
         return bool(ada_url.normalize_url(f"{site}/") == f"{site}/")
     except (ValueError, UnicodeError):
@@ -130,9 +130,9 @@ def _shown(url: str) -> str:
 
 def _why(url: str) -> str:
     if len(url) > MAX_URL_BYTES:
-        return f"{_shown(url)} has {len(url)} characters: a URL may have {MAX_URL_BYTES}."
+        return f"{_shown(url)} has {len(url)} characters: the limit is {MAX_URL_BYTES}."
     if "\0" in url:
-        return f"{_shown(url)} holds a NUL character: no URL does."
+        return f"{_shown(url)} contains a NUL character, which is not allowed in a URL."
     port = re.match(r"\w+://[^/?#]*:([0-9]{1,20})(?:[/?#]|\Z)", url)
     if port and int(port[1]) > 65535:
         return f"{_shown(url)} has the port {port[1]}: a port is a number up to 65535."

@@ -1,8 +1,8 @@
-"""64 bits that stand for a URL in dedup, and the shard its host lives in.
+"""Fingerprints: 64 bits that stand for a URL in deduplication, and the shard of a host.
 
-The upper ten bits come from the host, the rest from the URL: a fingerprint alone says which shard it belongs to,
-whatever the number of shards, so a frontier can be loaded into another number of them. Two URLs of one host share a
-fingerprint by chance once in about 2**54 pairs. The store's secret seed keeps others from making such pairs.
+The upper ten bits come from the host, the rest from the URL. So a fingerprint alone determines its shard, for any
+number of shards, and a frontier can be loaded into another number of them. Two URLs of one host have the same
+fingerprint by chance once in about 2**54 pairs. The store's secret seed prevents others from constructing such pairs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which URLs belong to a crawl: its scope around the seeds, allow and deny patterns, denied extensions.
 
-Owns the verdict on one URL. Everything is compiled when the scope is built; a verdict is a few look-ups. Patterns run
-on RE2, in time linear in the URL whatever a user writes. Must not know depth and counts: the frontier does.
+Owns the verdict on one URL. Everything is compiled when the scope is built; a verdict takes a few look-ups. Patterns
+run on RE2, in time linear in the URL for any pattern. Must not know depth and counts: the frontier does.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _prefixes(seeds: Iterable[Target]) -> dict[str, _Prefixes]:
 def _extension(text: str) -> str:
     ending = text.lower().lstrip(".") if isinstance(text, str) else ""
     if not ending or not ending.isascii() or not ending.replace(".", "").isalnum():
-        raise InvalidLimit(f"deny extension {text!r} is none: write letters and digits, as in 'zip'.")
+        raise InvalidLimit(f"deny extension {text!r} is invalid: use letters and digits, e.g. 'zip'.")
     return ending
 
 

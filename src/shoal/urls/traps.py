@@ -1,9 +1,9 @@
-"""URLs that only endless sites make: what is taken out of links, and which links are not followed.
+"""Crawler traps: which parameters are removed from links, and which links are not followed.
 
-Owns the rules that tell a trap by the spelling of its URLs, and what is remembered of a crawl to know the others:
-parameters in another order, subdomains without an end. Pure but for that memory, which is bounded; time is an argument.
-The rules prefer to miss a trap rather than a real page: limits on depth and on pages of a host end the crawl of what
-they miss. An ordinary link costs about a microsecond.
+Owns the rules that recognize a trap by the spelling of its URLs, and the memory of a crawl that the other rules need:
+parameters in another order, endless subdomains. Pure except for that memory, which is bounded; time is an argument. The
+rules miss some traps rather than skip a real page: limits on depth and on pages per host end the crawl of the others.
+An ordinary link costs about a microsecond.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _WORD = re.compile(
 
 
 class Permutations:
-    """Queries that were met, whatever the order of their parameters: the first order met is the one that is visited.
+    """Known queries, regardless of the order of their parameters: only the first order that was found is visited.
 
     To sort them in the URL would be simpler, and wrong for the few servers that read them in order or have signed them.
     """
@@ -85,7 +85,7 @@ class Permutations:
 
 
 class DomainHosts:
-    """Hosts that a crawl has met, by domain: beyond `most` of one domain no further ones are visited.
+    """Known hosts of a crawl, by domain: beyond `most` hosts of one domain, no further ones are visited.
 
     For crawls that go to other hosts. Each worker counts for itself.
     """

@@ -139,7 +139,7 @@ class CrawlContext:
         self._traps.forget()
 
     def headers(self, target: Target) -> Headers:
-        """Credentials and custom headers are sent to the origins of the seeds only, whatever redirects where."""
+        """Credentials and custom headers are sent only to the origins of the seeds, even after redirects."""
         if self._by_login and (headers := self._by_login.get(target.origin)):
             return headers
         return self._for_seeds if target.origin in self._origins else self._plain

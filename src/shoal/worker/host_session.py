@@ -2,7 +2,7 @@
 
     robots.txt -> delay -> fetch -> process -> deliver
 
-Owns the order and the pauses. Once a lease cannot be trusted any more, the session sends nothing. Another worker makes
+Owns the order and the pauses. Once a lease can no longer be trusted, the session sends nothing. Another worker makes
 the visits that were not delivered.
 """
 
@@ -111,7 +111,7 @@ class HostSession:
             delivery.leave(lease, list(todo), release=topping_up is not None)
 
     async def _note_excluded(self, result: VisitResult) -> None:
-        """Keep the URL as a sample, for people who wonder why it has no record."""
+        """Keep the URL as a sample, to explain why it has no record."""
         with contextlib.suppress(ShoalError):
             context = await self._resources.contexts.of(result.visit.crawl)
             context.samples.note(result.outcome.reason, result.visit.url)

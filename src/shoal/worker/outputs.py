@@ -165,8 +165,9 @@ class OutputHealth:
             return
         if crawl not in outage.crawls:
             outage.crawls.add(crawl)
-            print(f"Crawl {crawl} is paused until its output is back: {outage.message}", file=sys.stderr, flush=True)
-        # While the store is unavailable, everything stands still anyway.
+            text = f"Crawl {crawl} is paused until its output is available again: {outage.message}"
+            print(text, file=sys.stderr, flush=True)
+        # While the store is unavailable, nothing can be done anyway.
         with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
             await self._frontier.crawls.pause(crawl, OUTPUT_UNAVAILABLE)
 
@@ -200,7 +201,7 @@ class OutputHealth:
         for result in outage.kept:
             self._deliver(result)
         for crawl in sorted(outage.crawls):
-            print(f"Crawl {crawl} is resumed: its output is back.", file=sys.stderr, flush=True)
+            print(f"Crawl {crawl} is resumed: its output is available again.", file=sys.stderr, flush=True)
             # If this call fails, the maintenance resumes the crawl.
             with contextlib.suppress(StoreError, CrawlEnded, UnknownCrawl):
                 await self._frontier.crawls.resume(crawl, OUTPUT_UNAVAILABLE)

@@ -50,7 +50,7 @@ def follow(
         return Hop(None, "too many redirects", failed=True)
     there = resolve_header(target.url, location) if status else resolve(target.url, location)
     if there is None:
-        return Hop(None, "redirect to no web address", failed=True)
+        return Hop(None, "invalid redirect target", failed=True)
     # RFC 9110 15.4: 307 and 308 repeat the request, and so do 301 and 302 for any method but POST.
     keeps = visit.method == "HEAD" or status in (307, 308) or (status in (301, 302) and visit.method != "POST")
     method, body = (visit.method, visit.body) if keeps else ("GET", b"")

@@ -57,7 +57,7 @@ class RevisitScheduler:
                 return VisitResult(result.lease, visit, visit.retry(plan.shortest_seconds), items=result.items)
             return result
         if result.outcome.code is OutcomeCode.EXCLUDED:
-            # It is elsewhere, or must not be requested any more.
+            # It has moved, or must no longer be requested.
             last = msgspec.structs.replace(history, visits=history.visits + 1)
             return result._replace(context=context, change=_change(context, result, "gone", last, NO_HASH))
         if record is None or not _is_gone(record):
@@ -151,7 +151,7 @@ def usable_validator(stored: str, history: PageHistory | None) -> str:
 
 
 def _is_gone(record: Record) -> bool:
-    """Its server says so, or what was a sitemap or feed is none any more."""
+    """Its server reports it, or a sitemap or feed no longer contains a list."""
     return record.status in _GONE or record.error.startswith("sitemap: ")
 
 

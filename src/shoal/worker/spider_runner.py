@@ -115,7 +115,7 @@ class SpiderRunner:
         if name not in self._classes:
             text = f"A page was sent to the unknown spider {name}: pass spiders=[{name}] to shoal.crawl."
             self._print_once(name, text)
-            raise SpiderFailed(f"spider: {name} is not here"[:60], text)
+            raise SpiderFailed(f"spider: {name} is unknown"[:60], text)
 
     async def _call(
         self, name: str, crawl: str, callback: str, args: tuple[Any, ...], url: str, at: float,
@@ -170,7 +170,7 @@ class SpiderRunner:
         if spider is None:
             kind = self._classes.get(name)
             if kind is None:
-                raise SpiderFailed("spider: not here")
+                raise SpiderFailed(f"spider: {name} is unknown"[:60])
             if len(self._spiders) >= _MOST_SPIDERS:
                 oldest = next((key for key in self._spiders if not self._open[key]), None)
                 if oldest is not None:

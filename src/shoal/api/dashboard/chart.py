@@ -16,7 +16,7 @@ _MOST_DRAWN = 100
 
 
 class DrawnCharts:
-    """The last drawings: a history has a point a minute, and a page is rendered every second. Times are passed in."""
+    """Cached drawings: a history has one point per minute, but a page is rendered every second. Times are passed in."""
 
     def __init__(self) -> None:
         self._drawn: dict[Hashable, tuple[float, Element]] = {}
@@ -39,7 +39,7 @@ def chart(
     points = _thinned([point for point in points if start <= point[0] <= end])
     highest = max((value for _, value in points), default=0.0)
     latest = points[-1][1] if points else 0.0
-    label = f"{name}: now {shown(latest)}, at most {shown(highest)}"
+    label = f"{name}: now {shown(latest)}, maximum {shown(highest)}"
     scale = highest or 1.0
     at = [
         ((time - start) / max(end - start, 1) * _WIDTH, _HEIGHT - value / scale * (_HEIGHT - 6))
@@ -51,7 +51,7 @@ def chart(
         area = f"M{at[0][0]:.1f},{_HEIGHT} L{line} L{at[-1][0]:.1f},{_HEIGHT} Z"
         drawing = [E.path(d=area, class_="area"), E.polyline(points=line, class_="line")]
     return E.figure(
-        E.figcaption(E.b(name), f"{shown(latest)} · at most {shown(highest)}"),
+        E.figcaption(E.b(name), f"{shown(latest)} · max {shown(highest)}"),
         E.svg(
             drawing, class_="chart", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", role="img",
             aria_label=label,

@@ -123,7 +123,7 @@ def tick(name: str, value: str, label: str) -> Element:
 
 
 def confirm(text: str, explanation: Node, target: str, action: str, *, name: str = "", value: str = "") -> Element:
-    """A change that destroys something: says what, and asks once."""
+    """A button for a destructive change, with a description and a confirmation."""
     sure = button(action, target, kind="danger", name=name, value=value)
     return E.details(E.summary(text), E.div(E.p(explanation), sure), class_="confirm")
 

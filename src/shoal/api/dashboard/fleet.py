@@ -62,7 +62,7 @@ class LostWorker(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Something to look at, and where to mend it."""
+    """A warning, and the page on which to act on it."""
 
     text: str
     path: str

@@ -30,7 +30,7 @@ _CAMEL = ("viewBox", "preserveAspectRatio")
 
 
 class Element:
-    """An element of a page. Made by `E`, changed by nobody."""
+    """An element of a page. Immutable; create it with `E`."""
 
     __slots__ = ("attributes", "children", "tag")
 

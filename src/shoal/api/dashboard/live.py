@@ -58,7 +58,7 @@ class _Channel:
         # By name of the part: the version that changed it, and its HTML.
         self.parts: dict[str, tuple[int, str]] = {}
         self.trouble = ""
-        # Renders it while anybody looks.
+        # Renders the page while a browser shows it.
         self.task: asyncio.Task[None] | None = None
         self.over = False
         # The last event, for those who have all before it: most browsers have, so it is encoded once.

@@ -1,4 +1,4 @@
-"""Rates of what only grows: samples of the last seconds, and the growth per second between the first and the last."""
+"""Rates of counters: samples of the last seconds, and the growth per second between the first and the last."""
 
 from __future__ import annotations
 

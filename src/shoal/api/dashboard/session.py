@@ -38,7 +38,7 @@ class Sessions:
 
     @property
     def required(self) -> bool:
-        """Whether anybody has to sign in. Without tokens, only this machine is served."""
+        """Whether users must sign in. Without tokens, only this machine is served."""
         return bool(self._tokens)
 
     async def sign_in(self, token: str) -> str:

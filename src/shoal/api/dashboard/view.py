@@ -1,4 +1,4 @@
-"""What a page is made from and made of: its request, and its content with the parts that stay live."""
+"""A page of the dashboard: its request, and its content with the parts that stay live."""
 
 from __future__ import annotations
 

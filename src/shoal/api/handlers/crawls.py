@@ -64,8 +64,7 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
 
 
-# Other values for options of an open crawl. Options that are left out stay as they are. With `preview`, nothing is
-# changed, and the waiting URLs that the new patterns and depth exclude are counted.
+# With `preview`, nothing is changed: only the waiting URLs that the new patterns and depth exclude are counted.
 _HINTS = get_type_hints(CrawlRequest, include_extras=True)
 CrawlChange = msgspec.defstruct(
     "CrawlChange",
@@ -73,7 +72,7 @@ CrawlChange = msgspec.defstruct(
         *((name, _HINTS[name] | msgspec.UnsetType, msgspec.UNSET) for name in CHANGEABLE),
         ("preview", Annotated[bool, Meta(description="Change nothing, only count.")], False),
     ],
-    namespace={"__doc__": "Other values for options of an open crawl. Options that are left out stay as they are."},
+    namespace={"__doc__": "New values for options of an open crawl. Omitted options stay unchanged."},
     frozen=True, kw_only=True, forbid_unknown_fields=True,
 )  # fmt: skip
 
@@ -95,7 +94,7 @@ class AddedSeeds(msgspec.Struct, frozen=True, kw_only=True):
     """How many URLs were new to the crawl, already known to it, and refused by its limits or a blocked host."""
 
     new: Annotated[int, Meta(description="URLs that were new to the crawl.")]
-    known: Annotated[int, Meta(description="URLs that the crawl had already.")]
+    known: Annotated[int, Meta(description="URLs that the crawl already knew.")]
     refused: Annotated[int, Meta(description="URLs that the crawl's limits or a blocked host refused.")]
 
 
@@ -122,7 +121,7 @@ class FailedUrlPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which failed URLs to retry; all without a body."""
+    """Which failed URLs to retry. Without a body, all of them are retried."""
 
     urls: Annotated[
         Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_CHOSEN)] | None,
@@ -147,7 +146,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 async def create(context: RequestContext) -> Response:
     request = parse(await context.body(MAX_REQUEST_BYTES), context.server.spider_options)
     if not isinstance(request, CrawlRequest):
-        raise InvalidInput("This is a request of Scrapy Cluster that is not a crawl: send it to /feed.")
+        raise InvalidInput("This Scrapy Cluster request is not a crawl request: send it to /feed.")
     submitted = await submit_for(context, request)
     return Json(submitted, 201 if submitted.created else 200, {"Location": f"/v1/crawls/{submitted.id}"})
 

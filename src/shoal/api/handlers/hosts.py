@@ -17,10 +17,24 @@ from shoal.model.crawl import State
 
 
 class HostView(Host, frozen=True, kw_only=True):
-    """A host. `delay_seconds` and `places` are set by an operator; null means that each crawl's own value applies.
+    """A host. Times are in seconds since 1970 on the store's clock; 0 means never.
 
-    `waiting` is the number of waiting URLs, `crawls` the same by crawl. Times are in seconds since 1970 on the store's
-    clock; 0 means never. The host gets no request before `gate_at` and `backoff_until`.
+    name                    host name, with the port unless it is 80 or 443
+    crawls_waiting          number of crawls with waiting URLs of this host
+    leases                  number of slots in use
+    delay_seconds           delay set by an operator; null if each crawl's own delay applies
+    places                  number of slots set by an operator; null if each crawl's own number applies
+    crawl_delay_seconds     Crawl-delay in robots.txt; 0 if there is none
+    adaptive_delay_seconds  delay that follows from the response times
+    robots_known            whether robots.txt is known
+    gate_at                 no request is sent before this time
+    backoff_until           end of the back-off
+    backoff_reason          the last failure
+    failures                number of failures in a row
+    blocked                 why an operator blocked the host; '' if it is not blocked
+    last_finished_at        end of the last request
+    last_successful_at      end of the last successful request
+    mean_response_seconds   mean response time
     """
 
     waiting: Annotated[int, Meta(description="Waiting URLs.")]
@@ -35,7 +49,12 @@ class HostPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Omitted fields stay unchanged; null removes a delay or places. `blocked` is the reason; '' unblocks the host."""
+    """New settings of a host. Omitted fields stay unchanged.
+
+    delay_seconds  delay for all crawls; null removes it
+    places         number of slots for all crawls; null removes it
+    blocked        why the host is blocked; '' unblocks it
+    """
 
     delay_seconds: Annotated[float, Meta(ge=0, le=86400)] | msgspec.UnsetType | None = msgspec.UNSET
     places: Annotated[int, Meta(ge=1, le=32)] | msgspec.UnsetType | None = msgspec.UNSET

@@ -21,7 +21,7 @@ class ChosenUrls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the URLs the crawl had seen."""
+    """How many URLs the crawl has forgotten."""
 
     forgotten: Annotated[int, Meta(description="URLs that were known and are now forgotten.")]
 

@@ -17,7 +17,7 @@ from shoal.cli.options import on_spec, on_store, spec_fields
 def command(crawl: str, preview: bool, store: str | None, folder: str | None, **typed: Any) -> None:
     """Change options of a running or paused crawl. All workers apply them within five seconds.
 
-    Patterns replace the patterns that the crawl has.
+    New patterns replace all patterns of the same kind.
     """
     from shoal.cli.control import open_control
     from shoal.cli.ui.console import pluralize, report

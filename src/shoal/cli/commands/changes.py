@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def command(crawl: str, since: float | None, as_json: bool, store: str | None, folder: str | None) -> None:
     """List pages that are new, changed, gone or back, oldest first: time, change and URL.
 
-    They are read from the output that the crawl was given with --changes.
+    The changes are read from the output that --changes named when the crawl was started.
     """
     from shoal.cli.ui.console import printable_json, visible
     from shoal.sinks.columns import moment

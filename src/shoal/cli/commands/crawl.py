@@ -1,4 +1,4 @@
-"""`shoal crawl`: from what was typed to a CrawlJob. How it runs is in crawl_runner.py."""
+"""`shoal crawl`: turns the command line into a CrawlJob, which crawl_runner.py runs."""
 
 from __future__ import annotations
 

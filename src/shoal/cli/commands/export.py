@@ -72,7 +72,7 @@ def command(
 
 
 def _named(text: str) -> str:
-    """What a name stands for in [outputs] of shoal.toml; whatever else, as it is."""
+    """The address of a name in [outputs] of shoal.toml; any other text unchanged."""
     from shoal.cli.options import settings_of
     from shoal.sinks import is_name
 

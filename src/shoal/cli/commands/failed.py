@@ -12,7 +12,7 @@ from shoal.cli.options import WholeNumber, on_store
 @click.command("failed", short_help="List the URLs that failed, or retry them.")
 @click.argument("crawl", metavar="ID")
 @click.option("--retry", is_flag=True, help="Retry them.")
-@click.option("--url", "urls", metavar="URL", multiple=True, help="Only this URL; repeat it for more.")
+@click.option("--url", "urls", metavar="URL", multiple=True, help="Only this URL; may be repeated.")
 @click.option("--reason", metavar="TEXT", default="", help="Only URLs that failed for this reason, e.g. 'status 503'.")
 @click.option("--limit", "--most", "most", metavar="N", type=WholeNumber(1), help="List at most N.  [default: all]")
 @on_store

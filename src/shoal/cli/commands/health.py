@@ -1,4 +1,4 @@
-"""`shoal health`: the answer of a worker's or server's health check as an exit code, for containers without curl."""
+"""`shoal health`: the result of a worker's or server's health check as an exit code, for containers without curl."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS = 5.0
 def command(port: int | None, ready: bool) -> int:
     """Check `shoal worker` (worker.health) or `shoal serve` (api.port) on this machine; exit code 1 if it is not alive.
 
-    Without --port, the first of both that listens is checked.
+    Without --port, the worker is checked if it listens, otherwise the server.
     """
     settings = settings_of({})
     # Both may be bound to all addresses, and this is always the same machine.

@@ -67,7 +67,7 @@ def _checked(lines: IO[str]) -> Iterator[str]:
     except (ValueError, TypeError):
         is_dump = False
     if not is_dump:
-        raise InvalidInput("The first line is not that of a dump; pass a file that `shoal dump` wrote.")
+        raise InvalidInput("The first line is not the first line of a dump; pass a file that `shoal dump` wrote.")
 
     def chained() -> Iterator[str]:
         yield first

@@ -33,7 +33,7 @@ def command(url: str, **typed: Any) -> None:
 
         names["fetch"] = fetch
         page = fetch(single.url)
-        _prompt(f"{page!r}\nNames: page, response, links, record, fetch(URL). Ctrl-D ends.", names)
+        _prompt(f"{page!r}\nNames: page, response, links, record, fetch(URL). Press Ctrl-D to exit.", names)
 
 
 def _prompt(banner: str, names: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ def command(crawl: str, urls: tuple[str, ...], store: str | None, folder: str | 
             touched, new = touched + result.touched, new + result.new
             refused.update(result.refused)
     added = f", and added {pluralize(new, 'URL')}" if new else ""
-    report(f"Crawl {crawl} visits {pluralize(touched, 'page')} soon{added}.")
+    report(f"Crawl {crawl} will visit {pluralize(touched, 'page')} soon{added}.")
     for url, reason in refused.items():
         warn(f"{visible(url)} is not visited: {visible(reason)}")
     return FAILED if refused else FINISHED

@@ -56,7 +56,7 @@ def command(
     allow_network: tuple[str, ...], proxy: str | None, seconds: float | None, until_idle: bool, health: str | None,
     verbose: bool,
 ) -> int:  # fmt: skip
-    """Connect to a store and work on all of its crawls. Ctrl-C or SIGTERM stops it after in-flight requests."""
+    """Connect to a store and work on all of its crawls. Ctrl-C or SIGTERM stops it when in-flight requests are done."""
     from shoal.cli.spider_choice import choose
 
     flags = store_flags(store, folder) | {"fetch.allow_networks": ",".join(allow_network) or None, "fetch.proxy": proxy}

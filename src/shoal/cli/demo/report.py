@@ -13,7 +13,7 @@ from shoal.cli.ui.console import visible
 
 
 class PromiseBroken(Exception):
-    """A promise of Shoal does not hold. The message is one sentence."""
+    """A guarantee of Shoal was broken. The message is one sentence."""
 
 
 def report_lines(sites: Sites, results: Path) -> list[str]:

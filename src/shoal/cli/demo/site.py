@@ -1,6 +1,6 @@
 """Four small web sites for `shoal demo`, served on ports of 127.0.0.1, and the log of their requests.
 
-Each site is one host to Shoal. The log is the web servers' own: when each request came and when its answer was written.
+Each site is one host to Shoal. The log is the web servers' own: when each request came and when it was answered.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Sites:
         return min(late.start - early.end for early, late in pairwise(self.requests(site)))
 
     def waited_after_busy(self) -> float:
-        """Seconds from the answer "503, come back later" to the next request to that host."""
+        """Seconds from the 503 response to the next request to that host."""
         return next(late.start - early.end for early, late in pairwise(self.requests("shop")) if early.status == 503)
 
     @contextmanager

@@ -1,1 +1,1 @@
-"""What a person sees: plain lines, JSON logs, the live display, the summary."""
+"""Output for people: plain lines, JSON logs, the live display, the summary."""

@@ -1,7 +1,7 @@
 """Progress while workers run: a live display on a terminal, otherwise a line or a JSON event every few seconds.
 
 Counts are read from the store once per second. A store that does not respond is shown at once, with the reason and
-since when: its calls are retried for a minute, in which the figures stand still.
+since when: its calls are retried for a minute, during which the figures do not change.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def report_request(worker: str, line: RequestLine) -> None:
-    """Time, status, bytes, duration and URL. An error stands in the place of the status."""
+    """Time, status, bytes, duration and URL. An error replaces the status."""
     at = time.strftime("%H:%M:%S", time.localtime(line.at))
     took = "cached" if line.cached else f"{line.seconds:.3f} s"
     report(

@@ -1,10 +1,11 @@
--- acknowledge: say how visits ended; with its last visit a lease ends and its place is free.
+-- acknowledge: report the outcome of visits. The last visit of a lease ends the lease and frees its slot.
 -- ARGV    1 now | 2 worker | 3 request | 4 entries for the journal, and for each: server process, shards, links
 --         then per lease: token, host, ms since its last request finished ('' = none was made), success of that
---         request (1, 0, ''), its response ms or '', the host's delay ms by response time or '', visits, and for each: number, outcome (s stored, f failed, x excluded, r retry), reason, ms (r: until the
---         retry; s: until a revisit, 0 = never), history: with it, s puts the page of a perpetual crawl into the calendar
--- Reply   OK, now, tokens that are lost
--- Keeps   each visit of a token is acknowledged once; a lost token changes nothing but may move its host's gate later
+--         request (1, 0, ''), its response ms or '', the host's delay in ms by response time or '', visits,
+--         and for each visit: number, outcome (s stored, f failed, x excluded, r retry), reason, ms (r: until the retry;
+--         s: until a revisit, 0 = never), history: with it, s puts the page of a perpetual crawl into the calendar
+-- Reply   OK, now, tokens of lost leases
+-- Keeps   each visit of a token is acknowledged once; a lost token changes nothing, but may move its host's gate later
 --         the same worker and request again get the same reply
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(visits + leases log leases)

@@ -1,10 +1,10 @@
--- add: admit visits of one crawl that it has not seen.
--- ARGV    1 now | 2 crawl | 3 visits in all | 4 a name for a call with forced visits, else '' | then groups: host,
+-- add: admit visits that a crawl has not seen.
+-- ARGV    1 now | 2 crawl | 3 number of visits | 4 a name for a call with forced visits, else '' | then groups: host,
 --         priority, depth, 1 = also if seen, visits, and for each visit: fingerprint (signed decimal), entry
--- Reply   OK, one letter a visit: n new, s seen, d too deep, h pages per host reached, l URLs per depth reached,
+-- Reply   OK, one letter per visit: n new, s seen, d too deep, h pages per host reached, l URLs per depth reached,
 --         b host blocked; then the server process of the shard's epoch
--- Keeps   a visit is marked seen and queued in one step; over a limit it is neither. Idempotent.
--- Refused whole when the store is full: its first write is one that needs memory
+-- Keeps   a visit is marked as seen and queued in one step; a visit over a limit is neither. Idempotent.
+-- Refused as a whole when the store is full: its first write needs memory
 -- Cost    O(visits), at most 250
 --include shard open crawls seen queues hosts
 

@@ -1,9 +1,9 @@
 -- add_bytes: count bytes that a worker has received for a crawl, at the crawl's home shard.
 -- ARGV    1 now | 2 id | 3 source, a name of the caller | 4 number of this call, greater than the caller's last | 5 bytes
 -- Reply   OK, total  or  UNKNOWN
--- Keeps   a number that was counted already changes nothing: a call that is repeated counts once
+-- Keeps   a number that was already counted changes nothing, so a repeated call counts once
 --         a deleted crawl has a total of 0
--- Cost    O(1); of every 256 new sources one drops those that were silent for an hour, O(sources)
+-- Cost    O(1); one in 256 new sources removes sources without a call in the last hour, O(sources)
 --include shard open facts
 
 local id = text(128, '^[%w_.:@-]+$')

@@ -1,7 +1,7 @@
--- allow: a shard's side of the allowance: take over what was granted, give back what it cannot use.
--- ARGV    1 now | 2 crawl | 3 granted in all, or '' | 4 1 = give back what no waiting visit needs
--- Reply   OK, received in all, returned in all, allowance, waiting, stored  or  UNKNOWN
--- Keeps   totals only grow: repeating changes nothing
+-- allow: a shard's side of the page budget: receive pages that were granted, return pages that it cannot use.
+-- ARGV    1 now | 2 crawl | 3 total granted, or '' | 4 1 = return pages that no waiting visit needs
+-- Reply   OK, total received, total returned, page budget, waiting, stored  or  UNKNOWN
+-- Keeps   totals only grow: a repeated call changes nothing
 --include shard open crawls
 
 local key = text(16, CRAWL)

@@ -1,4 +1,4 @@
--- audit: note who changed what. Called on the store's own key.
+-- audit: record who changed what. Called on the store's own key.
 -- ARGV    1 now | 2 entry (opaque)
 -- Reply   OK
 -- Keeps   the last 1000 entries, newest first, each with the store's time in ms and a blank in front

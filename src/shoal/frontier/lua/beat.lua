@@ -1,7 +1,7 @@
--- beat: this worker lives now. Called on the store's own key, as alive and leave are.
--- ARGV    1 now | 2 worker | 3 1 = it owns shards | 4 what it says of itself (opaque)
+-- beat: a worker's heartbeat. Called on the store's own key, like alive and leave.
+-- ARGV    1 now | 2 worker | 3 1 = it owns shards | 4 its report (opaque)
 -- Reply   OK, names of all live workers that own shards
--- Keeps   at most 10,000 workers: one more is not entered, and works without an entry
+-- Keeps   at most 10,000 workers: a further worker is not listed, but works
 -- Cost    O(workers)
 --include shard beats
 

@@ -1,11 +1,11 @@
--- change: a crawl's state, at its home shard. The other shards follow by sync.
--- ARGV    1 now | 2 id | 3 state wanted (r p s e f, d = forgotten but for its id) | 4 why | 5 specification or '' (as it is)
---         6 new limit of pages, 0 = none; '' as it is | 7 the version that another shard has, 0 = not more than this one:
---         what was written here since has been lost, and the next version comes after that one
---         why with p: only one that runs is paused, for that reason; with r: only one that is paused for it is resumed
+-- change: change a crawl's state, at its home shard. sync copies it to the other shards.
+-- ARGV    1 now | 2 id | 3 new state (r p s e f, d = deleted except for its id) | 4 why | 5 specification or '' (unchanged)
+--         6 new page limit, 0 = none; '' unchanged | 7 the version in another shard, 0 = not higher than here: if it is
+--         higher, this shard has lost writes, and the next version follows that one
+--         why with p: only a running crawl is paused, for that reason; with r: only a crawl paused for it is resumed
 -- Reply   OK, key, version, state, specification, why  or  UNKNOWN  or  ENDED, state
--- Keeps   stopped and expired are permanent. A crawl that is finished because nothing was left can be reopened, to retry
---         what failed; one that has reached a limit only with a new specification, which has a higher limit
+-- Keeps   stopped and expired are permanent. A crawl that finished because nothing was left can be reopened, to retry
+--         failed visits; one that has reached a limit only with a new specification, which has a higher limit
 --include shard open
 
 local id = text(128, '^[%w_.:@-]+$')

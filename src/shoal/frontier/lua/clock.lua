@@ -1,4 +1,4 @@
--- clock: what time it is in this shard, and which readings of it can be compared. Writes nothing.
+-- clock: the time in this shard, and which readings of its clock can be compared. Writes nothing.
 -- ARGV    1 now
 -- Reply   OK, now, epoch, since, doubt (-1 = none)
 --include shard

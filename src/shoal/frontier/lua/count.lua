@@ -1,11 +1,11 @@
--- count: how far a crawl is in this shard. Writes nothing.
+-- count: the counts of a crawl in this shard. Writes nothing.
 -- ARGV    1 now | 2 crawl
 -- Reply   OK, now, state, admitted, waiting, leased, later, stored, failed, excluded, server process, failed and retried,
 --         excluded and admitted again, stored and visited again, then reason, count, ...
---         UNKNOWN, server process: no visit of the crawl has come to this shard yet
--- Keeps   all numbers but waiting, leased and later only grow: admitted, failed and excluded contain what was admitted
---         again. Finished = the sum of stored, failed and excluded over all shards, read first, equals the sum of
---         admitted over all shards, read afterwards of the same processes
+--         UNKNOWN, server process: this shard has had no visit of the crawl
+-- Keeps   all numbers except waiting, leased and later only grow: admitted, failed and excluded include visits that were
+--         admitted again. A crawl is finished if the sum of stored, failed and excluded over all shards, read first, equals
+--         the sum of admitted over all shards, read afterwards from the same server processes
 --include shard
 
 local key = text(16, CRAWL)

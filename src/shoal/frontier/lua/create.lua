@@ -1,5 +1,5 @@
--- create: enter a crawl at its home shard.
--- ARGV    1 now | 2 id | 3 nonce of the caller | 4 pages at most, 0 = no limit | 5 specification (opaque)
+-- create: create a crawl at its home shard.
+-- ARGV    1 now | 2 id | 3 nonce of the caller | 4 page limit, 0 = none | 5 specification (opaque)
 -- Reply   OK, key, version  or  EXISTS, state
 -- Keeps   an id is used only once; the same nonce again gets the same reply
 --         a key is made of the time and the home shard's number, so that a store that lost its last writes never

@@ -1,9 +1,9 @@
--- draw: allowance of pages for one shard, from the crawl's home shard.
--- ARGV    1 now | 2 id | 3 shard | 4 received there in all | 5 returned from there in all | 6 pages wanted
--- Reply   OK, granted to that shard in all, pages left here
--- Keeps   totals only grow, so a call that is repeated, or whose caller died before it told the shard, grants nothing twice
---         if one of the two shards has lost writes, its totals are behind: what the other has counts, and pages that were
---         given out twice are missing here (left < 0) until they are returned
+-- draw: grant page budget to one shard, from the crawl's home shard.
+-- ARGV    1 now | 2 id | 3 shard | 4 total received there | 5 total returned from there | 6 number of pages
+-- Reply   OK, total granted to that shard, pages left here
+-- Keeps   totals only grow, so a call that is repeated, or whose caller died before it called allow, grants nothing twice
+--         if one of the two shards has lost writes, its totals are too low: the higher totals count, and pages that were
+--         granted twice are missing here (left < 0) until they are returned
 --include shard open
 
 local id = text(128)

@@ -1,13 +1,14 @@
--- epoch: another server process answers than the one that wrote here last, or its clock was set.
--- ARGV    1 now | 2 1 = no acknowledged write can have been lost, 2 = and no other machine has workers | 3 longest lease of the caller ms | 4 lag ms
---         5 the epoch that the caller has seen | 6 the epoch of its reading of the clock, '' = it has none
+-- epoch: start a new epoch, because another server process serves the shard now, or its clock was set.
+-- ARGV    1 now | 2 1 = no acknowledged write can have been lost, 2 = and no other machine has workers
+--         3 longest lease of the caller ms | 4 lag ms | 5 the epoch that the caller has seen
+--         6 the epoch of its reading of the clock, '' = it has none
 --         7 ms by which the clock is ahead of that reading, 0 = it agrees
 -- Reply   OK, now, epoch, ms until hosts may be leased again
--- Keeps   one caller changes an epoch: for the others it is not the one they have seen any more
---         unless nothing was lost, nothing is leased until every lease that may have been forgotten is over, and each
+-- Keeps   one caller changes an epoch: the epoch that the others have seen is then no longer current
+--         unless nothing was lost, nothing is leased until every lease that may have been forgotten has expired, and each
 --         host then adds its own delay
---         the shard's time continues as before: a step of the clock is removed by the offset. Without a reading that is
---         unknown, except that time never goes back; a worker that has one corrects it later (doubt)
+--         the shard's time continues as before: the offset removes a clock step. Without a reading the step is unknown,
+--         except that time never goes back; a worker that has a reading corrects it later (doubt)
 --include shard server
 
 local durable = text(1, '^[012]$')

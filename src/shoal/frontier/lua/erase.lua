@@ -1,4 +1,4 @@
--- erase: remove the record of a deleted crawl, so that its id is free again. How its visits ended is added to the shard's sum.
+-- erase: remove the record of a deleted crawl, so that its id is free again. Its final counts are added to the shard's sum.
 -- ARGV    1 now | 2 id
 -- Reply   OK  or  UNKNOWN  or  RUNNING: it is not deleted
 -- Keeps   record and sum change together: totals over all crawls do not fall

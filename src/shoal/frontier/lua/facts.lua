@@ -1,10 +1,10 @@
--- facts: what is known for certain of a crawl, at its home shard. Decisions rest on it; statistics are in tally.
+-- facts: facts of a crawl, at its home shard. Decisions depend on them; statistics are in tally.
 -- ARGV    1 now | 2 id | then name, value, ... to record
 -- Reply   OK, name, value, ...  or  UNKNOWN
--- Keeps   a fact only grows: the greater value stays. Unless the first fact of a call grows, nothing is written: a call
---         that is repeated changes nothing
---         at most 1000 names: a call that would make more is refused whole. A deleted crawl has no facts
---         Shoal 0.1 wrote facts among the statistics of a crawl: they are read from there too
+-- Keeps   a fact only grows: the greater value stays. If the first fact of a call does not grow, nothing is written, so a
+--         repeated call changes nothing
+--         at most 1000 names: a call that would exceed this is refused as a whole. A deleted crawl has no facts
+--         Shoal 0.1 stored facts among the statistics of a crawl: they are read from there too
 --include shard open facts
 
 local id = text(128, '^[%w_.:@-]+$')

@@ -1,7 +1,7 @@
--- find: what a shard knows about one URL of a crawl without looking at its queues. Writes nothing.
+-- find: what a shard knows about one URL of a crawl without reading its queues. Writes nothing.
 -- ARGV    1 now | 2 crawl | 3 host | 4 fingerprint (signed decimal)
--- Reply   OK, now, 1 = the URL was admitted, pages stored of its host (counted if they are limited), bytes received from it
---         UNKNOWN: no visit of the crawl has come to this shard
+-- Reply   OK, now, 1 = the URL was admitted, stored pages of its host (counted if they are limited), bytes received from it
+--         UNKNOWN: this shard has had no visit of the crawl
 -- Cost    O(1)
 --include shard crawls seen
 

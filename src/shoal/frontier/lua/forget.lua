@@ -1,4 +1,4 @@
--- forget: these URLs may be visited again.
+-- forget: forget that a crawl has seen URLs, so that they can be admitted again.
 -- ARGV    1 now | 2 crawl | 3.. fingerprints
 -- Reply   OK, how many were known
 -- Cost    O(fingerprints), at most 250

@@ -1,9 +1,9 @@
--- found: make a shard, or say what it is. The only script that may meet a shard without `meta`.
--- ARGV    1 shard | 2 shards | 3 seed of fingerprints | 4 what to do: '' look, m make it if absent,
---         c the store is complete, s it has this seed now (a dump is loaded)
+-- found: create a shard, or read what it is. The only script that runs on a shard without `meta`.
+-- ARGV    1 shard | 2 shards | 3 seed of fingerprints | 4 what to do: '' read, m create it if absent,
+--         c mark the store as complete, s set this seed (a dump is loaded)
 -- Reply   OK, schema, shards, seed, 1 = the store is complete  or  ABSENT
--- Keeps   what is there already stays as it is. A complete store never gets a shard made again: one that is absent
---         then is on its way to another node, or lost
+-- Keeps   an existing shard stays unchanged. A shard of a complete store is never created again: if it is absent, it is
+--         being moved to another node, or it is lost
 --include server
 local there = redis.call('EXISTS', KEYS[1]) == 1
 if not there and ARGV[4] ~= 'm' then return {S.ABSENT} end

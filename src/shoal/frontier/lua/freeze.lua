@@ -1,4 +1,4 @@
--- freeze: refuse every write to this shard for a time: its slot is moved key by key, or it is dumped.
+-- freeze: refuse all writes to this shard for a time, while its slot is moved key by key or it is dumped.
 -- ARGV    1 now | 2 ms from now, 0 = thaw
 -- Reply   OK
 --include shard

@@ -1,4 +1,4 @@
--- hasten: a visit that is due later is due now.
+-- hasten: make a visit that is due later due now.
 -- ARGV    1 now | 2 crawl | 3 its member of `later`
 -- Reply   OK, 1 = it was due later
 -- Keeps   the delay and the back-off of its host

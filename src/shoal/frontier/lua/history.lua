@@ -1,10 +1,10 @@
--- history: how far a crawl or the fleet is, by minute for a day and by hour for 90 days. A crawl's is at its home shard,
--- the fleet's, of the name 'fleet', at the store's own key.
--- ARGV    1 now | 2 crawl or 'fleet' | 3 minute | 4 hour, both since 1970 | 5 point by minute | 6 point by hour; both '' only
---         read. A point is packed; the first of its values is its minute or hour
+-- history: the history of a crawl or of the fleet, by minute for a day and by hour for 90 days. A crawl's is at its home
+-- shard, the fleet's (named 'fleet') at the store's own key.
+-- ARGV    1 now | 2 crawl or 'fleet' | 3 minute | 4 hour, both since 1970 | 5 point by minute | 6 point by hour; both '' to
+--         read only. A point is packed; the first of its values is its minute or hour
 -- Reply   OK, the last point by minute before this one, or ''
 -- Keeps   at most 1440 and 2160 points. A point of the same minute or hour replaces the last one; an older one changes
---         nothing. Lists that nobody writes to expire a day and 90 days later
+--         nothing. Lists without a write expire after a day and after 90 days
 --include shard
 
 local name = text(16, CRAWL)

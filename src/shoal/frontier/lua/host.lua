@@ -1,8 +1,8 @@
--- host: what an operator, or robots.txt, says of a host; and what is known of it.
--- ARGV    1 now | 2 host | then field, value, ...: d delay ms, n places, cd robots crawl delay ms, rk 1 = robots.txt is
+-- host: set what an operator or robots.txt requires of a host, and read its state.
+-- ARGV    1 now | 2 host | then field, value, ...: d delay ms, n slots, cd robots crawl delay ms, rk 1 = robots.txt is
 --         known, x why it is blocked, reset 1 = forget back-off, failures and gate; '' removes d, n, cd, rk, x
--- Reply   OK, now, crawls waiting here, field, value, ...
--- Keeps   only an operator moves a gate earlier: by a smaller delay, or reset
+-- Reply   OK, now, number of crawls with waiting visits, field, value, ...
+-- Keeps   only an operator moves a gate earlier: by a smaller delay, or by reset
 --include shard open crawls queues hosts rests
 
 local host = text(260, HOST)

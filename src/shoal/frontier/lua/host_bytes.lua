@@ -1,7 +1,7 @@
 -- host_bytes: count the bytes that a crawl has received from one host.
 -- ARGV    1 now | 2 crawl | 3 host | 4 bytes to add, 0 to read
 -- Reply   OK, total  or  UNKNOWN
--- Keeps   the total belongs to the crawl: it is purged with it. A call that is repeated counts twice
+-- Keeps   the total belongs to the crawl and is purged with it. A repeated call counts twice
 -- Cost    O(1)
 --include shard open
 

@@ -1,12 +1,12 @@
--- lease: give ready hosts of one shard to one worker.
--- ARGV    1 now | 2 worker | 3 request | 4 hosts at most | 5 visits a host at most | 6 lease length ms | 7 batch ms
---         8 expiries at most | 9 1 = the worker will sleep if there is nothing | 10.. spiders the worker has
--- Reply   OK, now, ms until something may be ready (-1 never), crawls that want allowance {crawl ...}, epoch,
---         then per lease: token, host, delay ms, epoch, robots version, ms that its visits and all that wait for the
+-- lease: lease ready hosts of one shard to one worker.
+-- ARGV    1 now | 2 worker | 3 request | 4 maximum hosts | 5 maximum visits per host | 6 lease length ms | 7 batch ms
+--         8 maximum expiries | 9 1 = the worker sleeps if there is nothing | 10.. spiders of the worker
+-- Reply   OK, now, ms until a host may be ready (-1 never), crawls that need page budget {crawl ...}, epoch,
+--         then per lease: token, host, delay ms, epoch, robots version, ms that its visits and all waiting visits of the
 --         host take at its pace (0 also when the lease is given again), {crawl, priority, entry, ...}
 --         EPOCH: another server process wrote here last (epoch.lua). CLOCK, now: the server's clock was set
--- Keeps   a host leaves `ready` before it is returned: two calls cannot take the same place
---         a robots version comes once, also when the host is forgotten: a host without one gets the time in ms
+-- Keeps   a host leaves `ready` before it is returned: two calls cannot take the same slot
+--         a robots version is never repeated, even if the host is forgotten: a host without one gets the time in ms
 --         the same worker and request again get the same leases: a lost reply costs nothing
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(hosts * (log ready + visits))
@@ -107,7 +107,7 @@ openBuckets(200)
 -- Pages that signals pull forward.
 local searching = search(1000)
 
--- Hosts of crawls that were resumed, or that were given allowance.
+-- Hosts of crawls that were resumed, or that got page budget.
 for _, key in ipairs(call('SRANDMEMBER', P .. 'unparking', 3)) do
   local c = crawl(key)
   local parked = P .. 'parked:' .. key
@@ -254,7 +254,7 @@ if given > 0 then
   call('HSET', P .. 'workers', worker, request .. ' ' .. table.concat(tokens, ' '))
 end
 
--- Crawls without allowance are reported once a second until they have some, or have ended.
+-- Crawls without page budget are reported once a second until they have some, or have ended.
 for _, key in ipairs(call('ZRANGEBYSCORE', P .. 'dry', '-inf', NOW, 'LIMIT', 0, 10)) do
   local c = crawl(key)
   if c and c.dry and not ended(c) then

@@ -1,4 +1,4 @@
--- leave: this worker has stopped; the others need not wait until it is silent.
+-- leave: a worker has stopped, so the others need not wait until its heartbeats are missing.
 -- ARGV    1 now | 2 worker
 -- Reply   OK
 --include shard beats

@@ -1,4 +1,4 @@
--- links: the journal of a shard: links to other shards that must be added again if those shards lose writes.
+-- links: the journal of a shard: links to other shards, to be added again if those shards lose writes.
 -- ARGV    1 now | 2 what to do: l list the names, r read, w write, d drop a name | 3 server process that confirmed the
 --         links (l: '') | then r: how many of the last entries are known | w: shards, links, a name for the call
 --         d: shard, the last call that wrote links of it

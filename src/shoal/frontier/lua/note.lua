@@ -1,7 +1,7 @@
--- note: how the visits of a crawl have ended, in its record at its home shard, before its counts are freed.
+-- note: store the final counts of a crawl in its record at its home shard, before its data is deleted.
 -- ARGV    1 now | 2 id | 3 counts
--- Reply   OK, what is noted  or  UNKNOWN
--- Keeps   what was noted first: who frees the crawl again finds less
+-- Reply   OK, the stored counts  or  UNKNOWN
+-- Keeps   the first counts: after a crash, a second attempt would find fewer
 -- Frees memory first, so that it runs when the store is full
 --include shard open
 

@@ -1,7 +1,7 @@
--- pauses: what a crawl waits for in this shard: hosts that are paused after failures, and URLs to try again later.
+-- pauses: what a crawl waits for in this shard: hosts that are paused after failures, and URLs to retry later.
 -- ARGV    1 now | 2 crawl | 3 spider
--- Reply   OK, now, then per host: host, 1 = it is paused, reason, until ms, URLs to try again
--- Keeps   writes nothing. It looks at the 20 hosts of each class that are ready last and at the first 200 visits that are
+-- Reply   OK, now, then per host: host, 1 = it is paused, reason, until ms, URLs to retry
+-- Keeps   writes nothing. It reads the 20 hosts of each class that are ready last and the first 200 visits that are
 --         due later, of all crawls: a crowded shard may have more
 --include shard
 

@@ -1,10 +1,10 @@
--- postpone: no request to this host before now + ms, by anybody.
--- ARGV    1 now | 2 host | 3 ms | 4 1 = a request failed, 2 = and others have succeeded since the failure before
---         5 failures in a row after which its visits are set aside, 0 = never | 6 the reason they then fail with
+-- postpone: send no request to this host before now + ms, from any worker.
+-- ARGV    1 now | 2 host | 3 ms | 4 1 = a request failed, 2 = and others have succeeded since the previous failure
+--         5 failures in a row after which the host is given up, 0 = never | 6 the reason with which its visits then fail
 --         7 1 = the server requested the pause
--- Reply   OK, now, failures in a row, 1 = set aside
--- Keeps   the gate only moves later. What is set aside counts as failed and can be retried. Revisits of perpetual crawls
---         are not set aside: they wait for the host
+-- Reply   OK, now, failures in a row, 1 = given up
+-- Keeps   the gate only moves later. The visits of a host that is given up count as failed and can be retried. Revisits of
+--         perpetual crawls do not fail: they wait for the host
 -- Cost    O(crawls waiting on the host)
 --include shard open crawls queues hosts rests
 

@@ -1,7 +1,7 @@
--- purge: free what an ended crawl holds in this shard, a bounded piece a call.
+-- purge: delete the data of an ended crawl in this shard, a bounded part per call.
 -- ARGV    1 now | 2 crawl | 3 stage | 4 rank
 -- Reply   OK, next stage, next rank; stage 'done' when nothing is left
--- Keeps   a list that is missed (hosts move while it looks) is unlinked when a lease meets it
+-- Keeps   a list that is missed, because hosts move during the search, is unlinked when a lease finds it
 -- Cost    O(500)
 --include shard open crawls queues hosts
 

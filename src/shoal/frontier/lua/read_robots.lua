@@ -1,4 +1,4 @@
--- read_robots: a kept copy of a robots.txt. Writes nothing.
+-- read_robots: the stored copy of a robots.txt. Writes nothing.
 -- ARGV    1 now | 2 host | 3 name, '<scheme>://<authority> <token>'
 -- Reply   OK, now, the copy ('' = there is none)
 -- Keeps   a key that Shoal did not write does not count as a copy: the next write replaces it

@@ -1,10 +1,10 @@
--- reap: take back the leases of a worker that is known to be dead, and any whose time is over.
--- ARGV    1 now | 2 worker, '' = none | 3 rank to look from | 4 token and 5 number of the visit that it was parsing,
---         or '' and 0 | 6 blames at most | 7 expiries at most
--- Reply   OK, now, leases taken back, next rank to look from (-1 = all were looked at)
+-- reap: take back the leases of a worker that is known to be dead, and all expired leases.
+-- ARGV    1 now | 2 worker, '' = none | 3 rank to start from | 4 token and 5 number of the visit that it was parsing,
+--         or '' and 0 | 6 maximum blames | 7 maximum expiries
+-- Reply   OK, now, number of leases taken back, next rank to start from (-1 = all were checked)
 -- Keeps   the host of a dead worker is ready at now plus its delay: its last request may have been open until just now
---         the visit it was parsing is blamed, the others count as expired
--- Cost    O(1000 + visits taken back), at most 100 leases a call
+--         the visit that the worker was parsing is blamed; for the others, the lease counts as expired
+-- Cost    O(1000 + visits taken back), at most 100 leases per call
 --include shard open crawls queues hosts take visits
 
 local worker = text(64, '^[%w_.@-]*$')

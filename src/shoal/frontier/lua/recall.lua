@@ -1,7 +1,7 @@
 -- recall: the validators of pages that are fetched again. Writes nothing.
 -- ARGV    1 now | 2 crawl | 3.. fingerprints (signed decimal)
 -- Reply   OK, then the validator of each ('' = none)
--- Keeps   a hash that is not one of Shoal's has none
+-- Keeps   a hash that Shoal did not write has no validators
 -- Cost    O(fingerprints), at most 250
 --include shard crawls seen validators
 

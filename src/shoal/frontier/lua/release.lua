@@ -1,9 +1,9 @@
--- release: give a host's place back before the lease is over, with the visits that were not made.
--- ARGV    1 now | 2 blames at most | then per lease: token, ms since its last request finished ('' = none was made),
+-- release: free the slot of a lease before it expires, and return the visits that were not made.
+-- ARGV    1 now | 2 maximum blames | then per lease: token, ms since its last request finished ('' = none was made),
 --         number of the visit to blame for its worker's death (0 = none), visits to keep, their numbers
--- Reply   OK, now, tokens that are lost
--- Keeps   visits that are kept (fetched, on their way to a sink) stay leased until they are acknowledged or time is over
---         the rest goes back to the front of its queue, in its old order
+-- Reply   OK, now, tokens of lost leases
+-- Keeps   visits to keep (fetched, but not yet written to the outputs) stay leased until they are acknowledged or expire
+--         the others return to the front of their queue, in their old order
 -- Cost    O(visits)
 --include shard open crawls queues hosts take visits
 

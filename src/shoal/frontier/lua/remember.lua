@@ -1,8 +1,8 @@
--- remember: the validators of pages that were fetched, for their revisits.
--- ARGV    1 now | 2 crawl | then per page: fingerprint (signed decimal), validator ('' = it has none any more)
--- Reply   OK, fields held here  or  UNKNOWN
--- Keeps   an ended crawl remembers nothing more
--- Refused whole when the store is full, unless nothing is to be kept: its first write is one that needs memory
+-- remember: store the validators of fetched pages, for their revisits.
+-- ARGV    1 now | 2 crawl | then per page: fingerprint (signed decimal), validator ('' = it no longer has one)
+-- Reply   OK, number of fields here  or  UNKNOWN
+-- Keeps   nothing is stored for an ended crawl
+-- Refused as a whole when the store is full, unless nothing is to be stored: its first write needs memory
 -- Cost    O(pages), at most 250
 --include shard open crawls seen validators
 

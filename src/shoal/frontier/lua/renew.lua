@@ -1,11 +1,11 @@
--- renew: extend leases, and top them up while their hosts have more to visit.
--- ARGV    1 now | 2 lease length ms | 3 batch ms | then per lease: token, visits known to the holder, visits at most
+-- renew: extend leases, and add visits to them while their hosts have more.
+-- ARGV    1 now | 2 lease length ms | 3 batch ms | then per lease: token, visits known to the holder, maximum visits
 --         it may hold
--- Reply   OK, now, then per lease: {robots version, ms that its visits and all that wait for the host take at its pace
---         (0 when it was not topped up), then number, crawl, priority, entry of each visit the holder does not know},
+-- Reply   OK, now, then per lease: {robots version, ms that its visits and all waiting visits of the host take at its pace
+--         (0 when no visits were added), then number, crawl, priority, entry of each visit the holder does not know},
 --         or LOST
--- Keeps   a lease whose deadline is over is lost, also when nobody has taken its host yet
---         visits are numbered, so a lost reply is made up for by the next renewal
+-- Keeps   a lease is lost after its deadline, even if no other worker has taken its host yet
+--         visits are numbered, so the next renewal makes up for a lost reply
 -- Cost    O(leases + visits)
 --include shard open crawls queues hosts take visits
 
@@ -67,6 +67,6 @@ for _, one in ipairs(asked) do
 end
 if #asked > 0 and ttl > (tonumber(call('HGET', KEYS[1], 'longest')) or 0) then call('HSET', KEYS[1], 'longest', ttl) end
 save()
--- A crawl whose allowance was used up here gets more only by a call of `lease`: wake a sleeping worker, which makes one.
+-- A crawl whose page budget was used up here gets more only by a call of `lease`: wake a sleeping worker, which makes one.
 if call('EXISTS', P .. 'dry') == 1 then wake() end
 return reply

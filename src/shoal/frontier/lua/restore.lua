@@ -1,4 +1,4 @@
--- restore: write one line of a dump into this shard. For a namespace nobody works on yet.
+-- restore: write one line of a dump into this shard. Only for a namespace that no worker uses yet.
 -- ARGV    1 now | 2 number of the line for this shard | 3 kind | then by kind:
 --         crawl   id, state, created ms, ended ms, why, pages left
 --         copy    crawl, version, state, stored, failed, excluded, then field, value, ... (as sync) and '' and reason, count, ...
@@ -14,7 +14,7 @@
 --         host    host, then field, value, ...
 --         seed    seed of fingerprints
 -- Reply   OK
--- Keeps   a line whose number was written already changes nothing: a lost reply costs nothing
+-- Keeps   a line whose number was already written changes nothing: a lost reply costs nothing
 -- Cost    O(the line), at most 250 entries
 --include shard crawls seen validators queues hosts calendar
 

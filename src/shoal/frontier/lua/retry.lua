@@ -1,10 +1,10 @@
--- retry: admit failed visits of a crawl again, as if they were new; or those that a limit of their host excluded.
--- ARGV    1 now | 2 crawl | 3 '' at first, then what the reply says | 4 f failed, x excluded | 5.. none for all of them,
+-- retry: admit failed visits of a crawl again, as new visits; or visits that a limit of their host excluded.
+-- ARGV    1 now | 2 crawl | 3 '' at first, then the list in the reply | 4 f failed, x excluded | 5.. none for all of them,
 --         or some of one list of failed visits: its number (0 = the list that grows), then per visit: index, line
--- Reply   OK, how many, 1 = there are more, the last list to retry (what is set aside meanwhile is not retried)
---         of some: OK, how many, 0, 0; a line that is not at its index is left out
--- Keeps   a host's back-off that followed from failures ends here; one that the server requested stays
---         f, x and a only grow: the retry is a new admission, and rf or rx says how many of f or x are no more
+-- Reply   OK, how many, 1 = there are more, the last list to retry (visits that fail meanwhile are not retried)
+--         for some: OK, how many, 0, 0; a line that is not at its index is skipped
+-- Keeps   a back-off that followed from failures ends here; one that the server requested stays
+--         f, x and a only grow: a retry is a new admission, and rf or rx counts how many of f or x were admitted again
 -- Cost    at most 100 visits
 --include shard open crawls queues hosts calendar
 

@@ -1,8 +1,8 @@
 -- sample: URLs that a crawl excluded or did not follow, up to 20 for each reason, at its home shard.
--- ARGV    1 now | 2 id | then reason, URL, ... to be kept
+-- ARGV    1 now | 2 id | then reason, URL, ... to be stored
 -- Reply   OK, reason, URLs with a line feed between them, ...  or  UNKNOWN
 -- Keeps   the first URLs of a reason, each once, and the first 100 reasons. A deleted crawl has none
--- Refused whole when the store is full, unless nothing is to be kept: its first write is one that needs memory
+-- Refused as a whole when the store is full, unless nothing is to be stored: its first write needs memory
 -- Cost    O(URLs), at most 250
 --include shard open
 

@@ -1,9 +1,9 @@
--- schedule: what a perpetual crawl has in the calendar of this shard, and the pages and the pace of one host. Writes nothing.
+-- schedule: the pages of a perpetual crawl in this shard's calendar, and the pages and pace of one host. Writes nothing.
 -- ARGV    1 now | 2 crawl | 3 host, '' = none
--- Reply   OK, now, pages in the calendar, ms until the first of them is due (-1 = none is, or it is not among the next 500
---         buckets of all crawls), ms that a request to the host takes with its delay, pages of the host by rate class
+-- Reply   OK, now, pages in the calendar, ms until the first of them is due (-1 = there is none, or it is not among the next
+--         500 buckets of all crawls), ms that a request to the host takes with its delay, pages of the host by rate class
 --         as '<class>:<pages> ...'
---         UNKNOWN: no visit of the crawl has come to this shard yet
+--         UNKNOWN: this shard has had no visit of the crawl
 -- Cost    O(500)
 --include shard crawls queues hosts
 

@@ -1,7 +1,7 @@
--- session: begin, look up or end a session of the dashboard. Called on the store's own key.
--- ARGV    1 now | 2 b begin, l look up, e end | 3 digest of its id | 4 begin: whose it is (opaque), else ''
--- Reply   OK, whose it is, '' = there is no such session
--- Keeps   at most 10,000 sessions, the last seen ones. One that was not looked up for twelve hours is over
+-- session: start, look up or end a session of the dashboard. Called on the store's own key.
+-- ARGV    1 now | 2 b start, l look up, e end | 3 digest of its id | 4 start: its owner (opaque), else ''
+-- Reply   OK, its owner, '' = there is no such session
+-- Keeps   at most 10,000 sessions, the most recently used ones. A session ends after twelve hours without a look-up
 -- Cost    O(log sessions)
 --include shard
 

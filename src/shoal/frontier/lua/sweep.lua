@@ -1,4 +1,4 @@
--- sweep: unlink sets of fingerprints that nobody asks any more. Every lease sweeps a little; a deletion sweeps on.
+-- sweep: delete sets of fingerprints that are no longer used. Every lease deletes some; a deletion calls sweep repeatedly.
 -- ARGV    1 now
 -- Reply   OK, 1 = there may be more
 -- Cost    at most 500 sets

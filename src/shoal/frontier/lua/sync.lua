@@ -1,8 +1,8 @@
 -- sync: bring a shard's copy of a crawl to a version.
--- ARGV    1 now | 2 crawl | 3 version | 4 state | 5 why | 6 mode (c make the copy if there is none, u only if there
+-- ARGV    1 now | 2 crawl | 3 version | 4 state | 5 why | 6 mode (c create the copy if there is none, u only if there
 --         is one, x the same, and finished only if nothing is open here) | then field, value, ...
 -- Reply   OK, version here, state here ('' if there is no copy)  or  RUNNING: visits are open here, it is not finished
--- Keeps   an older version changes nothing. A shard that never saw an ended crawl does not learn of it
+-- Keeps   an older version changes nothing. A shard without visits of an ended crawl gets no copy of it
 --include shard open crawls
 
 local key = text(16, CRAWL)

@@ -1,8 +1,8 @@
 -- tally: statistics of a crawl, at its home shard.
 -- ARGV    1 now | 2 id | then name, count, ... to be added
 -- Reply   OK, name, total, ...  or  UNKNOWN
--- Keeps   at most 64 names: a call that would make more is refused whole. A deleted crawl has none
---         a call that is repeated counts twice: these are for people, nothing is decided by them
+-- Keeps   at most 64 names: a call that would exceed this is refused as a whole. A deleted crawl has none
+--         a repeated call counts twice: the statistics are for people, and no decision depends on them
 --include shard open
 
 local id = text(128, '^[%w_.:@-]+$')

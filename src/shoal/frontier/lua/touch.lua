@@ -1,10 +1,10 @@
--- touch: note signals that pages of a perpetual crawl have changed. `lease` pulls their visits forward (signals.lua).
+-- touch: record signals that pages of a perpetual crawl have changed. `lease` pulls their visits forward (signals.lua).
 -- ARGV    1 now | 2 crawl | 3 kind (t touch, s sitemap, f feed, i IndexNow) | then for each page: host, fingerprint
 --         (signed decimal), scheme and path as in its entry, s since 1970 when it changed (0 = no date)
--- Reply   OK, one letter a page: p noted, n the crawl does not know it, i ignored because such signals of the host were
+-- Reply   OK, one letter per page: p recorded, n the crawl does not know it, i ignored because such signals of the host were
 --         rarely right, f too many signals wait here, o the crawl visits its pages once
---         UNKNOWN: no visit of the crawl has come to this shard. ENDED, state
--- Keeps   repeated, it changes nothing but the time of the signal; the calendar itself is not changed
+--         UNKNOWN: this shard has had no visit of the crawl. ENDED, state
+-- Keeps   a repeated call changes only the time of the signal; the calendar itself is not changed
 -- Cost    O(pages), at most 250
 --include shard open crawls seen queues hosts calendar signals
 

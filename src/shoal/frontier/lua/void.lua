@@ -1,7 +1,7 @@
--- void: was a dead worker's last acknowledgement taken? If it was not, it never will be.
--- ARGV    1 now | 2 worker | 3 request | then the tokens it speaks of
--- Reply   OK, now, tokens that are lost: as acknowledge answered, or all of them
--- Keeps   the answer is final: an acknowledgement that is still on its way gets it too, and changes nothing
+-- void: was a dead worker's last acknowledgement accepted? If it was not, it never will be.
+-- ARGV    1 now | 2 worker | 3 request | then the tokens in it
+-- Reply   OK, now, tokens of lost leases: as acknowledge replied, or all of them
+-- Keeps   the reply is final: an acknowledgement that arrives later gets it too, and changes nothing
 -- Frees memory first, so that it runs when the store is full
 -- Cost    O(tokens)
 --include shard open

@@ -1,4 +1,4 @@
--- waiting: how many hosts of this shard have waiting visits, of all crawls of a spider. Writes nothing.
+-- waiting: how many hosts of this shard have waiting visits, for all crawls of a spider. Writes nothing.
 -- ARGV    1 now | 2 spider
 -- Reply   OK, now, hosts that may be requested now, hosts that cool down or back off
 -- Cost    O(log ready)

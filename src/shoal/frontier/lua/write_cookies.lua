@@ -1,9 +1,9 @@
 -- write_cookies: replace a cookie jar of a crawl, unless another worker has replaced it.
--- ARGV    1 now | 2 crawl | 3 name of the jar | 4 version that the caller has read, 0 = none | 5 jars at most | 6 the jar
+-- ARGV    1 now | 2 crawl | 3 name of the jar | 4 version that the caller has read, 0 = none | 5 maximum jars | 6 the jar
 --         (opaque)
 -- Reply   OK, new version, 0 = not written: there is another version, or there are too many jars  or  UNKNOWN
--- Keeps   a version is never given twice: it is not below the time in ms. An ended crawl keeps nothing more
--- Refused whole when the store is full: its first write is one that needs memory
+-- Keeps   a version is never given twice: it is not below the time in ms. Nothing is written for an ended crawl
+-- Refused as a whole when the store is full: its first write needs memory
 --include shard open crawls
 
 local key = text(16, CRAWL)

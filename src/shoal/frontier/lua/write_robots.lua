@@ -1,11 +1,11 @@
--- write_robots: keep a copy of a robots.txt, and what it says of its host.
+-- write_robots: store a copy of a robots.txt, and its effect on its host.
 -- ARGV    1 now | 2 host | 3 name, '<scheme>://<authority> <token>' | 4 1 = its rules are known (it was read, or there is
---         none) | 5 its Crawl-delay ms | 6 the copy (opaque), '' = only what it says of the host
+--         none) | 5 its Crawl-delay ms | 6 the copy (opaque), '' = change only the host
 -- Reply   OK, robots version of the host
--- Keeps   a version is never given twice, also when the host was forgotten in between: it is not below the time in ms
+-- Keeps   a version is never given twice, even if the host was forgotten in between: it is not below the time in ms
 --         known rules set the host's Crawl-delay: the larger of the copies of http and https for this token
 --         the gate only moves later
--- Refused whole when the store is full, unless there is no copy: its first write is one that needs memory
+-- Refused as a whole when the store is full, unless there is no copy: its first write needs memory
 -- Cost    O(the copy + crawls waiting on the host)
 --include shard open crawls queues hosts
 

@@ -66,7 +66,7 @@ class FolderBodyStore(BodyStore):
         try:
             # Where a file system was unmounted there is an empty folder: bodies in it would be hidden later.
             if self._folder.stat().st_ino != self._inode:
-                raise TransientError("is not the folder it was at the start; is it mounted?")
+                raise TransientError("has been replaced since the start; is it still mounted?")
             path = self._folder / name
             try:
                 exists = path.stat().st_size == len(body)

@@ -92,7 +92,7 @@ def has_part(output: Path, name: str) -> bool:
 
 
 def request_close(output: Path) -> None:
-    """Ask live workers to close the parts that are open now."""
+    """Request that live workers close the parts that are open now."""
     with contextlib.suppress(OSError):
         (parts_folder(output) / CLOSE_REQUEST).touch()
 

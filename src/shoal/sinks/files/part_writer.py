@@ -1,4 +1,4 @@
-"""A worker's sink for an output that is made of part files, whatever the format.
+"""A worker's sink for an output that is made of part files, in any format.
 
 Each worker writes its own parts (part.py). The merge (merge.py) adds finished parts to the output. A format defines how
 records become bytes.

@@ -17,11 +17,7 @@ async def audit_page(view: View) -> DashboardPage:
          foreign(entry.who), entry.role, entry.event]
         for entry in entries
     ]  # fmt: skip
-    shown = (
-        table("Changes", ("=Time", ">What", "Who", "Role", "=Event"), rows)
-        if rows
-        else empty("Nobody has changed anything yet.")
-    )
+    shown = table("Changes", ("=Time", ">What", "Who", "Role", "=Event"), rows) if rows else empty("No changes yet.")
     content: list[Node] = [
         E.h1("Audit trail"),
         E.p("Changes made through the API and this dashboard. The server's log has all of them, and refused requests.",

@@ -184,7 +184,7 @@ async def _latest(view: View, crawl: Crawl) -> Node:
         E.h2("Latest pages"),
         table("Latest pages", (">URL", "#Status", ">Title", "=Fetched"), rows)
         if rows
-        else E.p("No worker has stored a page of this crawl just now.", class_="quiet"),
+        else E.p("No worker has stored a page of this crawl recently.", class_="quiet"),
     ]
 
 
@@ -316,7 +316,7 @@ def _retries(own: str, reason: str) -> Node:
         f"Retry all that failed with: {reason}", f"{own}/retry/reason", name="reason", value=reason
     ) if reason else None  # fmt: skip
     return E.div(
-        button("Retry the chosen URLs", f"{own}/retry/chosen", kind="main"), of_reason,
+        button("Retry the selected URLs", f"{own}/retry/chosen", kind="main"), of_reason,
         button("Retry all failed URLs", f"{own}/retry"), class_="actions",
     )  # fmt: skip
 

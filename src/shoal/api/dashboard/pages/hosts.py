@@ -81,7 +81,7 @@ async def hosts_page(view: View) -> DashboardPage:
         _table(hosts, now, state, text),
         more(path("hosts", state=state, name=text, cursor=following) if following else None),
         E.form(
-            field("Open any host by its name or a URL of it", "open", maxlength=253, required=True,
+            field("Open a host by its name or one of its URLs", "open", maxlength=253, required=True,
                   placeholder="example.org"),
             E.button("Open", type="submit"),
             action="/hosts", method="get", class_="row",
@@ -174,9 +174,9 @@ async def _effective_delay(view: View, host: HostView) -> str:
         delays = [(host.delay_seconds, "set by an operator")]
     else:
         crawls = [await view.frontier.crawls.known(name) for name in list(host.crawls)[:_CRAWLS_CHECKED]]
-        delays = [(crawl.limits.delay_seconds, f"of crawl {crawl.id}") for crawl in crawls]
-    delays.append((host.crawl_delay_seconds, "of its robots.txt"))
-    delays.append((host.adaptive_delay_seconds, "by its response times"))
+        delays = [(crawl.limits.delay_seconds, f"set by crawl {crawl.id}") for crawl in crawls]
+    delays.append((host.crawl_delay_seconds, "from its robots.txt"))
+    delays.append((host.adaptive_delay_seconds, "from its response times"))
     seconds, source = max(delays, key=lambda delay: delay[0])
     return f"{seconds:g} s, {source}" if seconds else "none: no crawl waits for it"
 
@@ -186,9 +186,9 @@ def _facts(host: HostView, effective: str, now: float) -> Node:
     adaptive = duration(host.adaptive_delay_seconds) if host.adaptive_delay_seconds else "none"
     return facts(
         [
-            ("Delay by crawls or operators", own),
-            ("Crawl-delay of robots.txt", f"{host.crawl_delay_seconds:g} s" if host.crawl_delay_seconds else "none"),
-            ("Delay by response times", adaptive),
+            ("Delay set by crawls or operators", own),
+            ("Crawl-delay in robots.txt", f"{host.crawl_delay_seconds:g} s" if host.crawl_delay_seconds else "none"),
+            ("Delay from response times", adaptive),
             ("Effective delay", effective),
             ("Slots", f"{host.places}, set by an operator" if host.places is not None else "set by each crawl"),
             ("Next request", "now" if max(host.gate_at, host.backoff_until) <= now

@@ -213,8 +213,8 @@ async def check_request(view: View, fields: dict[str, str]) -> str:
             ("Store", f"{size(made.store_bytes_most)} at most"),
             ("Network", f"{size(made.bytes_per_second)}/s, {size(made.bytes_total)} in all"),
         ]),
-        E.p(f"As shoal plan estimates it, for pages of {size(PAGE_BYTES)} that take {_RESPONSE_SECONDS:g} s on the "
-            "hosts of the start URLs.", class_="quiet"),
+        E.p(f"Estimate of shoal plan for the hosts of the start URLs, with pages of {size(PAGE_BYTES)} and a response "
+            f"time of {_RESPONSE_SECONDS:g} s.", class_="quiet"),
     ])  # fmt: skip
 
 

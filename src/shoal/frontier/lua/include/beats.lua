@@ -1,5 +1,5 @@
--- beats: live workers. `beats` worker -> time of its last heartbeat, `infos` worker -> its report, `nonowners` those that
--- own no shards; all at the store's own key, not in a shard. A worker without a heartbeat for 30 s is gone; so is one
+-- beats: live workers. `beats` worker -> time of its last heartbeat, `infos` worker -> its report, `nonowners` workers
+-- that own no shards; all at the store's own key, not in a shard. A worker without a heartbeat for 30 s is gone; so is one
 -- with a heartbeat in the future, because the server's clock was set back: its next heartbeat adds it again.
 local SILENT = 30000
 local MOST_WORKERS = 10000

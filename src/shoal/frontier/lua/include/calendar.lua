@@ -1,13 +1,13 @@
--- calendar: pages of perpetual crawls by the time of their next visit, about 75 bytes a page.
--- `due:<crawl>:<bucket>` lists '<host> [<priority>]<entry>', with '#<number>' for a host of many pages.
+-- calendar: pages of perpetual crawls by the time of their next visit, about 75 bytes per page.
+-- `due:<crawl>:<bucket>` lists '<host> [<priority>]<entry>', with '#<number>' for a host with many pages.
 -- `calendar` has '<crawl>:<bucket>' by due time. A bucket is at most as wide as a 64th of the time until it is due (a
--- power of two), so a crawl has some hundreds of them, and
--- no page is late by its bucket. An 'r' ends the name of a bucket whose visits have their slots in the budget already.
--- An entry whose flags have bit 7 carries a history of 23 bytes behind its attempts; its first byte is the rate.
+-- power of two), so a crawl has some hundreds of them, and no page is late because of its bucket. An 'r' ends the name of
+-- a bucket whose visits already have their slots in the budget.
+-- An entry whose flags have bit 7 has a history of 23 bytes after its attempts; its first byte is the rate.
 -- `rates:<crawl>` host -> '<free> <number> <class>:<pages> ...': when the next revisit has a slot, its number in
 -- `names:<crawl>` (0 = none), and the pages by rate class.
--- Every entry with a history is counted there, wherever it is. Of the copy: sc pages in the calendar, ev shortest
--- interval ms (0 = visited once), bp share of the host's requests in 1/1000 and bn ms a revisit, 0 = no such budget.
+-- Every entry with a history is counted there, wherever it is. Fields of the copy: sc pages in the calendar, ev shortest
+-- interval ms (0 = visited once), bp share of the host's requests in 1/1000 and bn ms per revisit, 0 = no such budget.
 local HISTORY, STEPS = 23, 4
 -- Revisits wait in a queue of this much lower priority: new pages go first.
 local LOWER = 1000000000000

@@ -1,17 +1,17 @@
--- crawls: the shard's copies of crawls, read once a call and written back once by save().
+-- crawls: the shard's copies of crawls, read once per call and written back once by save().
 -- Fields   v version, st state (r running, p paused, s stopped, e expired, f finished), sp spider, pr priority,
---          ord (f first in first out, l last in first out), d delay ms, n places, md depth limit, mp 1 = pages are
+--          ord (f first in first out, l last in first out), d delay ms, n slots, md depth limit, mp 1 = pages are
 --          limited, ph pages per host, pd URLs of a host per depth, exp end ms, life dedup lifetime ms, up 1 = priorities
 --          other than 0 are used
 -- Counts   a admitted = w waiting + l leased + t later + s stored + f failed + x excluded, at every script boundary
 -- Corr.    rf failed visits that were retried, rx excluded ones that were admitted again, rs stored ones that were visited
---          again: they are in a twice, and one counts them once by subtracting these
--- Kept     kp the limit that ended the crawl: what waited (kw) or was due later (kt) is kept for a higher limit
--- Allow.   al pages that may still be leased here, rc received and rt returned in all (both only grow)
+--          again: a counts them twice, so subtract these numbers to count them once
+-- Kept     kp the limit that ended the crawl: visits that were waiting (kw) or due later (kt) are kept for a higher limit
+-- Budget   al pages that may still be leased here, rc total received and rt total returned (both only grow)
 -- Calendar sc pages in it, ev shortest interval ms, bp and bn the budget (calendar.lua)
 -- Signals  tn and pn how many there are, tc and ta the search for them (signals.lua)
 -- Valid.   vn hashes of validators, vc their fields
--- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the generation before
+-- Seen     g generation, gn its sets, gc its members, gs its start ms; on the sets of the previous generation
 -- Types    text, or nil if missing: TEXTS. All others are numbers, and 0 if missing: a copy lacks most of them
 local TEXTS = {st = 1, id = 1, sp = 1, ord = 1, md = 1, mp = 1, up = 1, dry = 1, kp = 1, tc = 1}
 local MISSING = {__index = function(_, field) if not TEXTS[field] then return 0 end end}

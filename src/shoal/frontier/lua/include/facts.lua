@@ -1,6 +1,6 @@
--- facts: the facts of a crawl, those that Shoal 0.1 wrote among its statistics included.
--- Names    branch:<spider>, slot:<host>, export:<file>, submitted, notified, bytes; of seeds and of pass: _begun and _done (numbers,
---          under way while begun is greater) and _began_ms
+-- facts: the facts of a crawl, including those that Shoal 0.1 stored among its statistics.
+-- Names    branch:<spider>, slot:<host>, export:<file>, submitted, notified, bytes; for seeds and for pass: _begun and
+--          _done (numbers; in progress while begun is greater) and _began_ms
 local FACT = '^[^%s%c]+$'
 local OLD = {'^branch:', '^slot:', '^seeds_[bd]', '^pass_[bd]', '^submitted$', '^notified$', '^bytes$'}
 

@@ -1,9 +1,9 @@
 -- hosts: when a host may be requested next, and by how many workers at once.
--- Fields of `h:<host>`, all optional: per place i (1 has no suffix) k token of its holder, t last finish ms,
--- g gate ms; d delay and n places set by an operator, cd robots crawl delay, rk 1 = robots.txt is known, ad delay
--- from response times, m mean response ms, b back-off until ms, br the last failure, ba 1 = the server requested it, f failures
--- in a row, x why blocked, mx highest place used, e epoch of the last lease, ts last successful finish, rv version of its robots.txt copies,
--- ex 1 = it is about to be forgotten.
+-- Fields of `h:<host>`, all optional: per slot i (1 has no suffix) k token of its holder, t last finish ms,
+-- g gate ms; d delay and n slots set by an operator, cd robots crawl delay, rk 1 = robots.txt is known, ad delay
+-- from response times, m mean response ms, b back-off until ms, br the last failure, ba 1 = the server requested it,
+-- f failures in a row, x why blocked, mx highest slot used, e epoch of the last lease, ts last successful finish,
+-- rv version of its robots.txt copies, ex 1 = it is about to be forgotten.
 local MOST_PLACES = 32
 -- More crawls than this on one host see to it in turns.
 local MOST_CRAWLS = 1000
@@ -36,7 +36,7 @@ end
 
 -- Who waits on the host, and what holds for all of them: the largest delay, the smallest number of places.
 -- What is met here and cannot run is moved out of the way, at most 100 a call: lists of ended crawls are unlinked,
--- paused crawls and crawls without allowance are parked.
+-- paused crawls and crawls without page budget are parked.
 local budget = 100
 
 local function view(host)

@@ -1,7 +1,7 @@
--- journal: links to other shards, kept until those shards cannot forget them any more. `j:<server process>` is a list of
+-- journal: links to other shards, kept until those shards can no longer lose them. `j:<server process>` is a list of
 -- '<ms> <links>' that this process has confirmed for its shards. `journal` maps '<shard>:<server process>' to the last
 -- call that wrote links of this shard. The links are opaque (journal.py). Nothing is removed while the process does not
--- answer: only a new entry removes old ones, and only now and then.
+-- respond: only a new entry removes old ones, and only occasionally.
 local HORIZON = 120000
 
 local function journal(process, shards, links, mark)

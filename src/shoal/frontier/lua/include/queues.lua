@@ -1,7 +1,7 @@
--- queues: where visits wait. Per crawl and host one list for each priority present; `p:<crawl>:<host>` names the
--- priorities once one other than 0 was used; `w:<host>` names the crawls with visits there, scored by whose turn it is.
--- An entry is a flag byte (bits 0-1 scheme, 2 attempts follow, 3 extension, 4-6 how found, 7 a history follows), then, if bit 2 is set,
--- three bytes (retries, expiries, blames), then what only Python reads (entry.py).
+-- queues: where visits wait. For each crawl and host, there is one list per priority in use; `p:<crawl>:<host>` lists the
+-- priorities once one other than 0 was used; `w:<host>` lists the crawls with visits there, scored by their turn.
+-- An entry is a flag byte (bits 0-1 scheme, 2 attempts follow, 3 extension, 4-6 how found, 7 a history follows), then, if
+-- bit 2 is set, three bytes (retries, expiries, blames), then a part that only Python reads (visit_codec.py).
 local RETRY, EXPIRY, BLAME = 1, 2, 3
 local MOST_PRIORITIES = 64
 

@@ -1,7 +1,7 @@
--- rests: the last back-offs of a host, for people. `rests:<host>` lists '<ms> <length ms> <failures in a row> <1 = its
--- visits were set aside> <reason>', newest first; a length of 0 is the end that an operator has set. `rested` has the
+-- rests: the last back-offs of a host, for people. `rests:<host>` lists '<ms> <length ms> <failures in a row> <1 = the
+-- host was given up> <reason>', newest first; a length of 0 means that an operator ended the back-off. `rested` has the
 -- hosts by their last back-off.
--- At most 20 of about 50 bytes for a host, kept seven days, and of the last 1,000 hosts of a shard.
+-- At most 20 of about 50 bytes for a host, kept seven days, for the last 1,000 hosts of a shard.
 local MOST_RESTS, MOST_RESTED, REST_KEPT = 20, 1000, 604800
 
 local function noteRest(host, ms, failures, aside, why)

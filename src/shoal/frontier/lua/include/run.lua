@@ -1,7 +1,7 @@
--- run: whether the server process that answers is the one that wrote here last; if not, EPOCH (see epoch.lua).
--- CLOCK also when the caller has no reading of the clock, and the clock is behind what was written here.
--- A lease may have survived a loss of writes while what was written after it has not: the links of its pages. So in an
--- epoch that began with a loss, leases of the server process before are over.
+-- run: checks that the current server process is the one that wrote here last; if not, EPOCH (see epoch.lua).
+-- CLOCK also when the caller has no reading of the clock, and the clock is behind times that were written here.
+-- A lease may have survived a loss of writes although later writes, i.e. the links of its pages, have not. Therefore, in an
+-- epoch that began with a loss, leases of the previous server process are lost.
 local RUN = serverRun()
 if RUN ~= META.run then return {S.EPOCH} end
 if TICK == 1 and expected == '' and NOW < (tonumber(call('HGET', KEYS[1], 'last')) or 0) - 1000 then return {S.CLOCK, NOW} end

@@ -1,5 +1,5 @@
--- seen: exact dedup in many small integer sets, about 8.5 bytes a URL.
--- A set stays under 512 members, so that Valkey and Redis keep it as a sorted array of 8-byte integers. The number of
+-- seen: exact dedup in many small integer sets, about 8.5 bytes per URL.
+-- A set stays under 512 members, so that Valkey and Redis store it as a sorted array of 8-byte integers. The number of
 -- sets grows by one for every 200 members (linear hashing): 400 in the fullest on average, five sigma below 512.
 -- A Lua number is a double, so a set is chosen by the fingerprint's last nine digits, never by all of it.
 local LOAD = 200

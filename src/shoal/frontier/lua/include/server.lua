@@ -1,5 +1,5 @@
 -- server: which server process holds this shard, and since which promotion: 16 digits. A restart changes the run id, a
--- failover the replication id, also one that comes back to a process that was the primary before.
+-- failover the replication id, even if it returns to a process that was the primary before.
 local function serverRun()
   local info = redis.call('INFO', 'server', 'replication')
   local run = string.match(info, 'run_id:(%x+)')

@@ -1,11 +1,11 @@
--- shard: what every script begins with.
+-- shard: the first part of every script.
 -- Reads the shard's `meta` once: META.<field> is a field, and FIELDS are those that the script mentions (scripts.py).
--- Fields that few calls need are read by those calls. A shard without `meta` answers ABSENT and nothing is written: that
--- is how a slot in transit, which looks like an empty shard, differs from a new one.
+-- Fields that few calls need are read by those calls. A shard without `meta` replies ABSENT and nothing is written: this
+-- distinguishes a slot that is being moved, which looks like an empty shard, from a new one.
 -- ARGV 1 is '<time ms>|<founding>|<epoch>|<time ms>', all optional: the time, '' = the server's clock plus the shard's
 -- offset (see epoch.lua); the frontier that the caller has joined; the time it expects, and the epoch it was read in.
--- Fields of `meta` about the clock: offset, last = a time that was reached, since = the epoch from which on readings are
--- comparable, doubt = the one from which on they were before a server process that nobody could compare with them.
+-- Fields of `meta` about the clock: offset, last = a time that was reached, since = the first epoch whose readings can
+-- be compared with the clock, doubt = the first epoch whose readings predate a server process that could not be compared.
 
 local call = redis.call
 local P = string.sub(KEYS[1], 1, -5)

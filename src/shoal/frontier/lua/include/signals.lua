@@ -1,8 +1,9 @@
 -- signals: hints that a page of a perpetual crawl has changed. They pull its visit forward, never back.
--- `touched:<crawl>` '<host> <scheme><path>' -> '<kind> <ms> <s>': the kind (t touch, s sitemap, f feed, i IndexNow), when the
--- signal came, and since when the page is reported as changed (0 = no date). In which bucket a page is nobody knows, so `lease`
--- searches the calendar for all of them at once, a piece a call. `touching` names the crawls that are searched; tc of the copy
--- is where the search is, '<due> <index> <bucket>', ta 1 = it starts once more. A page that is being visited is found by `acknowledge`.
+-- `touched:<crawl>` '<host> <scheme><path>' -> '<kind> <ms> <s>': the kind (t touch, s sitemap, f feed, i IndexNow), when
+-- the signal came, and since when the page is reported as changed (0 = no date). The bucket of a page is not known, so
+-- `lease` searches the calendar for all of them at once, a part per call. `touching` lists the crawls that are searched; tc
+-- of the copy is the position of the search, '<due> <index> <bucket>', ta 1 = it starts once more. `acknowledge` finds a
+-- page that is being visited.
 -- `pulled:<crawl>` page -> kind, until that visit ends. `signals:<crawl>` host -> '<kind> <pulled> <changed> <ignored> ...':
 -- how often such visits found a change, in about the last 100. tn and pn of the copy count `touched` and `pulled`.
 local MOST_TOUCHED, MOST_PULLED = 2000, 10000

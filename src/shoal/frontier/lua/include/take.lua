@@ -1,6 +1,6 @@
--- take: visits of a host for its holder, in the crawls' turns, each turn's highest priority first.
--- Pages are reserved here: from the crawl's allowance in this shard (al) and from its pages per host (`hp:<crawl>`:
--- <host> stored, !<host> in flight). What brings no page gives its reservation back (unreserve).
+-- take: visits of a host for its holder, in the crawls' turns, the highest priority of each turn first.
+-- Pages are reserved here: from the crawl's page budget in this shard (al) and from its pages per host (`hp:<crawl>`:
+-- <host> stored, !<host> in flight). A visit that stores no page returns its reservation (unreserve).
 
 local function pagesLeft(c, key, host)
   local stored = tonumber(call('HGET', P .. 'hp:' .. key, host)) or 0

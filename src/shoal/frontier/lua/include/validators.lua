@@ -1,8 +1,8 @@
--- validators: the version of a page as its server named it (ETag, Last-Modified), for conditional requests.
--- Hashes `v:<crawl>:<n>`, fingerprint -> validator, kept small enough that Valkey and Redis hold them as listpacks: the
+-- validators: the version of a page as its server names it (ETag, Last-Modified), for conditional requests.
+-- Hashes `v:<crawl>:<n>`, fingerprint -> validator, kept small enough that Valkey and Redis store them as listpacks: the
 -- number of hashes grows by one for every 100 fields (linear hashing, as in seen), and a validator is cut into pieces
 -- of 64 bytes, '<fingerprint>', '<fingerprint>.1', ...; a piece that is full may have a next one.
--- Of the shard's copy of the crawl: vn hashes, vc fields.
+-- Fields of the shard's copy of the crawl: vn hashes, vc fields.
 local FIELDS, PIECE = 100, 64
 
 local function validatorHash(key, hashes, fingerprint)

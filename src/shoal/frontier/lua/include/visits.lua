@@ -1,4 +1,4 @@
--- visits: the ways a visit leaves a lease. A leased visit is stored as '<crawl>:<priority>:<entry>'.
+-- visits: how a visit leaves a lease. A leased visit is stored as '<crawl>:<priority>:<entry>'.
 
 local function unpackVisit(packed)
   local key, prio, start = string.match(packed, '^(%w+):(%-?%d+):()')
