@@ -109,8 +109,8 @@ def served(
             assert process.poll() is None, errors.read_text()
             return re.search(r"http://([0-9.]+):([0-9]+)", errors.read_text())
 
-        found = wait_until(address, "the server says where it is")
-        api = Served(process, errors, found[1], int(found[2]), token)
+        match = wait_until(address, "the server says where it is")
+        api = Served(process, errors, match[1], int(match[2]), token)
         yield api
         for client in api.clients:
             client.close()

@@ -112,7 +112,7 @@ def test_a_token_of_an_application_can_only_see_and_create_its_own_crawls(api: S
         assert admin.crawl(mine)["policy"]["app"] == "shop"
         for seen in (list(shop.crawls()), list(shop.crawls(app="press"))):
             assert seen[0]["id"] == mine
-            assert {one["app"] for one in seen} == {"shop"}
+            assert {crawl["app"] for crawl in seen} == {"shop"}
         for refused in (shop.crawl, shop.pause, shop.stop, shop.retry, lambda name: next(shop.failed(name))):
             with pytest.raises(UnknownCrawl):
                 refused("press:other")
@@ -196,9 +196,9 @@ def test_request_bodies_are_bounded(api: Served) -> None:
 def test_a_client_that_exceeds_the_rate_limit_gets_429(tmp_path: Path) -> None:
     token, line = create_token("read")
     with served(tmp_path, settings=f'[api]\nrate = 5\n[tokens]\na = "{line}"\n', token=token) as api:
-        found = [api.ask("GET", "/v1/workers") for _ in range(15)]
-        assert found[0].status == 200
-        refused = next(got for got in found if got.status == 429)
+        responses = [api.ask("GET", "/v1/workers") for _ in range(15)]
+        assert responses[0].status == 200
+        refused = next(got for got in responses if got.status == 429)
         assert int(refused.headers["retry-after"]) >= 1
         # A client waits as long as the server requests.
         assert [api.client.stats()["workers"] for _ in range(3)] == [0] * 3

@@ -48,7 +48,7 @@ def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
             assert [record["status"] async for record in client.records(crawl, fields=["status", "url"])].count(
                 200
             ) == 1
-            assert len([one async for one in client.failed(crawl)]) == 1
+            assert len([failure async for failure in client.failed(crawl)]) == 1
             explained = await client.explain(crawl, f"http://{host}/gone")
             assert (explained["verdict"], explained["reason"]) == ("failed", "status 404")
             # So that what is retried still waits when it is paused.
@@ -60,10 +60,10 @@ def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
             assert (await client.add(crawl, [f"http://{host}/b"]))["new"] == 1
             assert (await client.resume(crawl))["state"] == "running"
             assert (await client.stop(crawl))["state"] == "stopped"
-            assert crawl in [one["id"] async for one in client.crawls(state="stopped")]
+            assert crawl in [summary["id"] async for summary in client.crawls(state="stopped")]
             assert (await client.host(host))["name"] == host
             # Visits of a stopped crawl are removed from a host when a worker finds them.
-            assert {one["name"] async for one in client.hosts()} <= {host, "example.org"}
+            assert {row["name"] async for row in client.hosts()} <= {host, "example.org"}
             assert (await client.stats())["workers"] == len(await client.workers()) == 1
             await client.delete(crawl)
             with pytest.raises(UnknownCrawl):
@@ -95,11 +95,11 @@ def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> N
         "--attribute", "order=7", "--priority", "3", "--wait",
     )  # fmt: skip
     assert (ran.code, ran.out, ran.err) == (0, "typed\n", "")
-    told = json.loads(shell.run("show", "typed", "--json").out)
-    assert told["counts"]["stored"] == 1
-    assert told["limits"]["priority"] == 3
-    assert told["policy"]["attributes"] == {"order": "7"}
-    assert told["policy"]["headers"] == {"X-Key": "***"}
+    status = json.loads(shell.run("show", "typed", "--json").out)
+    assert status["counts"]["stored"] == 1
+    assert status["limits"]["priority"] == 3
+    assert status["policy"]["attributes"] == {"order": "7"}
+    assert status["policy"]["headers"] == {"X-Key": "***"}
     assert "finished" in shell.run("show", "typed").out
     assert "typed" in shell.run("crawls").out
     assert shell.run("failed", "typed").out == f"status 404\thttp://{host}/gone\n"
@@ -136,14 +136,14 @@ def test_submitting_to_a_store_works_like_submitting_to_an_api(crawls: Crawls, s
     crawls.site.at(host, "/two", page())
     store = ("--folder", crawls.folder / "store")
     (shell.folder / "seeds.txt").write_text(f"# two\nhttp://{host}/\nhttp://{host}/two\n")
-    given = ("submit", "--seeds", "seeds.txt", "--out", "main", "--delay", "0", "--name", "stored", *store)
-    ran = shell.run(*given)
+    command = ("submit", "--seeds", "seeds.txt", "--out", "main", "--delay", "0", "--name", "stored", *store)
+    ran = shell.run(*command)
     assert (ran.code, ran.out) == (0, "stored\n")
     crawls.finish("stored", host)
-    ran = shell.run(*given)
+    ran = shell.run(*command)
     assert (ran.code, ran.out) == (0, "stored\n")
     assert "already exists" in ran.err
-    assert shell.run(*given, "--max-pages", "1").code == 1
+    assert shell.run(*command, "--max-pages", "1").code == 1
     request = {"url": f"http://{host}/two", "appid": "app", "crawlid": "1"}
     ran = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, given=json.dumps(request))
     assert (ran.code, ran.out) == (0, "app:1\n")

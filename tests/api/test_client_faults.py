@@ -57,16 +57,16 @@ def test_waiting_continues_when_the_server_restarts(tmp_path: Path) -> None:
             ]
         return [task.result()["state"] for task in waits]
 
-    found: list[str] = []
+    states: list[str] = []
     with served(tmp_path / "first", *where) as api:
         api.client.submit(seeds=["http://example.org/"], name="long", outputs=["main"], spider="nobody")
-        waiting = threading.Thread(target=lambda: found.extend(asyncio.run(wait())))
+        waiting = threading.Thread(target=lambda: states.extend(asyncio.run(wait())))
         waiting.start()
         wait_until(lambda: "shoal_api_streams 2.0" in api.ask("GET", "/metrics").raw.decode(), "both watch")
     with served(tmp_path / "second", *where) as api:
         api.client.stop("long")
         waiting.join(60)
-    assert found == ["stopped", "stopped"]
+    assert states == ["stopped", "stopped"]
 
 
 def test_waiting_with_asyncio_ends_at_its_timeout(tmp_path: Path) -> None:

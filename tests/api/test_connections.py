@@ -43,9 +43,9 @@ def test_an_address_with_too_many_connections_loses_its_own_connections(api: Ser
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(connect(api, "127.7.0.1")) for _ in range(3)]
         own = [stack.enter_context(connect(api, "127.8.0.1")) for _ in range(250)]
-        for one in (own[-1], *others):
-            one.sendall(HEAD + b"\r\n")
-            assert one.recv(100).startswith(b"HTTP/1.1 200")
+        for connection in (own[-1], *others):
+            connection.sendall(HEAD + b"\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
         with contextlib.suppress(OSError):
             assert own[0].recv(1) == b"", "the oldest silent connection of the address is closed"
 

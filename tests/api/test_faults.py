@@ -46,12 +46,12 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
         api.process.wait(10)
         with pytest.raises(StoreUnavailable, match="is unavailable"):
             client.crawl(crawl)
-    asked = len(crawls.site.requests(*hosts))
-    wait_until(lambda: len(crawls.site.requests(*hosts)) > asked + 20, "nobody cared")
+    before = len(crawls.site.requests(*hosts))
+    wait_until(lambda: len(crawls.site.requests(*hosts)) > before + 20, "nobody cared")
     with served(tmp_path / "two", *flags) as api:
-        told = api.client.wait("killed", timeout_seconds=60)
-    assert told["state"] == "finished"
-    assert told["counts"]["stored"] == told["counts"]["admitted"] == 240
+        status = api.client.wait("killed", timeout_seconds=60)
+    assert status["state"] == "finished"
+    assert status["counts"]["stored"] == status["counts"]["admitted"] == 240
     assert crawls.rows("killed").keys() == tree.walk()
     judge = crawls.site.judge(*hosts)
     assert judge.crowded() == []

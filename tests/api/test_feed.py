@@ -58,38 +58,38 @@ def test_an_action_does_not_reach_a_crawl_of_another_application_with_that_name(
 
 def test_actions_on_an_application_apply_to_one_spider(api: Served) -> None:
     for crawlid, spider in (("one", "other"), ("two", "other"), ("three", "third")):
-        asked = {"url": "http://example.org/", "appid": "appa", "crawlid": crawlid, "spiderid": spider}
-        assert ask(api, **asked).status == 200
+        request = {"url": "http://example.org/", "appid": "appa", "crawlid": crawlid, "spiderid": spider}
+        assert ask(api, **request).status == 200
     act = {"appid": "appa", "uuid": "u"}
-    told = ask(api, **act, action="info", spiderid="other").json["data"]
-    assert (set(told["crawlids"]), told["spiderid"], told["total_pending"]) == ({"one", "two"}, "other", 2)
+    data = ask(api, **act, action="info", spiderid="other").json["data"]
+    assert (set(data["crawlids"]), data["spiderid"], data["total_pending"]) == ({"one", "two"}, "other", 2)
     for usual in ({"spiderid": "link"}, {}):
-        told = ask(api, **act, **usual, action="info").json["data"]
-        assert (told["total_crawlids"], told["spiderid"]) == (0, "link")
+        data = ask(api, **act, **usual, action="info").json["data"]
+        assert (data["total_crawlids"], data["spiderid"]) == (0, "link")
     for action in ("info", "stop"):
         got = ask(api, **act, action=action, crawlid="three", spiderid="other")
         assert got.status == 404
         assert "of spider 'other'" in got.json["error"]["message"]
-    told = ask(api, **act, action="stop", spiderid="other").json["data"]
-    assert told.pop("server_time") > 0
-    assert told == {**act, "spiderid": "other", "action": "stop", "total_purged": 2}
-    assert [state(api, f"appa:{one}") for one in ("one", "two", "three")] == ["stopped", "stopped", "running"]
+    data = ask(api, **act, action="stop", spiderid="other").json["data"]
+    assert data.pop("server_time") > 0
+    assert data == {**act, "spiderid": "other", "action": "stop", "total_purged": 2}
+    assert [state(api, f"appa:{crawlid}") for crawlid in ("one", "two", "three")] == ["stopped", "stopped", "running"]
     # A crawl without a named spider is found by its name.
-    told = ask(api, **act, action="stop", crawlid="three").json["data"]
-    assert (told["spiderid"], told["total_purged"]) == ("third", 1)
+    data = ask(api, **act, action="stop", crawlid="three").json["data"]
+    assert (data["spiderid"], data["total_purged"]) == ("third", 1)
     assert ask(api, **act, action="expire").status == 400
 
 
 def test_an_application_is_identified_by_the_name_that_it_uses(api: Served) -> None:
-    given = {"appid": "my app", "spiderid": "nobody"}
+    sender = {"appid": "my app", "spiderid": "nobody"}
     for crawlid in ("plain", "with space"):
-        assert ask(api, "submit:my-app", url="http://example.org/", crawlid=crawlid, **given).status == 200
-    told = ask(api, "submit:my-app", action="info", uuid="u", **given).json["data"]
-    assert (told["appid"], told["total_crawlids"]) == ("my app", 2)
-    assert "plain" in told["crawlids"]
-    for crawlid in told["crawlids"]:
-        told = ask(api, "submit:my-app", action="stop", uuid="u", crawlid=crawlid, **given).json["data"]
-        assert (told["crawlid"], told["total_purged"]) == (crawlid, 1)
+        assert ask(api, "submit:my-app", url="http://example.org/", crawlid=crawlid, **sender).status == 200
+    data = ask(api, "submit:my-app", action="info", uuid="u", **sender).json["data"]
+    assert (data["appid"], data["total_crawlids"]) == ("my app", 2)
+    assert "plain" in data["crawlids"]
+    for crawlid in data["crawlids"]:
+        data = ask(api, "submit:my-app", action="stop", uuid="u", crawlid=crawlid, **sender).json["data"]
+        assert (data["crawlid"], data["total_purged"]) == (crawlid, 1)
 
 
 def test_an_impossible_action_is_reported_in_the_format_of_scrapy_cluster(api: Served) -> None:
@@ -102,11 +102,11 @@ def test_an_impossible_action_is_reported_in_the_format_of_scrapy_cluster(api: S
 
 
 def test_a_request_that_has_expired_does_not_use_up_its_id(api: Served) -> None:
-    given = {"url": "http://example.org/", "appid": "appa", "crawlid": "late", "spiderid": "nobody"}
-    got = ask(api, **given, expires=1000)
+    request = {"url": "http://example.org/", "appid": "appa", "crawlid": "late", "spiderid": "nobody"}
+    got = ask(api, **request, expires=1000)
     assert got.status == 400
     assert "is in the past" in got.json["error"]["message"]
-    assert ask(api, **given).status == 200
+    assert ask(api, **request).status == 200
     api.client.stop("appa:late")
 
 

@@ -23,8 +23,8 @@ KEY = "0123456789abcdef"
 @pytest.fixture(scope="module")
 def reporting(crawls: Crawls) -> Iterator[Served]:
     settings = f'[api]\nindexnow = "news, other"\n[outputs]\nmain = "{crawls.folder / "api.db"}"\n'
-    with served(crawls.folder / "reporting", "--folder", crawls.folder / "store", settings=settings) as one:
-        yield one
+    with served(crawls.folder / "reporting", "--folder", crawls.folder / "store", settings=settings) as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def post(reporting: Served, host: str, *paths: str, key: str = KEY, **more: Any)
 
 
 def visits(crawls: Crawls, host: str, path: str) -> int:
-    return sum(one.path == path for one in crawls.site.requests(host))
+    return sum(request.path == path for request in crawls.site.requests(host))
 
 
 @pytest.mark.full
@@ -118,9 +118,9 @@ def test_a_private_address_is_not_requested_unless_it_is_allowed(crawls: Crawls,
     statuses: list[int] = []
 
     def refused() -> bool:
-        with pytest.raises(Refused) as told:
+        with pytest.raises(Refused) as error:
             crawls.do(guarded.accept([f"http://{news}/a"], KEY))
-        statuses.append(told.value.status)
+        statuses.append(error.value.status)
         return statuses[-1] != 429
 
     wait_until(refused, "the host may be requested")
@@ -134,8 +134,8 @@ def test_indexnow_is_off_unless_crawls_are_named(api: Served) -> None:
 
 
 def test_one_address_cannot_send_without_limit(reporting: Served) -> None:
-    told = [reporting.ask("GET", "/indexnow") for _ in range(40)]
-    refused = [one for one in told if one.status == 429]
+    responses = [reporting.ask("GET", "/indexnow") for _ in range(40)]
+    refused = [response for response in responses if response.status == 429]
     assert refused
-    assert all(one.headers["retry-after"] == "1" for one in refused)
-    assert {one.status for one in told} <= {400, 429}
+    assert all(response.headers["retry-after"] == "1" for response in refused)
+    assert {response.status for response in responses} <= {400, 429}

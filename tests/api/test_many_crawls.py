@@ -69,8 +69,8 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
             for crawl in others:
                 client.wait(f"c{crawl}", timeout_seconds=120)
             wait_until(lambda: client.stats()["counts"]["leased"] == 0, "what was leased has ended")
-            asked = Counter(request.path.split("/")[1] for request in site.requests() if not request.is_robots)
-            assert not any(str(crawl) in asked for crawl in [*PAUSED, STOPPED[0], EXPIRED[0]])
+            requested = Counter(request.path.split("/")[1] for request in site.requests() if not request.is_robots)
+            assert not any(str(crawl) in requested for crawl in [*PAUSED, STOPPED[0], EXPIRED[0]])
             _judge_shares(site.requests())
             for crawl in PAUSED:
                 client.resume(f"c{crawl}")
@@ -79,7 +79,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
         finally:
             shell.close()
 
-        told = {crawl: client.crawl(f"c{crawl}") for crawl in range(CRAWLS)}
+        statuses = {crawl: client.crawl(f"c{crawl}") for crawl in range(CRAWLS)}
         requests = [request for request in site.requests() if not request.is_robots]
         judge = site.judge()
         assert judge.crowded() == []
@@ -90,20 +90,20 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
             stored += Counter(
                 dict(rows.execute("SELECT crawl, count(*) FROM pages WHERE error IS NULL GROUP BY crawl"))
             )
-        assert any(told[crawl]["state"] == "stopped" for crawl in STOPPED[1:]), "none was stopped in the middle"
-        for crawl, one in told.items():
-            counts = one["counts"]
-            assert counts["admitted"] == counts["stored"] + counts["failed"] + counts["excluded"], one
-            assert counts["stored"] == stored[f"c{crawl}"], one
-            assert counts["stored"] == sum(request.path.startswith(f"/{crawl}/") for request in requests), one
-            wanted = {"finished"}
+        assert any(statuses[crawl]["state"] == "stopped" for crawl in STOPPED[1:]), "none was stopped in the middle"
+        for crawl, status in statuses.items():
+            counts = status["counts"]
+            assert counts["admitted"] == counts["stored"] + counts["failed"] + counts["excluded"], status
+            assert counts["stored"] == stored[f"c{crawl}"], status
+            assert counts["stored"] == sum(request.path.startswith(f"/{crawl}/") for request in requests), status
+            expected = {"finished"}
             if crawl in (STOPPED[0], EXPIRED[0]):
-                wanted = {"stopped"} if crawl in STOPPED else {"expired"}
+                expected = {"stopped"} if crawl in STOPPED else {"expired"}
             elif crawl in STOPPED or crawl in EXPIRED:
-                wanted |= {"stopped"} if crawl in STOPPED else {"expired"}
-            assert one["state"] in wanted, one
-            if one["state"] == "finished":
-                assert counts["stored"] == counts["admitted"] == PAGES, one
+                expected |= {"stopped"} if crawl in STOPPED else {"expired"}
+            assert status["state"] in expected, status
+            if status["state"] == "finished":
+                assert counts["stored"] == counts["admitted"] == PAGES, status
 
 
 def _judge_shares(requests: list) -> None:

@@ -25,8 +25,8 @@ HOSTS, PATHS = 30, 50
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("store")) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("store")) as valkey:
+        yield valkey
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +69,16 @@ def failing(store: Server, crawl: str, hosts: range = range(HOSTS)) -> None:
 
 def pages(api: Served, path: str, field: str, between: Callable[[int], None] = lambda page: None) -> list[Any]:
     """Everything of a list. `between` is called after each page but the last."""
-    found: list[Any] = []
+    entries: list[Any] = []
     sign = "&" if "?" in path else "?"
     cursor = ""
     for page in range(300):
         got = api.ask("GET", f"{path}{sign}cursor={cursor}")
         assert got.status == 200, got.raw
-        found += got.json[field]
+        entries += got.json[field]
         cursor = got.json["next"]
         if cursor is None:
-            return found
+            return entries
         assert got.json[field] or page
         between(page)
     raise AssertionError("it has no end")
@@ -92,11 +92,11 @@ def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: Served, sto
         if host := next(later, None):
             failing(store, "grows", range(host, host + 1))
 
-    told = pages(api, "/v1/crawls/grows/failed?limit=100", "failed", between)
-    seen = Counter(one["url"] for one in told)
+    failures = pages(api, "/v1/crawls/grows/failed?limit=100", "failed", between)
+    seen = Counter(failure["url"] for failure in failures)
     assert set(seen.values()) == {1}
     assert set(urls("grows", range(HOSTS))) <= seen.keys()
-    assert {one["reason"] for one in told} == {"no route", "status 500"}
+    assert {failure["reason"] for failure in failures} == {"no route", "status 500"}
     assert len(pages(api, "/v1/crawls/grows/failed?limit=1750", "failed")) == 1750, "a page of all is the last one"
 
 
@@ -115,8 +115,8 @@ def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: Served, store:
         if page == after:
             do(store, again)
 
-    told = pages(api, f"/v1/crawls/{crawl}/failed?limit=100", "failed", between)
-    seen = Counter(one["url"] for one in told)
+    failures = pages(api, f"/v1/crawls/{crawl}/failed?limit=100", "failed", between)
+    seen = Counter(failure["url"] for failure in failures)
     assert set(urls(crawl, range(HOSTS))) >= seen.keys()
     # A URL that failed again may be listed again.
     assert max(seen.values()) <= 2
@@ -135,9 +135,9 @@ def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: Served
         return names
 
     assert do(store, make) == ["family", "family:three", "family:two"]
-    told = [one["url"] for one in pages(api, "/v1/crawls/family/failed?limit=4", "failed")]
-    assert len(set(told)) == len(told) == 45
-    assert [url[-1] for url in told] == ["0"] * 15 + ["1"] * 15 + ["2"] * 15
+    urls = [failure["url"] for failure in pages(api, "/v1/crawls/family/failed?limit=4", "failed")]
+    assert len(set(urls)) == len(urls) == 45
+    assert [url[-1] for url in urls] == ["0"] * 15 + ["1"] * 15 + ["2"] * 15
 
 
 def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(api: Served, store: Server, shell: Shell) -> None:
@@ -162,13 +162,13 @@ def test_crawls_hosts_and_workers_are_listed_in_pages(api: Served, store: Server
     for worker in ("w1", "w2", "w3"):
         do(store, lambda frontier: frontier.workers.beat({}), worker)
     do(store, make, "w4")
-    told = pages(api, "/v1/crawls?limit=4&app=many", "crawls")
-    assert [one["id"] for one in told] == [name for name in names[::-1] if name[-1] in "02468"]
-    hosts = [one["name"] for one in pages(api, "/v1/hosts?limit=3", "hosts")]
+    listed = pages(api, "/v1/crawls?limit=4&app=many", "crawls")
+    assert [crawl["id"] for crawl in listed] == [name for name in names[::-1] if name[-1] in "02468"]
+    hosts = [host["name"] for host in pages(api, "/v1/hosts?limit=3", "hosts")]
     assert {f"{name}.example" for name in names} <= set(hosts)
     assert len(set(hosts)) == len(hosts)
-    assert [one["name"] for one in pages(api, "/v1/workers?limit=2", "workers")] == ["w1", "w2", "w3", "w4"]
-    assert [one["name"] for one in api.client.workers()] == ["w1", "w2", "w3", "w4"]
+    assert [worker["name"] for worker in pages(api, "/v1/workers?limit=2", "workers")] == ["w1", "w2", "w3", "w4"]
+    assert [worker["name"] for worker in api.client.workers()] == ["w1", "w2", "w3", "w4"]
 
 
 def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
@@ -179,10 +179,10 @@ def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
     lists = ["crawls/mine/failed", "crawls/mine/records", "crawls", "hosts", "workers"]
     cursors = {path: api.ask("GET", f"/v1/{path}?limit=1").json["next"] for path in ("crawls/mine/failed", "crawls")}
     assert all(cursors.values())
-    given = [cursors["crawls/mine/failed"][:-2], "x", "A" * 15_000, "%00", "%ff%fe", "9" * 400, "MQ", "é"]
+    invalid = [cursors["crawls/mine/failed"][:-2], "x", "A" * 15_000, "%00", "%ff%fe", "9" * 400, "MQ", "é"]
     for path in lists:
         strange = [cursor for other, cursor in cursors.items() if other != path]
-        for cursor in [*given, *strange, api.ask("GET", "/v1/crawls/other/failed?limit=1").json["next"]]:
+        for cursor in [*invalid, *strange, api.ask("GET", "/v1/crawls/other/failed?limit=1").json["next"]]:
             got = api.ask("GET", f"/v1/{path}?cursor={cursor.replace('é', '%C3%A9')}")
             assert got.status in (400, 422), (path, cursor)
             if len(cursor) < 12_000:
@@ -229,11 +229,11 @@ def test_each_record_is_on_exactly_one_page_while_more_are_written(
     def between(page: int) -> None:
         asyncio.run(written(output, *(Record(crawl=crawl, url=f"http://{n:03}.example/") for n in (page, 90 - page))))
 
-    told = pages(api, f"/v1/crawls/{crawl}/records?limit=3&fields=url,number", "records", between)
-    seen = Counter(one["url"] for one in told)
+    records = pages(api, f"/v1/crawls/{crawl}/records?limit=3&fields=url,number", "records", between)
+    seen = Counter(record["url"] for record in records)
     assert set(there) <= seen.keys()
     assert set(seen.values()) == {1}
-    assert told[0] == {"url": told[0]["url"], "attributes": {"order": 1}}, "a page has no number"
+    assert records[0] == {"url": records[0]["url"], "attributes": {"order": 1}}, "a page has no number"
     if name != "pages.db":
         cursor = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=1").json["next"]
         assert len(cursor) < 30, "it says how far and not of what"

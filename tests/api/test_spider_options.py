@@ -34,8 +34,8 @@ SEED = "http://example.org/"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("store")) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("store")) as valkey:
+        yield valkey
 
 
 @pytest.fixture(scope="module")

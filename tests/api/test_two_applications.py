@@ -121,8 +121,8 @@ def client(api: Served, app: str) -> Client:
 def rows(path: Path, crawl: str) -> dict[str, dict[str, Any]]:
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.row_factory = sqlite3.Row
-        found = database.execute("SELECT * FROM pages WHERE crawl = ?", (crawl,)).fetchall()
-    return {row["url"]: dict(row) for row in found}
+        fetched = database.execute("SELECT * FROM pages WHERE crawl = ?", (crawl,)).fetchall()
+    return {row["url"]: dict(row) for row in fetched}
 
 
 @pytest.mark.full
@@ -162,4 +162,4 @@ def test_malformed_responses_to_one_application_reach_no_page_of_another(
         paths[connection].append(path)
     assert max(map(len, paths.values())) > 1, "no connection was kept"
     # After a malformed response, a connection has no further request.
-    assert not [found for found in paths.values() if any(path.startswith("/a/") for path in found[:-1])]
+    assert not [visited for visited in paths.values() if any(path.startswith("/a/") for path in visited[:-1])]

@@ -17,7 +17,7 @@ from tests.servers import server
 
 
 @pytest.mark.parametrize(
-    ("open_visits", "ready", "leased", "wanted"),
+    ("open_visits", "ready", "leased", "expected"),
     [
         (0, 0, 0, 0),
         # Hosts of a crawl that was just paused are still there: nothing is to be done for them.
@@ -32,9 +32,9 @@ from tests.servers import server
     ],
 )
 def test_the_number_of_wanted_workers_depends_on_hosts_and_not_on_urls(
-    open_visits: int, ready: int, leased: int, wanted: int
+    open_visits: int, ready: int, leased: int, expected: int
 ) -> None:
-    assert wanted == workers_wanted(
+    assert expected == workers_wanted(
         open_visits=open_visits, hosts_ready=ready, hosts_leased=leased, hosts_per_worker=200
     )
 
