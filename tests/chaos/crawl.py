@@ -115,7 +115,7 @@ class Crawling:
                 if token.decode().endswith(f".{name}"):
                     key = f"{prefix}l:{token.decode()}"
                     fields = await self.frontier.shards.store.command("HKEYS", key, key=key)
-                    held += sum(one.isdigit() for one in fields)
+                    held += sum(field.isdigit() for field in fields)
         return held
 
     def freeze(self, name: str) -> None:
@@ -196,8 +196,8 @@ class Crawling:
         return await self.frontier.crawls.count(CRAWL)
 
     async def _state(self) -> str:
-        said = {name: self.last_report(name).trouble or self.errors(name)[-300:] for name in self.workers}
-        return f"{await self.counts()}; {self.asked()} requests; {said}"
+        troubles = {name: self.last_report(name).trouble or self.errors(name)[-300:] for name in self.workers}
+        return f"{await self.counts()}; {self.asked()} requests; {troubles}"
 
     def rows(self, output: Path | None = None) -> list[dict[str, object]]:
         """All rows or lines of an output, the first one unless another is named."""

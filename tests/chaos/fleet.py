@@ -161,9 +161,9 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:  # fmt: skip
     """A fleet without workers yet, on a crawl with its first URL."""
     folder.mkdir(parents=True, exist_ok=True)
-    one = Fleet(folder, url, Site(pages, hosts), delay_seconds, lease_seconds, options)
+    workers = Fleet(folder, url, Site(pages, hosts), delay_seconds, lease_seconds, options)
     try:
-        await one.sow()
-        yield one
+        await workers.sow()
+        yield workers
     finally:
-        one.close()
+        workers.close()

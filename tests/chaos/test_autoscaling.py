@@ -31,19 +31,19 @@ class Autoscaler:
         self.most = 0
 
     def step(self) -> int:
-        wanted = int(self._client.stats()["workers_wanted"])
-        if wanted > len(self.running):
+        target = int(self._client.stats()["workers_wanted"])
+        if target > len(self.running):
             worker = self._shell.start("worker", "--store", self._store.url, *LOCAL, "--workers", "1")
             worker.until_said("1 worker on")
             self.running.append(worker)
             self.most = max(self.most, len(self.running))
-        elif wanted < len(self.running):
+        elif target < len(self.running):
             # Kubernetes does not choose the idle ones, either.
             ended = self.running.pop(0).end(signal.SIGTERM)
             assert ended.code == 0, ended.err
             self.stopped.append(ended.err)
         time.sleep(0.2)
-        return wanted
+        return target
 
 
 def test_workers_join_for_hosts_and_drain_when_the_hosts_are_done(

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.chaos
 @pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[Server]:
     """A store that may lose its last writes, and that the test cuts short itself."""
-    with server(tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}) as one:
-        yield one
+    with server(tmp_path / "store", options={"appendfsync": "everysec", "auto-aof-rewrite-percentage": "0"}) as valkey:
+        yield valkey
 
 
 @contextlib.asynccontextmanager

@@ -37,13 +37,13 @@ def version(number: int) -> Answer:
 def served(site: Site) -> dict[str, list[int]]:
     """The versions of each page that were served, in order."""
     empty = len(version(0).body)
-    found: dict[str, list[int]] = defaultdict(list)
-    for one in site.requests():
-        if one.status == 200:
-            found[one.url].append(one.bytes - empty)
-        elif one.status == 304:
-            found[one.url].append(int(one.headers["if-none-match"].strip('"')))
-    return found
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for request in site.requests():
+        if request.status == 200:
+            numbers[request.url].append(request.bytes - empty)
+        elif request.status == 304:
+            numbers[request.url].append(int(request.headers["if-none-match"].strip('"')))
+    return numbers
 
 
 def reported(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -53,8 +53,8 @@ def reported(path: Path) -> dict[str, list[dict[str, Any]]]:
         rows = [{**row, "url": row["_url"], "number": int(row["_number"])} for row in rows]
     else:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            found = connection.execute("SELECT url, number, data FROM items").fetchall()
-        rows = [{**json.loads(data), "url": url, "number": int(number)} for url, number, data in found]
+            items = connection.execute("SELECT url, number, data FROM items").fetchall()
+        rows = [{**json.loads(data), "url": url, "number": int(number)} for url, number, data in items]
     by_url: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["number"]):
         by_url[row["url"]].append(row)
@@ -68,21 +68,21 @@ def check(output: Path, last: dict[str, int], fickle: set[str], crawl: Crawling)
     assert set(changes) == set(last)
     unacknowledged = 0
     for url in last:
-        found, row = changes[url], rows[url]
-        assert len({change["number"] for change in found}) == len(found), f"reported twice: {found}"
-        assert [change["change"] for change in found] == ["new"] + ["changed"] * (len(found) - 1), found
+        reports, row = changes[url], rows[url]
+        assert len({change["number"] for change in reports}) == len(reports), f"reported twice: {reports}"
+        assert [change["change"] for change in reports] == ["new"] + ["changed"] * (len(reports) - 1), reports
         if url in fickle and output.suffix == ".db":
             # A row of a visit that was not acknowledged stays in a database if the page changed back in between.
             continue
         # Each change starts from the text that the one before has reported.
-        hashes = [change["new_hash"] for change in found]
-        assert [change["old_hash"] for change in found] == ["", *hashes[:-1]], found
+        hashes = [change["new_hash"] for change in reports]
+        assert [change["old_hash"] for change in reports] == ["", *hashes[:-1]], reports
         assert all(old != new for old, new in pairwise(hashes))
         assert hashes[-1] == row["text_hash"]
-        assert row["changes"] == len(found) - 1
+        assert row["changes"] == len(reports) - 1
         if url in fickle:
             continue
-        numbers = [int(change["title"].split()[1]) for change in found]
+        numbers = [int(change["title"].split()[1]) for change in reports]
         assert numbers == sorted(set(numbers))
         assert numbers[-1] == last[url]
         assert set(numbers) <= set(versions[url])

@@ -52,13 +52,13 @@ async def test_a_worker_with_the_monotonic_clock_of_another_machine_crawls_corre
     unshare = program("unshare", "apt-get install util-linux")
     apart = (unshare, "--time", "--monotonic", str(FOREIGN_SECONDS), "--boottime", str(FOREIGN_SECONDS))
     try:
-        said = subprocess.run([*apart, "cat", "/proc/uptime"], capture_output=True, check=True).stdout
+        uptime = subprocess.run([*apart, "cat", "/proc/uptime"], capture_output=True, check=True).stdout
     except subprocess.CalledProcessError as error:
         reason = f"a time namespace needs root and Linux 5.6: {error.stderr.decode().strip()}"
         if os.environ.get("CI") == "true" and os.geteuid() == 0:
             pytest.fail(reason)
         pytest.skip(reason)
-    assert float(said.split()[0]) > FOREIGN_SECONDS
+    assert float(uptime.split()[0]) > FOREIGN_SECONDS
     async with crawling(
         tmp_path, pages=2_000 if LONG else 400, hosts=40, seeds=40, outputs=BOTH, lease_seconds=20.0,
         settings={"worker.hosts": 25},

@@ -75,7 +75,7 @@ async def test_a_worker_frozen_during_a_long_transfer_overlaps_at_most_once(tmp_
         judge = await crawl.judge(extra=held, overlaps=1)
         assert judge.crowded(), "nothing was taken over during a transfer: this test proves nothing"
         # What was open when it woke was aborted, not read to its end.
-        assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
+        assert [request.how for request in judge.requests if request.url == slow] == ["gone", "done"]
 
 
 async def test_a_transfer_longer_than_a_lease_continues_while_the_lease_is_renewed(tmp_path: Path) -> None:

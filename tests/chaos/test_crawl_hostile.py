@@ -79,8 +79,8 @@ async def test_hostile_hosts_end_in_time_and_do_not_affect_other_hosts(tmp_path:
     async with contextlib.AsyncExitStack() as stack:
         names: dict[str, str] = {}
         for number, (name, answer) in enumerate(evil().items()):
-            answers = {"/robots.txt": keep(ok(b"")), "*": answer}
-            site = await stack.enter_async_context(Hostile(answers, address=f"127.0.9.{number + 1}"))
+            replies = {"/robots.txt": keep(ok(b"")), "*": answer}
+            site = await stack.enter_async_context(Hostile(replies, address=f"127.0.9.{number + 1}"))
             names[site.url("/page")] = name
         # And one whose robots.txt is what is wrong.
         stuck = await stack.enter_async_context(Hostile({"*": silent()}, address="127.0.9.100"))

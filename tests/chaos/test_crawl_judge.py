@@ -19,7 +19,7 @@ def ask(crawl: Crawling, page: int, after_seconds: float, lasting_seconds: float
     """One more request in the log, so long after the last one of its host had ended."""
     url = crawl.tree.url(page)
     host, path = url.split("/", 3)[2], "/" + url.split("/", 3)[3]
-    ended = max(one.ended for one in read(crawl.site.log) if one.host == host)
+    ended = max(request.ended for request in read(crawl.site.log) if request.host == host)
     began_us = int((ended + after_seconds) * 1e6)
     writer = Writer(crawl.site.log)
     writer.write(Began(9000 + page, began_us, host, host, "GET", path, {}))

@@ -91,7 +91,7 @@ async def test_a_stopping_worker_aborts_requests_that_exceed_its_grace_period(tm
         crawl.start()
         await crawl.finish()
         judge = await crawl.judge(extra=1)
-        assert [one.how for one in judge.requests if one.url == slow] == ["gone", "done"]
+        assert [request.how for request in judge.requests if request.url == slow] == ["gone", "done"]
         # Its lease did not run out: it was given back.
         assert {row["attempt"] for row in crawl.rows()} == {1}
 

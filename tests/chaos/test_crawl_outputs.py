@@ -52,10 +52,10 @@ async def test_a_crawl_waits_for_a_locked_database_and_stores_every_page_once(tm
         with locked(crawl.outputs[0]) as connection:
             (stored,) = connection.execute("SELECT count(*) FROM pages").fetchone()
             await watch(crawl, stored, 60.0 if LONG else 8.0)
-            asked = crawl.asked()
-            assert asked < crawl.tree.pages, "all pages were taken in: this test proves nothing of the bound"
+            requested = crawl.asked()
+            assert requested < crawl.tree.pages, "all pages were taken in: this test proves nothing of the bound"
             await asyncio.sleep(1.0)
-            assert crawl.asked() == asked, "work is taken on although nothing can be stored"
+            assert crawl.asked() == requested, "work is taken on although nothing can be stored"
             assert any(crawl.last_report(name).trouble for name in crawl.workers), "nobody says what they wait for"
         await crawl.finish()
         judge = await crawl.judge(extra=0)
@@ -73,11 +73,11 @@ async def test_a_worker_whose_output_is_locked_stops_in_time(tmp_path: Path) -> 
         with locked(crawl.outputs[0]):
             await crawl.until(lambda: crawl.last_report(name).trouble, "it says what it waits for")
             # It is full and takes nothing more.
-            asked = -1
-            while asked != crawl.asked():
-                asked = crawl.asked()
+            requested = -1
+            while requested != crawl.asked():
+                requested = crawl.asked()
                 await asyncio.sleep(1.0)
-            assert asked < 600
+            assert requested < 600
             # While the output is locked: it does not wait for it.
             await crawl.stop(name)
             assert await crawl.held_by(name) == 0, "it left with leases that now have to run out"
@@ -96,9 +96,13 @@ async def test_a_crawl_waits_for_outputs_on_a_full_disk_and_stores_every_page_on
                 crawl.start()
             await crawl.until(lambda: len(crawl.rows()) > 20, "pages are stored")
             with filled(disk):
-                await crawl.until(lambda: any(crawl.last_report(one).trouble for one in crawl.workers), "they say so")
-                said = [crawl.last_report(one).trouble for one in crawl.workers if crawl.last_report(one).trouble]
-                assert all("no space left" in sentence for sentence in said), said
+                await crawl.until(
+                    lambda: any(crawl.last_report(worker).trouble for worker in crawl.workers), "they say so"
+                )
+                troubles = [
+                    crawl.last_report(worker).trouble for worker in crawl.workers if crawl.last_report(worker).trouble
+                ]
+                assert all("no space left" in sentence for sentence in troubles), troubles
                 # Rows are counted before the store is read: acknowledged pages were stored before.
                 await watch(crawl, (await crawl.counts()).stored + 50, 3.0)
                 before = (await crawl.counts()).stored

@@ -79,8 +79,8 @@ async def test_workers_wait_for_a_frozen_store_without_busy_retries(tmp_path: Pa
             store.freeze()
             await asyncio.sleep(10.0 if LONG else 8.0)
             store.thaw()
-            asked = crawl.asked()
-            await crawl.until(lambda: crawl.asked() > asked + 5, "they continue")
+            requested = crawl.asked()
+            await crawl.until(lambda: crawl.asked() > requested + 5, "they continue")
             await crawl.finish()
             # On a busy machine a worker can be too late to renew a lease, and then its pages are requested again.
             await crawl.judge()
@@ -142,10 +142,12 @@ async def test_a_store_with_a_full_disk_stops_the_crawl_until_there_is_space(tmp
             await crawl.requested(100)
             held = sum([await crawl.held_by(name) for name in crawl.workers])
             with filled(disk):
-                await crawl.until(lambda: any(crawl.last_report(one).trouble for one in crawl.workers), "they say so")
+                await crawl.until(
+                    lambda: any(crawl.last_report(worker).trouble for worker in crawl.workers), "they say so"
+                )
                 # It is not blamed on the store.
-                said = [crawl.last_report(one).trouble for one in crawl.workers]
-                assert any(f"no space left on the disk of {disk}" in trouble for trouble in said), said
+                troubles = [crawl.last_report(worker).trouble for worker in crawl.workers]
+                assert any(f"no space left on the disk of {disk}" in trouble for trouble in troubles), troubles
                 await asyncio.sleep(1.0)
                 crawl.check_workers()
                 stalled = crawl.asked()
