@@ -78,12 +78,12 @@ class Fleet:
 
     async def state(self) -> State:
         """Every key of the namespace with its value."""
-        found: State = {}
+        values: State = {}
         for prefix in [*self.shards.prefixes, f"{self.shards.namespace}{{store}}"]:
             flat = await self.store.command("EVAL", snapshot.READ, 0, prefix + "*", key=prefix + "meta")
             for key, value in zip(flat[::2], flat[1::2], strict=True):
-                found[key.decode("latin-1")] = value
-        return {name: _unordered(name, value) for name, value in sorted(found.items())}
+                values[key.decode("latin-1")] = value
+        return {name: _unordered(name, value) for name, value in sorted(values.items())}
 
     async def keys(self) -> set[str]:
         """The keys of the namespace, without what names their shard."""

@@ -226,7 +226,7 @@ async def test_a_lost_lease_among_many_keeps_the_others(fleet: Fleet) -> None:
     assert len(kept) == 3
     await bob.lease()
     with pytest.raises(LeaseLost, match="1 leases"):
-        await ann.acknowledge_all([Done(lease=one, outcomes=[v.stored() for v in one.visits]) for one in leases])
+        await ann.acknowledge_all([Done(lease=lease, outcomes=[v.stored() for v in lease.visits]) for lease in leases])
     assert (await ann.crawls.count("c")).stored == 3
     await fleet.check()
 

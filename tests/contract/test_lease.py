@@ -106,8 +106,8 @@ async def test_one_lease_in_four_comes_from_a_lower_class(fleet: Fleet) -> None:
     ann = fleet.worker()
     await ann.crawls.create("c")
     hosts = fleet.hosts(30)
-    for priority, some in ((1, hosts[:20]), (0, hosts[20:25]), (-1, hosts[25:])):
-        await ann.add("c", [Visit(url=f"http://{host}/", priority=priority) for host in some])
+    for priority, group in ((1, hosts[:20]), (0, hosts[20:25]), (-1, hosts[25:])):
+        await ann.add("c", [Visit(url=f"http://{host}/", priority=priority) for host in group])
     got: list[int] = []
     for _ in range(8):
         (lease,) = await ann.lease(hosts=1, shards=[0])
@@ -239,8 +239,8 @@ async def test_the_visits_of_a_host_are_shared_by_its_slots(fleet: Fleet) -> Non
     await ann.crawls.create("c", Limits(delay_seconds=0, places=2))
     await ann.hosts.set_robots("a.example")
     await ann.add("c", paths("a.example", 6))
-    (one,), (two,) = await ann.lease(visits=100), await bob.lease(visits=100)
-    assert (len(one.visits), len(two.visits)) == (3, 2)
+    (first,), (second,) = await ann.lease(visits=100), await bob.lease(visits=100)
+    assert (len(first.visits), len(second.visits)) == (3, 2)
 
 
 # Time

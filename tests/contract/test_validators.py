@@ -61,9 +61,9 @@ async def test_many_validators_are_spread_over_small_hashes(fleet: Fleet) -> Non
     (host,) = fleet.hosts(1)
     kept: dict[str, str] = {}
     for _ in range(12):
-        some = {f"http://{host}/{rng.randrange(3000)}": "v" * rng.choice((0, 20, 64, 150)) for _ in range(400)}
-        await ann.validators.remember("c", list(some.items()))
-        kept |= some
+        batch = {f"http://{host}/{rng.randrange(3000)}": "v" * rng.choice((0, 20, 64, 150)) for _ in range(400)}
+        await ann.validators.remember("c", list(batch.items()))
+        kept |= batch
     assert await ann.validators.recall("c", list(kept)) == list(kept.values())
     state = await fleet.state()
     hashes = {name: value for name, value in state.items() if "}v:" in name}
