@@ -67,12 +67,12 @@ def test_hostile_pages_stay_text(browser: Browser, running: Fleet) -> None:
     client.wait("hostile", timeout_seconds=60)
     with browser.page(running.api) as opened:
         visible = opened.page
-        found = f"/find?url={quote(f'http://{host}{broken}', safe='')}"
+        search = f"/find?url={quote(f'http://{host}{broken}', safe='')}"
         pages = (
             "/crawls/hostile",
             "/crawls/hostile/records",
             "/crawls/hostile/failed",
-            found,
+            search,
             "/",
             "/crawls",
             "/audit",
@@ -85,7 +85,7 @@ def test_hostile_pages_stay_text(browser: Browser, running: Fleet) -> None:
             assert visible.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         visible.goto("/crawls/hostile/failed")
         assert visible.locator("tbody tr").count() == 1
-        visible.goto(found)
+        visible.goto(search)
         assert "failed" in opened.text("section:has-text('hostile')")
         visible.goto("/crawls/hostile/records")
         for number in range(visible.locator("tbody a").count()):

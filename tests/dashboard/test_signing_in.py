@@ -98,8 +98,8 @@ def signed_in(api: Served, token: str) -> str:
 
 def proof_of(api: Served, cookie: str) -> str:
     page = api.ask("GET", "/", Cookie=cookie, Accept="text/html").raw.decode()
-    found = re.search(r'name="proof" value="(\w+)"', page)
-    return found[1] if found else ""
+    match = re.search(r'name="proof" value="(\w+)"', page)
+    return match[1] if match else ""
 
 
 def test_a_session_is_valid_at_every_server_of_a_store_until_it_or_its_token_ends(tmp_path: Path) -> None:
@@ -110,21 +110,22 @@ def test_a_session_is_valid_at_every_server_of_a_store_until_it_or_its_token_end
         return api.ask("GET", "/crawls", Cookie=cookie, Accept="text/html").status
 
     with server(tmp_path / "store") as store:
-        with serve("two") as two:
-            with serve("one") as one:
-                ann, bob = (signed_in(one, TOKENS["submit"][0]) for _ in range(2))
-                one.ask("POST", "/v1/crawls", {"seeds": ["http://a.test/"], "name": "kept", "outputs": ["x"]},
+        with serve("two") as second:
+            with serve("one") as first:
+                ann, bob = (signed_in(first, TOKENS["submit"][0]) for _ in range(2))
+                first.ask("POST", "/v1/crawls", {"seeds": ["http://a.test/"], "name": "kept", "outputs": ["x"]},
                         Authorization=f"Bearer {TOKENS['admin'][0]}")  # fmt: skip
-                assert [status(api, cookie) for api in (one, two) for cookie in (ann, bob)] == [200] * 4
+                assert [status(api, cookie) for api in (first, second) for cookie in (ann, bob)] == [200] * 4
                 # A page of one server, and its form at the other.
-                assert two.ask("POST", "/crawls/kept/pause", f"proof={proof_of(one, ann)}".encode(), Cookie=ann,
+                assert second.ask("POST", "/crawls/kept/pause", f"proof={proof_of(first, ann)}".encode(), Cookie=ann,
                                **FORM).headers["location"].startswith("/crawls/kept")  # fmt: skip
-                assert one.ask("POST", "/crawls/kept/resume", f"proof={proof_of(one, bob)}".encode(), Cookie=ann,
+                assert first.ask("POST", "/crawls/kept/resume", f"proof={proof_of(first, bob)}".encode(), Cookie=ann,
                                **FORM).status == 403  # fmt: skip
             assert (
-                two.ask("POST", "/sign-out", f"proof={proof_of(two, bob)}".encode(), Cookie=bob, **FORM).status == 303
+                second.ask("POST", "/sign-out", f"proof={proof_of(second, bob)}".encode(), Cookie=bob, **FORM).status
+                == 303
             )
-            assert status(two, bob) == 303
+            assert status(second, bob) == 303
         with serve("one") as restarted:
             assert (status(restarted, ann), status(restarted, bob)) == (200, 303)
             assert status(restarted, f"{ann}x") == 303
