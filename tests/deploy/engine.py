@@ -72,8 +72,8 @@ class Engine:
         return file
 
     def inspect(self, image: str) -> dict[str, Any]:
-        (found,) = json.loads(self.podman("image", "inspect", image).stdout)
-        return dict(found)
+        (details,) = json.loads(self.podman("image", "inspect", image).stdout)
+        return dict(details)
 
     def close(self) -> None:
         self.podman("rm", "--force", "--all", check=False)
@@ -87,12 +87,12 @@ def engine() -> Iterator[Engine]:
         pytest.skip("containers are built and run as root; run: sudo make test-all")
     # Not below pytest's folder: paths of sockets in it would be too long.
     folder = Path(tempfile.mkdtemp(prefix="shoal-engine-", dir="/var/tmp"))
-    one = Engine(folder)
+    podman = Engine(folder)
     try:
-        one.build("shoal-base", _base(folder) / "Dockerfile", folder / "base")
-        yield one
+        podman.build("shoal-base", _base(folder) / "Dockerfile", folder / "base")
+        yield podman
     finally:
-        one.close()
+        podman.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -70,7 +70,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def by_kind(text: str, kind: str) -> dict[str, dict[str, Any]]:
-    return {one["metadata"]["name"]: one for one in objects(text) if one["kind"] == kind}
+    return {manifest["metadata"]["name"]: manifest for manifest in objects(text) if manifest["kind"] == kind}
 
 
 if __name__ == "__main__":

@@ -90,8 +90,8 @@ class Machine:
         return ran
 
     def inspect(self, container: str) -> dict[str, Any]:
-        (found,) = json.loads(self.run("docker", "inspect", container).stdout)
-        return dict(found)
+        (details,) = json.loads(self.run("docker", "inspect", container).stdout)
+        return dict(details)
 
     def network(self, act: Callable[[], T]) -> T:
         """Call it in the network of the machine; sockets that it opens belong there for good."""

@@ -20,11 +20,11 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def images() -> Iterator[Engine]:
-    with engine() as one:
-        one.build(
+    with engine() as podman:
+        podman.build(
             "shoal:plain", ROOT / "Dockerfile", ROOT, BASE="localhost/shoal-base", LOCK="run", VERSION=__version__
         )
-        yield one
+        yield podman
 
 
 def test_the_image_runs_as_an_unprivileged_user_and_has_no_build_tools(images: Engine) -> None:

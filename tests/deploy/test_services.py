@@ -29,8 +29,8 @@ def run(*args: object, **more: object) -> subprocess.CompletedProcess[str]:
 
 def tool(name: str) -> str:
     """A program of the deploy lock, which is beside Python or on PATH."""
-    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    return found or str(missing(name))
+    path = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    return path or str(missing(name))
 
 
 @pytest.mark.parametrize("unit", ["shoal-worker@.service", "shoal-serve.service"])
@@ -97,8 +97,8 @@ def test_every_secret_and_file_of_the_compose_file_exists_after_setup(tmp_path: 
 
 
 def test_real_compose_accepts_the_compose_file(tmp_path: Path) -> None:
-    found = run("docker", "compose", "version") if shutil.which("docker") else None
-    if found is None or found.returncode:
+    compose = run("docker", "compose", "version") if shutil.which("docker") else None
+    if compose is None or compose.returncode:
         # Not in every Debian, so not required by CI.
         pytest.skip("Docker Compose v2 is not installed; run: apt-get install docker-compose (Debian 13)")
     shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("secrets"))
