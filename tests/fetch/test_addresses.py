@@ -21,8 +21,8 @@ HERE = {"*": ok(b"inside")}
 class Answers:
     """A resolver that gives one answer after the other, as the name server of an attacker does; the last one stays."""
 
-    def __init__(self, *answers: Sequence[str]) -> None:
-        self.answers = list(answers)
+    def __init__(self, *lookups: Sequence[str]) -> None:
+        self.answers = list(lookups)
         self.asked: list[str] = []
 
     async def __call__(self, host: str) -> Sequence[str]:

@@ -225,7 +225,7 @@ async def test_line_breaks_cannot_be_injected_into_commands(fetcher, folder):
     with serving_ftp(folder) as server:
         error = await failure(fetcher, server.url("/x%0d%0aDELE%20hello.txt"), ftp=True)
         assert error.fault is Fault.ABORTED
-        assert not any("DELE" in one for one in server.commands)
+        assert not any("DELE" in command for command in server.commands)
 
 
 async def test_ftp_is_used_only_if_the_caller_allows_it(fetcher, folder):

@@ -51,7 +51,7 @@ READ_ALL_THE_SAME = {
         ("COLON", "after-value"),
     },
 }
-EXCEPTIONS = {one for group in READ_ALL_THE_SAME.values() for one in group}
+EXCEPTIONS = {name for group in READ_ALL_THE_SAME.values() for name in group}
 
 
 def vectors() -> list[tuple[str, str, str]]:

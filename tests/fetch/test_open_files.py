@@ -82,8 +82,8 @@ async def test_requests_wait_for_open_files_and_none_fails(when, warnings):
     async with Hostile({"*": _slow}) as site:
         command = [sys.executable, "-c", _PROGRAM, site.url("/"), when]
         program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        said, _ = await program.communicate()
-    result = json.loads(said)
+        output, _ = await program.communicate()
+    result = json.loads(output)
     assert (result["stored"], result["failures"]) == (100, [])
     assert len(result["warnings"]) == warnings
     assert all("limit of open files" in text for text in result["warnings"])
@@ -93,13 +93,13 @@ async def test_a_lookup_without_free_file_descriptors_is_not_unresolved():
     async with Hostile({"*": _slow}) as site:
         command = [sys.executable, "-c", _LOOKUP, site.url("/", host="localhost")]
         program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        said, _ = await program.communicate()
-    assert json.loads(said) == {"status": 200, "address": "127.0.0.1", "warned": True}
+        output, _ = await program.communicate()
+    assert json.loads(output) == {"status": 200, "address": "127.0.0.1", "warned": True}
 
 
 async def test_a_request_that_waits_for_a_connection_is_not_sent_after_its_lease_ends(monkeypatch):
     """Requests of other hosts use all connections that the limit of open files allows."""
-    monkeypatch.setattr("shoal.fetch.fetcher.connection_limit", lambda wanted: 1)
+    monkeypatch.setattr("shoal.fetch.fetcher.connection_limit", lambda connections: 1)
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"))
     other_ends = asyncio.Event()
 

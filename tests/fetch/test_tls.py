@@ -34,11 +34,11 @@ async def here(host: str) -> list[str]:
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
     """The one authority that is trusted in this test."""
-    one = trustme.CA()
-    one.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    return one
+    return ca
 
 
 def serving(certificate: trustme.LeafCert) -> ssl.SSLContext:
