@@ -25,8 +25,8 @@ TOPIC_AUTHORIZATION_FAILED = 29
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_long_and_refused_messages_do_not_stop_a_kafka_bridge(bridge: Any, store
     brokers.produce("hostile", [*hostile, GOOD])
     running = bridge(brokers.uri("hostile"))
     messages = brokers.consume("hostile-dead", lambda got: len(got) >= len(hostile))
-    letters = sorted((json.loads(message.value()) for message in messages), key=lambda one: len(one["message"]))
+    letters = sorted((json.loads(message.value()) for message in messages), key=lambda letter: len(letter["message"]))
     wait_until(lambda: crawls(store), "the request behind them is a crawl")
     cut = letters[-1]
     assert (cut["cut"], cut["bytes"], cut["sha256"]) == (True, 400_000, hashlib.sha256(hostile[0]).hexdigest())
