@@ -185,8 +185,8 @@ class Fleet(RuleBasedStateMachine):
             self.held[worker].append(Held(lease, place, self.now + LEASE_MS - MARGIN_MS, list(lease.visits)))
 
     def _some(self, worker: str, pick: int, ready: Any) -> Held | None:
-        some = [held for held in self.held[worker] if ready(held)]
-        return some[pick % len(some)] if some and worker not in self.frozen else None
+        candidates = [held for held in self.held[worker] if ready(held)]
+        return candidates[pick % len(candidates)] if candidates and worker not in self.frozen else None
 
     @rule(worker=st.sampled_from(WORKERS), pick=st.integers(0, 9), takes=st.sampled_from([0, 1, 50, 400, 5000]))
     def fetch(self, worker: str, pick: int, takes: int) -> None:
