@@ -69,14 +69,14 @@ class Project:
     processes: list[Process] = field(default_factory=list)
 
     def start(self, spider: str, *, settings: dict[str, Any] | None = None, **arguments: str) -> Process:
-        given = {
+        options = {
             "SCHEDULER": "shoal.scrapy.Scheduler",
             "KEPT": self.folder / "kept",
             **self.settings,
             **(settings or {}),
         }
         argv = [self.python, "-m", "scrapy", "runspider", str(SPIDERS / f"{spider}.py")]
-        argv += [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+        argv += [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
         argv += [word for name, value in arguments.items() for word in ("-a", f"{name}={value}")]
         return self.run(argv)
 
@@ -95,8 +95,8 @@ class Project:
     ) -> list[Process]:
         """Start so many at once and wait until all have closed by themselves."""
         started = [self.start(spider, settings=settings, **arguments) for _ in range(count)]
-        for one in started:
-            one.end()
+        for process in started:
+            process.end()
         return started
 
     def kept(self) -> list[dict[str, Any]]:
@@ -113,10 +113,10 @@ class Project:
         assert len(self.kept()) >= count, self._tails()
 
     def living(self) -> list[Process]:
-        return [one for one in self.processes if one.popen.poll() is None]
+        return [process for process in self.processes if process.popen.poll() is None]
 
     def _tails(self) -> str:
-        return "\n".join(one.said()[-1500:] for one in self.processes[-3:])
+        return "\n".join(process.said()[-1500:] for process in self.processes[-3:])
 
 
 def _start(
@@ -130,13 +130,13 @@ def _start(
 
 def needs_scrapy_redis() -> Path:
     """The folder of scrapy-redis' source, or a skip with the install line."""
-    found = importlib.util.find_spec("scrapy_redis")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("scrapy_redis")
+    if spec is None or not spec.submodule_search_locations:
         reason = "scrapy-redis is not installed; run: pip install scrapy-redis"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
 @contextlib.contextmanager
@@ -147,5 +147,5 @@ def project(folder: Path, *, scrapy: str = "", **settings: Any) -> Iterator[Proj
     try:
         yield made
     finally:
-        for one in made.processes:
-            one.kill()
+        for process in made.processes:
+            process.kill()

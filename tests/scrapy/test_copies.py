@@ -44,7 +44,7 @@ def test_a_start_page_that_is_not_ready_is_requested_again_by_its_process(
             for _ in range(2):
                 here.start("waiting", start=url)
         for name, here, host, url, _ in running:
-            for one in here.living():
-                one.end()
+            for process in here.living():
+                process.end()
             assert here.keys() == {url: 1}, name
             assert len(site.requests(host)) == 6, name

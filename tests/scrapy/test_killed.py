@@ -29,14 +29,14 @@ _EVERY_SECONDS = 3.0
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with serving(tmp_path / "site", hosts=6) as one:
-        yield one
+    with serving(tmp_path / "site", hosts=6) as served:
+        yield served
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @dataclass
@@ -124,7 +124,7 @@ def test_leases_of_a_killed_process_are_reaped_at_once_on_the_same_machine(site:
     site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
     with project(tmp_path / "project", SHOAL_FRONTIER_LEASE_SECONDS=600) as here:
         first = here.start("tree", start=url)
-        wait_until(lambda: any(one.path == "/slow" for one in site.requests(host)), "it requests the page")
+        wait_until(lambda: any(request.path == "/slow" for request in site.requests(host)), "it requests the page")
         first.kill()
         here.crawl("tree", start=url)
         assert set(here.keys()) == {url, f"{url}slow"}

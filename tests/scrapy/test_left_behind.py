@@ -26,8 +26,8 @@ RUNS = 30 if os.environ.get("CHAOS_LONG") == "1" else 8
 def here(store: Server, tmp_path: Path) -> Iterator[Project]:
     settings: dict[str, Any] = {"REDIS_URL": store.url, "FILES_STORE": tmp_path / "files"}
     settings |= {"FILES_EXPIRES": 0, "ROBOTSTXT_OBEY": 1}
-    with project(tmp_path / "project", **settings) as one:
-        yield one
+    with project(tmp_path / "project", **settings) as opened:
+        yield opened
 
 
 def _keys(store: Server) -> list[str]:
@@ -65,7 +65,7 @@ async def test_a_crawl_with_its_own_arguments_is_deleted_after_the_days_to_keep_
     here.crawl("tree", start=url, day="2")
     async with await Frontier.open(store.url) as frontier:
         (left,) = [crawl.id async for crawl in frontier.crawls.all()]
-    first, second = (re.findall(r"Crawl (\S+) in", one.said())[0] for one in here.processes)
+    first, second = (re.findall(r"Crawl (\S+) in", process.said())[0] for process in here.processes)
     assert left == second
     assert not [name for name in _keys(store) if name.endswith(first)]
 
@@ -78,6 +78,6 @@ async def test_a_process_that_closes_releases_a_lease_that_arrives_late(
     (process,) = here.crawl("closing", start=site.at(first, "/", page(f"http://{second}/")))
     assert "Spider closed (closed during a lease)" in process.said()
     async with await Frontier.open(store.url) as frontier:
-        (crawl,) = [one.id async for one in frontier.crawls.all()]
+        (crawl,) = [crawl.id async for crawl in frontier.crawls.all()]
         counts = await frontier.crawls.count(crawl)
     assert (counts.leased, counts.waiting) == (0, 1)

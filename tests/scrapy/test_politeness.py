@@ -55,7 +55,7 @@ def test_robots_txt_is_fetched_once_for_the_fleet_and_obeyed(scrapy: str, site: 
     assert not judge.unannounced()
     assert not judge.forbidden(lambda _, path: not path.startswith("/private"))
     assert not judge.impolite(0.3)
-    assert sum(one.stat("robotstxt/forbidden") for one in started) == 2
+    assert sum(process.stat("robotstxt/forbidden") for process in started) == 2
 
 
 def test_an_unavailable_robots_txt_postpones_its_host(site: Site, here: Project) -> None:
@@ -98,8 +98,8 @@ def test_a_robots_txt_on_another_host_keeps_the_delay_of_that_host(
     assert "/private" not in judge.paths(first)
     assert not judge.impolite(0.1)
     # No page before the rules are known.
-    known = next(one for one in judge.by_host[second] if one.path == moved)
-    assert all(one.began > known.ended for one in judge.by_host[first] if not one.is_robots)
+    known = next(request for request in judge.by_host[second] if request.path == moved)
+    assert all(request.began > known.ended for request in judge.by_host[first] if not request.is_robots)
 
 
 def test_two_hosts_whose_robots_txt_is_on_the_other_do_not_wait_for_each_other(site: Site, here: Project) -> None:
@@ -140,7 +140,7 @@ async def test_a_copy_that_is_a_day_old_is_confirmed_by_a_conditional_request(si
         await frontier.robots.write(host, name, msgspec.msgpack.encode([version, older, *rest]), known=True)
     here.crawl("tree", settings=settings, start=url)
     judge = site.judge(host)
-    first, again = (one for one in judge.requests if one.is_robots)
+    first, again = (request for request in judge.requests if request.is_robots)
     assert "if-none-match" not in first.headers
     assert (again.headers["if-none-match"], again.status) == ('"v1"', 304)
     assert judge.paths(host) == ["/robots.txt", "/", "/robots.txt", "/"]
@@ -180,7 +180,7 @@ def test_a_cooling_host_does_not_delay_others(site: Site, here: Project) -> None
     settings = {"DOWNLOAD_DELAY": 0.1, "CONCURRENT_REQUESTS": 2}
     here.crawl("tree", settings=settings, start=url)
     requests = site.requests(slow, quick)
-    places = [number for number, one in enumerate(requests) if one.host == quick]
+    places = [number for number, request in enumerate(requests) if request.host == quick]
     assert len(places) == 20
     assert places[-1] < len(requests) - 10, "the quick host's pages are through long before the slow one's"
 
@@ -193,7 +193,7 @@ def test_a_host_whose_slots_are_all_taken_does_not_delay_others(site: Site, here
     url = site.at(slow, "/", page(*(f"/{number}" for number in range(10)), tree.url(0)))
     here.crawl("tree", settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 1, "CONCURRENT_REQUESTS": 4}, start=url)
     requests = site.requests(slow, quick)
-    places = [number for number, one in enumerate(requests) if one.host == quick]
+    places = [number for number, request in enumerate(requests) if request.host == quick]
     assert len(places) == 20
     assert len(requests) == 31
     assert places[-1] < len(requests) - 4, "the quick host's pages are through while the slow one's still come"

@@ -35,8 +35,8 @@ Arguments = list[dict[str, str]]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("store")) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("store")) as valkey:
+        yield valkey
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ class Runs:
         self._host = host
 
     def judge(self, run: str) -> Judge:
-        return Judge(one for one in self._site.requests(self._host) if one.headers.get("user-agent") == run)
+        return Judge(request for request in self._site.requests(self._host) if request.headers.get("user-agent") == run)
 
     def check(self, expected: set[str]) -> None:
         assert set(self.kept["alone"]) == expected
@@ -84,18 +84,18 @@ def _run(
             place = folder / run
             shutil.copytree(stock, place)
             here = running[run] = stack.enter_context(project(place))
-            given = {"KEPT": place / "kept", "USER_AGENT": run, **QUIET, **settings(run)}
-            given |= _OURS if run != "alone" else alone or {}
-            words = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+            options = {"KEPT": place / "kept", "USER_AGENT": run, **QUIET, **settings(run)}
+            options |= _OURS if run != "alone" else alone or {}
+            words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
             for more in plan:
                 named = [word for name, value in more.items() for word in ("-a", f"{name}={value}")]
                 here.run([sys.executable, "-m", "scrapy", "crawl", spider, *words, *named], place)
         for run, here in running.items():
             for process in here.processes:
-                said = process.end()
-                assert "Closing spider (finished)" in said, said[-2000:]
+                output = process.end()
+                assert "Closing spider (finished)" in output, output[-2000:]
                 # Without a network, tldextract logs that it cannot fetch its list, and uses its own.
-                assert run == "alone" or "Traceback" not in said or "tldextract" in said, said[-3000:]
+                assert run == "alone" or "Traceback" not in output or "tldextract" in output, output[-3000:]
             runs.kept[run] = here.keys()
     return runs
 
@@ -137,9 +137,9 @@ def test_a_login_form_opens_the_session_of_all_processes(site: Site, stock: Path
     runs.check(tree.walk() | {f"http://{host}/session"})
     for run in ("one", "four"):
         requests = runs.judge(run).requests
-        assert [one.method for one in requests if one.path == "/session"] == ["POST"]
-        behind = [one for one in requests if one.path.startswith("/p/")]
-        assert {one.headers.get("cookie") for one in behind} == {"session=s3cret"}
+        assert [request.method for request in requests if request.path == "/session"] == ["POST"]
+        behind = [request for request in requests if request.path.startswith("/p/")]
+        assert {request.headers.get("cookie") for request in behind} == {"session=s3cret"}
 
 
 def test_processes_with_different_arguments_run_separate_crawls(site: Site, stock: Path, tmp_path: Path) -> None:

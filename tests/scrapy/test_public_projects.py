@@ -35,14 +35,14 @@ import shoal.scrapy.shim
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "store") as one:
-        yield one
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Project]:
-    with project(tmp_path / "project", DOWNLOAD_DELAY=_DELAY, ROBOTSTXT_OBEY=1) as one:
-        yield one
+    with project(tmp_path / "project", DOWNLOAD_DELAY=_DELAY, ROBOTSTXT_OBEY=1) as opened:
+        yield opened
 
 
 def _quotes(site: Site, host: str, pages: int) -> set[str]:
@@ -102,7 +102,7 @@ def test_a_project_like_a_tutorial_of_scrapy_redis_works(site: Site, here: Proje
     started = here.crawl("quotes_from_redis", count=3, settings={"REDIS_URL": store.url})
     assert here.keys() == dict.fromkeys(texts, 1)
     assert not site.judge(host).impolite(_DELAY)
-    assert all("Traceback" not in one.said() for one in started)
+    assert all("Traceback" not in process.said() for process in started)
 
 
 def test_the_example_project_of_scrapy_redis_runs_on_the_shim(site: Site, store: Server, tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_the_example_project_of_scrapy_redis_runs_on_the_shim(site: Site, store:
     first, second = site.take(2)
     tree = site.plant(12, [first])
     site.at(second, "/", page(title="One page"))
-    given = {**QUIET, "REDIS_URL": store.url, "DOWNLOAD_DELAY": _DELAY, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
-    given["DOWNLOADER_MIDDLEWARES"] = json.dumps({"scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None})
-    words = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+    options = {**QUIET, "REDIS_URL": store.url, "DOWNLOAD_DELAY": _DELAY, "MAX_IDLE_TIME_BEFORE_CLOSE": 1}
+    options["DOWNLOADER_MIDDLEWARES"] = json.dumps({"scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None})
+    words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
     store.ask("RPUSH", "mycrawler:start_urls", tree.url(0))
     store.ask("RPUSH", "myspider:start_urls", json.dumps({"url": f"http://{second}/"}))
     with project(folder) as here:
@@ -128,8 +128,8 @@ def test_the_example_project_of_scrapy_redis_runs_on_the_shim(site: Site, store:
             domain = host.partition(":")[0]
             here.run([sys.executable, "-m", "scrapy", "crawl", spider, "-a", f"domain={domain}", *words], folder)
         for process in here.processes:
-            assert "Closing spider (finished)" in (said := process.end()), said[-3000:]
-            assert "Traceback" not in said, said[-3000:]
+            assert "Closing spider (finished)" in (output := process.end()), output[-3000:]
+            assert "Traceback" not in output, output[-3000:]
     items = [json.loads(item) for item in store.ask("LRANGE", "mycrawler_redis:items", 0, -1)]
     assert sorted(item["url"] for item in items) == sorted(tree.walk())
     assert {item["spider"] for item in items} == {"mycrawler_redis"}

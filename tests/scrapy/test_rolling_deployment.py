@@ -40,15 +40,15 @@ class Books(scrapy.Spider):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with serving(tmp_path / "site", hosts=1) as one:
-        yield one
+    with serving(tmp_path / "site", hosts=1) as served:
+        yield served
 
 
 def _start(here: Project, callback: str, url: str, **settings: object) -> Process:
     spider = here.folder / f"{callback}.py"
     spider.write_text(_SPIDER.format(callback=callback))
-    given = {"SCHEDULER": "shoal.scrapy.Scheduler", "KEPT": here.folder / "kept", **here.settings, **settings}
-    options = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
+    scrapy_settings = {"SCHEDULER": "shoal.scrapy.Scheduler", "KEPT": here.folder / "kept", **here.settings, **settings}
+    options = [word for name, value in scrapy_settings.items() for word in ("-s", f"{name}={value}")]
     return here.run([sys.executable, "-m", "scrapy", "runspider", str(spider), *options, "-a", f"start={url}"])
 
 
@@ -65,9 +65,9 @@ def test_requests_without_their_callback_stay_until_a_process_has_it(site: Site,
     with project(tmp_path / "project") as here:
         _start(here, "new", start, CLOSESPIDER_ITEMCOUNT=1, DOWNLOAD_DELAY=0.5).end()
         old = _start(here, "old", start)
-        said = old.end()
-        assert said.count("has no method 'new'") == 1, said
-        assert "Closing spider (missing_callback)" in said or "Spider closed (missing_callback)" in said
+        output = old.end()
+        assert output.count("has no method 'new'") == 1, output
+        assert "Closing spider (missing_callback)" in output or "Spider closed (missing_callback)" in output
         shown = _shoal(here, "failed", _crawl(here))
         assert shown == ""
         assert "Spider closed (finished)" in _start(here, "new", start).end()

@@ -22,7 +22,7 @@ class Closing(scrapy.Spider):
 
         async def lease(self, **request):
             leases = await _lease(self, **request)
-            spider.hosts |= {one.host for one in leases}
+            spider.hosts |= {lease.host for lease in leases}
             if leases and len(spider.hosts) == 2:
                 _ = spider.crawler.engine.close_spider(spider, "closed during a lease")
                 await asyncio.sleep(0.5)
