@@ -115,8 +115,8 @@ class Function:
 @contextmanager
 def function(folder: Path, **environ: str) -> Iterator[Function]:
     folder.mkdir()
-    one = Function(folder, environ)
+    opened = Function(folder, environ)
     try:
-        yield one
+        yield opened
     finally:
-        one.close()
+        opened.close()
