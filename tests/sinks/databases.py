@@ -37,8 +37,10 @@ class Database:
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def uri(self, database: str = "shoal", *, login: str = f"shoal:{QUOTED}", port: int = 0, **query: str) -> str:
-        asked = "&".join(f"{name}={value}" for name, value in query.items())
-        return f"{self.scheme}://{login}@127.0.0.1:{port or self.port}/{database}" + (f"?{asked}" if asked else "")
+        parameters = "&".join(f"{name}={value}" for name, value in query.items())
+        return f"{self.scheme}://{login}@127.0.0.1:{port or self.port}/{database}" + (
+            f"?{parameters}" if parameters else ""
+        )
 
     def sql(self, statement: str, database: str = "shoal") -> bytes:
         return self.client(self, statement, database)

@@ -185,9 +185,9 @@ def read_parquet_items(path: Path) -> list[dict[str, Any]]:
         return []
     with contextlib.closing(duckdb.connect()) as connection:
         source = f"read_parquet('{path}/*.parquet', union_by_name = true)"
-        found = connection.execute(f"SELECT * REPLACE (epoch_ms(_fetched_at) AS _fetched_at) FROM {source}")  # noqa: S608
-        names = [column[0] for column in found.description]
-        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        result = connection.execute(f"SELECT * REPLACE (epoch_ms(_fetched_at) AS _fetched_at) FROM {source}")  # noqa: S608
+        names = [column[0] for column in result.description]
+        rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
     items = []
     for row in rows:
         at = row["_fetched_at"]
@@ -217,9 +217,9 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
         return []
     with contextlib.closing(duckdb.connect()) as connection:
         query = f"SELECT * REPLACE (epoch_ms(fetched_at) AS fetched_at) FROM '{path}/*.parquet'"  # noqa: S608
-        found = connection.execute(query)
-        names = [column[0] for column in found.description]
-        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        result = connection.execute(query)
+        names = [column[0] for column in result.description]
+        rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
     for row in rows:
         at = row["fetched_at"]
         row["fetched_at"] = shown(at and datetime.datetime.fromtimestamp(at / 1000, datetime.UTC))

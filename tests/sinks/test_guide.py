@@ -26,7 +26,7 @@ PAGES = [("https://site.example/1", "Page 1"), ("https://site.example/2", "Page 
 def statements(section: str) -> list[str]:
     text = GUIDE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
     blocks = re.findall(r"```sql\n(.*?)```", text, re.S)
-    return [one.strip() for block in blocks for one in block.split(";") if one.strip()]
+    return [statement.strip() for block in blocks for statement in block.split(";") if statement.strip()]
 
 
 async def filled(uri: str, records: Sequence[Stored] = RECORDS, *, spider: bool = False) -> None:

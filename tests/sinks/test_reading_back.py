@@ -50,7 +50,7 @@ async def send(uri: str, *batches: list[Any], spider: bool = False) -> str:
 def lines(rows: list[Any]) -> list[Any]:
     """Rows as JSON lines have them."""
     return sorted(
-        (json.loads(json_line(encodable(row))) for row in rows), key=lambda one: json.dumps(one, sort_keys=True)
+        (json.loads(json_line(encodable(row))) for row in rows), key=lambda row: json.dumps(row, sort_keys=True)
     )
 
 
@@ -72,10 +72,10 @@ async def test_a_stream_can_be_read_repeatedly_and_gives_each_record_once(stream
     expected = lines([FULL, texts[0], page(1, title="newest"), *texts[2:]])
     for _ in range(2):
         assert lines(await found(stream)) == expected
-    assert lines(await found(stream, crawl="crawl")) == [one for one in expected if one["crawl"] == "crawl"]
-    with pytest.raises(UnknownCrawl, match="has no record of crawl 'x'") as told:
+    assert lines(await found(stream, crawl="crawl")) == [row for row in expected if row["crawl"] == "crawl"]
+    with pytest.raises(UnknownCrawl, match="has no record of crawl 'x'") as error:
         await found(stream, crawl="x")
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(error.value)
 
 
 async def test_an_unchanged_page_keeps_its_message(stream: str) -> None:
@@ -145,8 +145,10 @@ async def test_items_of_a_table_per_spider_are_read_back(database: Database) -> 
     database.sql("CREATE TABLE back_items_strange (id INT)")
     await send(f"{database.uri(table='back_items')}&table_per_spider", [item(9)], spider=True)
     nul = "\ufffd" if database.scheme == "postgresql" else "\0"
-    assert lines(await found(uri, items=True)) == lines([encodable(one, nul=nul) for one in items])
-    assert [one.url for one in await found(uri, items=True, crawl="crawl") if one.spider == "other"] == [items[2].url]
+    assert lines(await found(uri, items=True)) == lines([encodable(item, nul=nul) for item in items])
+    assert [item.url for item in await found(uri, items=True, crawl="crawl") if item.spider == "other"] == [
+        items[2].url
+    ]
     with pytest.raises(UnknownCrawl):
         await found(uri, items=True, crawl="x")
     with pytest.raises(SinkRefused, match=r"has no table none_items_\.\.\. of Shoal"):
@@ -189,11 +191,11 @@ async def archived(folder: Path, *batches: list[Capture]) -> dict[str, Record]:
 
 async def test_archived_responses_become_the_rows_of_their_pages(tmp_path: Path) -> None:
     pdf = {"content-type": "application/pdf", "etag": '"e"', "x-robots-tag": "noindex"}
-    answers = [answer("/", 1700000000.657, http_version="2"), answer("/gone", status=404), answer("/empty", body=b"")]
-    answers.append(answer("/x", body=b"%PDF", headers=pdf))
+    responses = [answer("/", 1700000000.657, http_version="2"), answer("/gone", status=404), answer("/empty", body=b"")]
+    responses.append(answer("/x", body=b"%PDF", headers=pdf))
     for number, text in enumerate(HOSTILE):
-        answers.append(answer(f"/{number}", body=f"<title>{text}</title>".encode(errors="replace")))
-    pages = await archived(tmp_path / "w", answers)
+        responses.append(answer(f"/{number}", body=f"<title>{text}</title>".encode(errors="replace")))
+    pages = await archived(tmp_path / "w", responses)
     first = pages["/"]
     assert (first.crawl, first.title, first.text, first.links) == ("crawl", "/", "Text of / b", 1)
     assert (first.status, first.http_version, first.address, first.bytes_received) == (200, "2", "127.0.0.1", 99)
@@ -265,8 +267,10 @@ async def test_a_single_file_is_an_archive_and_may_be_uncompressed(tmp_path: Pat
     plain, whole = tmp_path / "one.warc", tmp_path / "whole.warc.gz"
     plain.write_bytes(gzip.decompress(file.read_bytes()))
     whole.write_bytes(gzip.compress(plain.read_bytes()))
-    for one in (file, plain):
-        assert {record.url: record for record in await found(f"warc:{one}")} == {one.url: one for one in pages.values()}
+    for archive in (file, plain):
+        assert {record.url: record for record in await found(f"warc:{archive}")} == {
+            record.url: record for record in pages.values()
+        }
     with pytest.raises(SinkRefused, match="is not a gzip member of its own: decompress the file with gunzip"):
         await found(f"warc:{whole}")
 

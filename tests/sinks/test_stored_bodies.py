@@ -73,8 +73,8 @@ async def test_many_writers_can_store_the_same_body_at_the_same_time(tmp_path: P
     for files in places:
         await files.close()
     assert len(set(names)) == 7
-    found = everything(tmp_path / "files")
-    assert sorted(found.values()) == sorted(set(bodies)), "no temporary name is left"
+    stored = everything(tmp_path / "files")
+    assert sorted(stored.values()) == sorted(set(bodies)), "no temporary name is left"
 
 
 async def test_an_existing_body_is_not_written_again_unless_it_is_torn(tmp_path: Path) -> None:
@@ -319,12 +319,12 @@ async def test_bodies_are_stored_in_a_bucket(moto: Moto) -> None:
         where = await files.keep(body, "text/html; charset=utf-8")
         digest = hashlib.sha256(body).hexdigest()
         assert where == f"s3://bucket/a b/{digest[:2]}/{digest[2:4]}/{digest}.html"
-        found: Any = moto.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
-        assert (found["Body"].read(), found["ContentType"]) == (body, "text/html")
-        assert found["ETag"].strip('"').endswith("-3") == (body is large), "sent in pieces"
+        stored: Any = moto.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
+        assert (stored["Body"].read(), stored["ContentType"]) == (body, "text/html")
+        assert stored["ETag"].strip('"').endswith("-3") == (body is large), "sent in pieces"
     await files.close()
     listed = moto.client.list_objects_v2(Bucket="bucket")["Contents"]
-    assert [one["Key"] for one in listed if one["Key"].startswith("a b/.")] == ["a b/.shoal"]
+    assert [entry["Key"] for entry in listed if entry["Key"].startswith("a b/.")] == ["a b/.shoal"]
     assert moto.client.list_multipart_uploads(Bucket="bucket").get("Uploads", []) == []
 
 
@@ -423,8 +423,8 @@ async def test_files_wait_for_an_unavailable_or_frozen_endpoint() -> None:
         await asyncio.to_thread(server.start)
         server.client.create_bucket(Bucket="bucket")
         where = await asyncio.wait_for(keeping, WAIT_SECONDS)
-        found = server.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
-        assert found["Body"].read() == b"more"
+        stored = server.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
+        assert stored["Body"].read() == b"more"
         assert trouble.told[-1] == ""
     finally:
         server.end()
