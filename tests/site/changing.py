@@ -67,15 +67,15 @@ def changing(folder: Path, changes: Changes) -> Iterator[ChangingSite]:
     sockets = _listening([f"127.0.2.{number + 1}" for number in range(len(changes))], 0)
     began_mono = time.monotonic()
     (folder / "changes").write_text(json.dumps({"began_mono": began_mono, "changes": changes}))
-    numbers = [one.fileno() for one in sockets]
+    numbers = [listening.fileno() for listening in sockets]
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.site.changing", str(folder), *map(str, numbers)], pass_fds=numbers, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}, start_new_session=True,
     )  # fmt: skip
     port = sockets[0].getsockname()[1]
-    for one in sockets:
-        one.close()
+    for listening in sockets:
+        listening.close()
     try:
         yield ChangingSite(folder, port, began_mono)
     finally:
@@ -122,13 +122,13 @@ class _Connection(asyncio.Protocol):
 async def _serve(folder: Path, numbers: list[int]) -> None:
     import socket
 
-    told = json.loads((folder / "changes").read_text())
+    config = json.loads((folder / "changes").read_text())
     log = os.open(folder / "served", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     loop = asyncio.get_running_loop()
     for host, number in enumerate(numbers):
-        pages, listening = told["changes"][host], socket.socket(fileno=number)
+        pages, listening = config["changes"][host], socket.socket(fileno=number)
         await loop.create_server(
-            lambda host=host, pages=pages: _Connection(host, pages, told["began_mono"], log),  # type: ignore[misc]
+            lambda host=host, pages=pages: _Connection(host, pages, config["began_mono"], log),  # type: ignore[misc]
             sock=listening,
         )
     await asyncio.Event().wait()

@@ -68,10 +68,10 @@ def serving(answer: Callable[[Asked], Reply | None], *addresses: str) -> Iterato
         def _answer(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
             body = self.rfile.read(int(headers.get("content-length", 0)))
-            asked = Asked(headers["host"], self.command, self.path, headers, body)
+            request = Asked(headers["host"], self.command, self.path, headers, body)
             if self.path != "/robots.txt":
-                site.requests.append(asked)
-            reply = (answer(asked) if self.path != "/robots.txt" else None) or Reply("None here.", 404)
+                site.requests.append(request)
+            reply = (answer(request) if self.path != "/robots.txt" else None) or Reply("None here.", 404)
             content = reply.body.encode()
             self.send_response(reply.status)
             for name, value in (("Content-Type", reply.type), *reply.headers, ("Content-Length", str(len(content)))):

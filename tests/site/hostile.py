@@ -103,14 +103,14 @@ class Hostile:
 
     def __init__(
         self,
-        answers: Mapping[str, Answer],
+        replies: Mapping[str, Answer],
         *,
         tls: ssl.SSLContext | None = None,
         address: str = "127.0.0.1",
         port: int = 0,
         greeting: Callable[[Talk], Awaitable[None]] | None = None,
     ) -> None:
-        self.answers = dict(answers)
+        self.answers = dict(replies)
         self.address = address
         self.port = port
         self.connections = 0

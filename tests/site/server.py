@@ -72,21 +72,21 @@ class Served:
         self._trees: dict[str, list[Tree]] = {}
         self._missing = _Ready(_MISSING)
 
-    async def listen(self, one: socket.socket) -> None:
-        address, port = one.getsockname()[:2]
+    async def listen(self, listening: socket.socket) -> None:
+        address, port = listening.getsockname()[:2]
         loop = asyncio.get_running_loop()
-        self._listening[f"{address}:{port}"] = await loop.create_server(lambda: _Connection(self), sock=one)
+        self._listening[f"{address}:{port}"] = await loop.create_server(lambda: _Connection(self), sock=listening)
 
     async def obey(self, order: Order) -> None:
         match order:
-            case Answers(host, path, answers):
-                self._rules[host, path] = [_Ready(answer) for answer in answers]
+            case Answers(host, path, replies):
+                self._rules[host, path] = [_Ready(reply) for reply in replies]
             case Plant(tree):
                 for host in tree.hosts:
                     self._trees.setdefault(host, []).append(tree)
             case Shut(address):
                 self._listening.pop(address).close()
-                for connection in [one for one, where in self.connections.items() if where == address]:
+                for connection in [other for other, where in self.connections.items() if where == address]:
                     connection.transport.abort()
             case Open(address):
                 name, _, port = address.rpartition(":")
@@ -159,13 +159,13 @@ class _Connection(asyncio.Protocol):
         self._number = self._served.numbers
         noted = {name: value for name, value in headers.items() if name in NOTED or name.startswith("x-")}
         self._served.log.write(Began(self._number, self._began_us, host, self._address, method, path, noted))
-        found = self._served.find(host, path)
-        if isinstance(found, bytes):
-            self._answer(200, _head(200, [("Content-Type", HTML), ("Content-Length", str(len(found)))]), found)
-        elif found.simple:
-            self._whole(found, headers)
+        content = self._served.find(host, path)
+        if isinstance(content, bytes):
+            self._answer(200, _head(200, [("Content-Type", HTML), ("Content-Length", str(len(content)))]), content)
+        elif content.simple:
+            self._whole(content, headers)
         else:
-            self._work = asyncio.ensure_future(self._slowly(found, headers))
+            self._work = asyncio.ensure_future(self._slowly(content, headers))
 
     def _whole(self, ready: _Ready, headers: dict[str, str]) -> None:
         if ready.confirmed(headers):
@@ -250,8 +250,8 @@ class _Connection(asyncio.Protocol):
 
 async def serve(log: Path, sockets: list[socket.socket]) -> None:
     served = Served(Writer(log))
-    for one in sockets:
-        await served.listen(one)
+    for listening in sockets:
+        await served.listen(listening)
     orders = asyncio.StreamReader(limit=1 << 26)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)

@@ -59,9 +59,9 @@ class Site:
         """The same name or address on the site's second port."""
         return f"{host.rpartition(':')[0]}:{self.second_port}"
 
-    def at(self, host: str, path: str, *answers: Answer) -> str:
+    def at(self, host: str, path: str, *replies: Answer) -> str:
         """Respond so from now on, one after the other, the last one forever. Returns the URL."""
-        self.tell(Answers(host, path, answers))
+        self.tell(Answers(host, path, replies))
         return f"http://{host}{path}"
 
     def plant(self, pages: int, hosts: tuple[str, ...] | list[str], **more: int) -> Tree:
@@ -89,7 +89,7 @@ class Site:
         if self.process.poll() is None:
             # What a client has an answer to is in the log, with its end, when the site has listened to us.
             self.tell()
-        return [one for one in read(self.log) if not hosts or one.host in hosts]
+        return [request for request in read(self.log) if not hosts or request.host in hosts]
 
     def judge(self, *hosts: str) -> Judge:
         return Judge(self.requests(*hosts))
@@ -109,8 +109,8 @@ def serving(
     # What names such as localhost lead to.
     sockets = network(lambda: _listening(["127.0.0.1", *addresses], port))
     more = network(lambda: _listening(["127.0.0.1", *addresses], 0)) if second_port else []
-    port, second = (found[0].getsockname()[1] if found else 0 for found in (sockets, more))
-    numbers = [one.fileno() for one in (*sockets, *more)]
+    port, second = (group[0].getsockname()[1] if group else 0 for group in (sockets, more))
+    numbers = [listening.fileno() for listening in (*sockets, *more)]
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     log = folder / "requests"
     process = subprocess.Popen(
@@ -119,8 +119,8 @@ def serving(
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
-        for one in (*sockets, *more):
-            one.close()
+        for listening in (*sockets, *more):
+            listening.close()
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n", "the site did not start; its error is above"
@@ -136,12 +136,12 @@ def _listening(addresses: list[str], port: int) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         try:
             for address in addresses:
-                wanted = port or (sockets[0].getsockname()[1] if sockets else 0)
-                sockets.append(socket.create_server((address, wanted), backlog=1024))
+                chosen = port or (sockets[0].getsockname()[1] if sockets else 0)
+                sockets.append(socket.create_server((address, chosen), backlog=1024))
             return sockets
         except OSError as error:
-            for one in sockets:
-                one.close()
+            for listening in sockets:
+                listening.close()
             if port or error.errno != errno.EADDRINUSE:
                 raise
     raise AssertionError(f"no port was free on all of {len(addresses)} addresses in {_TRIES} tries")

@@ -15,8 +15,8 @@ from tests.site.site import Site, serving
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("site"), hosts=30, second_port=True) as one:
-        yield one
+    with serving(tmp_path_factory.mktemp("site"), hosts=30, second_port=True) as served:
+        yield served
 
 
 def connect(host: str) -> socket.socket:
@@ -45,7 +45,7 @@ def test_responses_are_served_in_order_and_the_last_one_is_repeated(site: Site) 
         assert "Retry-After: 1" in ask(link, host, "/")[1]
         assert [ask(link, host, "/")[2] for _ in range(2)] == [b"fine", b"fine"]
         assert ask(link, host, "/elsewhere")[0] == 404
-    assert [one.status for one in site.requests(host)] == [503, 200, 200, 404]
+    assert [request.status for request in site.requests(host)] == [503, 200, 200, 404]
 
 
 def test_a_change_of_the_site_applies_from_the_next_request(site: Site) -> None:
@@ -58,11 +58,11 @@ def test_a_change_of_the_site_applies_from_the_next_request(site: Site) -> None:
 
 def test_ports_and_names_are_separate_hosts(site: Site) -> None:
     (host,) = site.take()
-    for one in (host, site.beside(host), site.name("a"), site.name("b")):
-        site.at(one, "/", Answer(body=one))
-    for one, where in ((host, host), (site.beside(host), site.beside(host))):
+    for served_host in (host, site.beside(host), site.name("a"), site.name("b")):
+        site.at(served_host, "/", Answer(body=served_host))
+    for served_host, where in ((host, host), (site.beside(host), site.beside(host))):
         with connect(where) as link:
-            assert ask(link, one, "/")[2] == one.encode()
+            assert ask(link, served_host, "/")[2] == served_host.encode()
     with connect(f"127.0.0.1:{site.port}") as link:
         for name in (site.name("a"), site.name("b")):
             assert ask(link, name, "/")[2] == name.encode()
@@ -85,8 +85,8 @@ def test_a_slow_response_ends_in_the_log_when_its_last_byte_is_sent(site: Site) 
     with connect(host) as link:
         for path in ("/late", "/long"):
             assert len(ask(link, host, path)[2]) == (4 if path == "/late" else 25)
-    for one in site.requests(host):
-        assert one.ended - one.began >= 0.2
+    for request in site.requests(host):
+        assert request.ended - request.began >= 0.2
 
 
 def test_a_large_response_does_not_end_until_the_client_has_read_it(site: Site) -> None:
