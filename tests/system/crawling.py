@@ -141,11 +141,11 @@ class Crawls:
             return {}
         with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.row_factory = sqlite3.Row
-            found = [dict(row) for row in connection.execute("SELECT * FROM pages")]
-        for row in found:
+            records = [dict(row) for row in connection.execute("SELECT * FROM pages")]
+        for row in records:
             row["redirects"] = json.loads(row["redirects"])
-        assert len({row["url"] for row in found}) == len(found)
-        return {row["url"]: row for row in found}
+        assert len({row["url"] for row in records}) == len(records)
+        return {row["url"]: row for row in records}
 
     def errors(self, name: str) -> str:
         return (self.folder / f"{name}.err").read_text()[-2000:]

@@ -70,8 +70,8 @@ async def _table() -> None:
     fleets = [(workers, 1) for workers in WORKERS]
     fleets += [(workers, nodes_for(workers)) for workers in WORKERS[-3:]]
     for workers, nodes in fleets:
-        with tempfile.TemporaryDirectory() as folder, server(Path(folder), options={"appendonly": "no"}) as one:
-            async with await Store.open(one.url) as store:
+        with tempfile.TemporaryDirectory() as folder, server(Path(folder), options={"appendonly": "no"}) as valkey:
+            async with await Store.open(valkey.url) as store:
                 size = await play(store, workers, nodes, seconds=3.6)
         rate = f"{size.pages_per_second:,.0f} | {size.efficiency:.0%} | {size.store_busy:.0%}"
         print(f"| {workers} | {nodes} | {rate} |", flush=True)

@@ -164,10 +164,10 @@ class SimulatedWorker:
         self._leasing, self._nap = True, -1
         alone = self._own is not None and (self._since is None or self._timeline.now < self._since + OWN_SECONDS)
         due = dict.fromkeys(self._frontier._leasing._order(self._own if alone else None), 0.0)
-        wanted = LeaseRequest(min(self._free, HOSTS_A_CALL), VISITS, ("",), False)
+        request = LeaseRequest(min(self._free, HOSTS_A_CALL), VISITS, ("",), False)
 
         async def call() -> list[Lease]:
-            leases = await self._frontier._leasing._round(due, wanted)
+            leases = await self._frontier._leasing._round(due, request)
             self._fleet.tally.leases += len(leases)
             self._fleet.tally.empty += not leases
             return leases
@@ -246,8 +246,8 @@ class SimulatedWorker:
 
     async def _acknowledge(self, batch: list[tuple[Lease, Visit, float]]) -> None:
         by_lease: dict[str, list[tuple[Lease, Visit, float]]] = {}
-        for one in batch:
-            by_lease.setdefault(one[0].token, []).append(one)
+        for visit in batch:
+            by_lease.setdefault(visit[0].token, []).append(visit)
 
         async def call() -> None:
             now = self._timeline.now
@@ -257,11 +257,11 @@ class SimulatedWorker:
             await self._frontier.acknowledge_all(
                 [
                     Done(
-                        lease=some[0][0], outcomes=[visit.stored() for _, visit, _ in some],
-                        finished_ago_seconds=max(0.0, now - some[-1][2]), success=True,
+                        lease=visits[0][0], outcomes=[visit.stored() for _, visit, _ in visits],
+                        finished_ago_seconds=max(0.0, now - visits[-1][2]), success=True,
                         response_seconds=self._fleet.response, delay_seconds=self._fleet.adaptive,
                     )
-                    for some in by_lease.values()
+                    for visits in by_lease.values()
                 ]
             )  # fmt: skip
 
@@ -321,7 +321,7 @@ async def simulate(
     fleet = SimulatedFleet(timeline, tally, BusyStore(timeline, tally, slice_of), response, response if delay else 0.0)
     for frontier in frontiers:
         worker = SimulatedWorker(fleet, frontier, places, 1 / worker_pages_per_second)
-        worker.own([one.worker for one in frontiers], shards)
+        worker.own([frontier.worker for frontier in frontiers], shards)
         timeline.at(0.0, worker.ask)
     await timeline.run(warm_seconds)
     before = replace(tally)

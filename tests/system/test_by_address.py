@@ -51,7 +51,7 @@ async def _crawl(folder: Path, seeds: list[str], *, by_address: bool) -> tuple[i
 
 def _gaps(requests: list[Request]) -> list[float]:
     """Seconds from the end of each request to the start of the next, whichever name they were for."""
-    order = sorted(requests, key=lambda one: one.began)
+    order = sorted(requests, key=lambda request: request.began)
     return [later.began - earlier.ended for earlier, later in itertools.pairwise(order)]
 
 

@@ -14,8 +14,8 @@ PAGES, PAGE_BYTES = 12, 10_000
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("bytes"), hosts=20, workers=2) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("bytes"), hosts=20, workers=2) as opened:
+        yield opened
 
 
 def plant(crawls: Crawls, host: str, pages: int) -> str:

@@ -20,9 +20,9 @@ def tagged(*links: str, title: str, tag: str) -> Answer:
 
 def asked(site: Site, host: str, since: int) -> dict[str, int]:
     """Path -> status of the requests to the host after the first `since` ones; no path twice."""
-    found = [one for one in site.requests(host)[since:] if not one.is_robots]
-    assert max(Counter(one.path for one in found).values(), default=0) <= 1
-    return {one.path: one.status for one in found}
+    requests = [request for request in site.requests(host)[since:] if not request.is_robots]
+    assert max(Counter(request.path for request in requests).values(), default=0) <= 1
+    return {request.path: request.status for request in requests}
 
 
 @pytest.mark.parametrize("out", ["pages.db", "pages.jsonl.gz"])
@@ -94,7 +94,7 @@ def test_the_redirect_of_a_seed_is_followed_again(site: Site, shell: Shell) -> N
     rows = shell.rows()
     assert set(rows) == {f"http://{second}/", f"http://{third}/"}
     assert first in rows[f"http://{second}/"]["redirects"]
-    assert [one.status for one in site.requests(second) if not one.is_robots] == [200, 304]
+    assert [request.status for request in site.requests(second) if not request.is_robots] == [200, 304]
 
 
 def test_names_that_share_an_address_are_visited_again(site: Site, shell: Shell) -> None:
@@ -132,8 +132,8 @@ def test_a_killed_pass_is_resumed_and_visits_nothing_twice(site: Site, shell: Sh
     ran = shell.crawl("--name", "twice", "--again")
     assert ran.code == 0, ran.err
     assert len(shell.rows()) == 122
-    again = [one for host in hosts for one in site.requests(host)[since[host] :] if not one.is_robots]
-    assert len({(one.host, one.path) for one in again}) == 122
+    again = [request for host in hosts for request in site.requests(host)[since[host] :] if not request.is_robots]
+    assert len({(request.host, request.path) for request in again}) == 122
     # Pages that were open when everything was killed are requested again; each page counts once.
     counts = shell.counts("twice")["counts"]
     assert (counts["stored"], counts["admitted"], counts["failed"]) == (122, 122, 0)

@@ -26,9 +26,9 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     assert "Crawl far is paused." in shell.run("pause", "far").err
     running.until_said("The crawl was paused externally. Resume with: shoal resume far")
     wait_until(lambda: shell.counts("far")["counts"]["leased"] == 0, "what was leased has ended")
-    asked = len(site.requests(host))
+    before = len(site.requests(host))
     assert "Crawl far is running." in shell.run("resume", "far").err
-    wait_until(lambda: len(site.requests(host)) > asked + 2, "it resumes")
+    wait_until(lambda: len(site.requests(host)) > before + 2, "it resumes")
     assert "running" in shell.run("crawls").out
     assert "Crawl far is stopped." in shell.run("stop", "far").err
     ran = running.end(seconds=30)
@@ -45,9 +45,9 @@ def test_failed_urls_are_listed_and_retried_by_the_command(site: Site, shell: Sh
     site.at(host, "/", page("/gone"))
     assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "again").code == 0
     assert shell.run("failed", "again").out == f"status 404\thttp://{host}/gone\n"
-    told = shell.counts("again")
-    assert told["failed"] == {"status 404": 1}
-    assert told["state"] == "finished"
+    status = shell.counts("again")
+    assert status["failed"] == {"status 404": 1}
+    assert status["state"] == "finished"
     site.at(host, "/gone", page())
     assert (
         "Queued 1 URL again. Resume with: shoal crawl --name again --allow-network 127.0.0.0/8\n"
@@ -107,8 +107,8 @@ def test_hosts_with_waiting_urls_are_listed_and_a_delay_can_be_removed(site: Sit
     ran = shell.run("hosts", "--limit", "1")
     assert len(ran.out.splitlines()) == 1
     assert "More hosts have waiting URLs; pass e.g. --limit 10." in ran.err
-    told = shell.run("hosts", first, "--forget-delay").out
-    assert re.search(r"^delay seconds +-$", told, re.M)
+    shown = shell.run("hosts", first, "--forget-delay").out
+    assert re.search(r"^delay seconds +-$", shown, re.M)
 
 
 def test_a_submitted_crawl_uses_the_output_named_default(shell: Shell) -> None:

@@ -86,12 +86,12 @@ def test_a_finished_crawl_is_reported_and_sends_no_requests(site: Site, shell: S
     (host,) = site.take()
     site.at(host, "/", page())
     assert shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one").code == 0
-    asked = len(site.requests(host))
+    before = len(site.requests(host))
     ran = shell.crawl("--name", "one")
     assert ran.code == 0
     assert "Crawl one is already finished" in ran.err
     assert "--retry" not in ran.err
-    assert len(site.requests(host)) == asked
+    assert len(site.requests(host)) == before
 
 
 def test_a_finished_crawl_with_failures_names_the_command_that_retries_them(site: Site, shell: Shell) -> None:
@@ -107,12 +107,12 @@ def test_limits_and_scope_are_enforced(site: Site, shell: Shell) -> None:
     ran = shell.crawl(tree.url(0), "--delay", "0", "--scope", "any", "--max-pages", "7")
     assert ran.code == 0, ran.err
     assert len(shell.rows()) == 7
-    asked = len(site.requests(*hosts))
+    before = len(site.requests(*hosts))
     ran = shell.crawl(tree.url(0), "--delay", "0", "--out", "deep.db", "--max-depth", "1", "--deny", "/3$")
     assert ran.code == 0, ran.err
     # Page 0 on the first host leads to pages 1, 2 and 3, of which 2 is on the same host.
     assert set(shell.rows("deep.db")) == {tree.url(0), tree.url(2)}
-    assert len(site.requests(*hosts)) - asked <= 3
+    assert len(site.requests(*hosts)) - before <= 3
 
 
 def test_robots_txt_is_obeyed_unless_it_is_to_be_ignored(site: Site, shell: Shell) -> None:
@@ -191,12 +191,12 @@ def test_a_signal_pauses_the_crawl_and_its_name_resumes_it(site: Site, shell: Sh
     assert ran.code == 130, ran.err
     assert ran.err.count("is paused") == 1
     assert "\nResume with: shoal crawl --name mine" in ran.err
-    told = shell.counts("mine")
-    assert told["state"] == "paused"
-    assert told["counts"]["leased"] == 0
-    assert 0 < told["counts"]["stored"] < 60
+    status = shell.counts("mine")
+    assert status["state"] == "paused"
+    assert status["counts"]["leased"] == 0
+    assert 0 < status["counts"]["stored"] < 60
     # What was stored before the end can be read now.
-    assert len(shell.lines()) == told["counts"]["stored"] == len(shell.rows())
+    assert len(shell.lines()) == status["counts"]["stored"] == len(shell.rows())
     ran = shell.crawl("--name", "mine", "--delay", "3")
     assert ran.code == 0, ran.err
     assert "Resuming crawl mine" in ran.err
@@ -216,7 +216,7 @@ def test_a_second_signal_stops_everything_at_once(site: Site, shell: Shell) -> N
     # Longer than this test waits: nothing else ends it.
     shell.environ |= {"SHOAL_WORKER_GRACE_SECONDS": "600", "SHOAL_FRONTIER_LEASE_SECONDS": "600"}
     running = shell.start("crawl", f"http://{host}/", *LOCAL, "--timeout", "600", "--name", "slow")
-    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the slow page is requested")
+    wait_until(lambda: any(request.path == "/" for request in site.requests(host)), "the slow page is requested")
     workers = running.workers()
     assert workers
     running.process.send_signal(signal.SIGINT)
@@ -247,8 +247,8 @@ def test_an_interrupted_crawl_is_paused_when_another_one_starts(site: Site, shel
 
 @pytest.mark.full
 def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: Shell) -> None:
-    one, two = site.take(2)
-    long, short = site.plant(40, [one]), site.plant(10, [two])
+    long_host, short_host = site.take(2)
+    long, short = site.plant(40, [long_host]), site.plant(10, [short_host])
     first = shell.start("crawl", long.url(0), *LOCAL, "--delay", "0.05", "--name", "long", "--out", "long.jsonl")
     first.until_said("Starting crawl long")
     second = shell.start("crawl", short.url(0), *LOCAL, "--delay", "0.05", "--name", "short", "--out", "short.jsonl")
@@ -259,7 +259,7 @@ def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: S
     assert ran.code == 0, ran.err
     assert sorted(shell.lines("short.jsonl")) == sorted(short.walk())
     assert sorted(shell.lines("long.jsonl")) == sorted(long.walk())
-    assert not site.judge(one, two).impolite(0.05)
+    assert not site.judge(long_host, short_host).impolite(0.05)
 
 
 @pytest.mark.full
@@ -270,7 +270,7 @@ def test_secrets_appear_in_no_command_line_and_no_message(site: Site, shell: She
         "crawl", f"http://{host}/", *LOCAL, "--name", "secret", "--auth", "ann:s3cret-a", "--cookie", "id=s3cret-b",
         "--header", "X-Key: s3cret-c", "--proxy", "",
     )  # fmt: skip
-    wait_until(lambda: any(one.path == "/" for one in site.requests(host)), "the page is requested")
+    wait_until(lambda: any(request.path == "/" for request in site.requests(host)), "the page is requested")
     workers = running.workers()
     assert workers
     for pid in workers:
@@ -292,14 +292,14 @@ def test_flags_become_options_of_the_crawl(site: Site, shell: Shell) -> None:
     for name, typed in (("plain", ()), ("ruled", flags)):
         ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", name, *typed)
         assert ran.code == 0, ran.err
-        told = shell.counts(name)
-        rules.append({**told["policy"], **told["limits"]})
-    wanted = {
+        status = shell.counts(name)
+        rules.append({**status["policy"], **status["limits"]})
+    expected = {
         "sitemaps": True, "priority": 4, "files": f"file:{shell.folder}/kept",
         "file_types": ["image/", "application/pdf", "x/"],
     }  # fmt: skip
-    assert {field: rules[1][field] for field in wanted} == wanted
-    assert {field for field in rules[0] if rules[0][field] != rules[1][field]} == set(wanted)
+    assert {field: rules[1][field] for field in expected} == expected
+    assert {field for field in rules[0] if rules[0][field] != rules[1][field]} == set(expected)
 
 
 def test_shells_complete_commands_flags_and_files(shell: Shell) -> None:
@@ -330,7 +330,7 @@ def test_bash_accepts_the_completion_script(shell: Shell) -> None:
     run.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m shoal "$@"\n')
     run.chmod(0o755)
     script = shell.run("completion", "bash").out
-    asked = script + '\nCOMP_WORDS=(shoal exp); COMP_CWORD=1; _shoal_completion shoal; echo "got ${COMPREPLY[*]}"\n'
+    program = script + '\nCOMP_WORDS=(shoal exp); COMP_CWORD=1; _shoal_completion shoal; echo "got ${COMPREPLY[*]}"\n'
     path = f"{shell.folder / 'bin'}:{os.environ['PATH']}"
-    ran = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, env={**os.environ, "PATH": path})
+    ran = subprocess.run(["bash", "-c", program], capture_output=True, text=True, env={**os.environ, "PATH": path})
     assert ran.stdout.splitlines()[-1] == "got explain export", ran

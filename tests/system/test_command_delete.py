@@ -75,8 +75,8 @@ def test_submit_accepts_extensions_and_the_names_of_outputs(shell: Shell) -> Non
         "submit", URL, "--out", "main", "--name", "x", "--deny-extension", "zip", "--deny-extension", "tar.gz"
     )
     assert ran.code == 0
-    told = json.loads(shell.run("show", "x", "--json").out)
-    assert told["policy"]["deny_extensions"] == ["zip", "tar.gz"]
+    status = json.loads(shell.run("show", "x", "--json").out)
+    assert status["policy"]["deny_extensions"] == ["zip", "tar.gz"]
     ran = shell.run("submit", URL, "--out", "mian")
     assert (ran.code, ran.out) == (2, "")
     assert "Unknown output 'mian'; the outputs are main." in ran.err

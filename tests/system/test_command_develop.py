@@ -28,8 +28,8 @@ def test_each_request_is_one_line_with_the_flag_v(shell: Shell, site: Site) -> N
     start = furnish(site)
     ran = shell.crawl(start, *HOW, "-v")
     assert ran.code == 0, ran.err
-    found = re.findall(r"^\d\d:\d\d:\d\d  (\S+)  [\d.]+ \w+  [\d.]+ s  (\S+)$", ran.err, re.M)
-    assert sorted(found, key=lambda pair: pair[1]) == [
+    requests = re.findall(r"^\d\d:\d\d:\d\d  (\S+)  [\d.]+ \w+  [\d.]+ s  (\S+)$", ran.err, re.M)
+    assert sorted(requests, key=lambda pair: pair[1]) == [
         ("200", start), ("200", f"{start}a"), ("404", f"{start}missing"), ("200", f"{start}robots.txt"),
     ]  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_a_fetched_page_is_cached_too(shell: Shell, site: Site) -> None:
     for _ in range(2):
         ran = shell.run("fetch", start, "--cache", "--delay", "0", *LOCAL)
         assert ran.code == 0, ran.err
-    assert [one.path for one in site.requests(start.split("/")[2])] == ["/robots.txt", "/"]
+    assert [request.path for request in site.requests(start.split("/")[2])] == ["/robots.txt", "/"]
     assert (shell.folder / ".shoal-cache").is_dir()
 
 

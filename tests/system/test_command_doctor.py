@@ -22,22 +22,22 @@ LIMITED = (
 
 def findings(ran: Ran) -> dict[str, str]:
     """State and text by check; a check that is there twice fails."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for line in ran.out.splitlines():
         state, check, text = line.split(maxsplit=2)
-        assert check not in found, ran.out
-        found[check] = f"{state} {text}"
-    return found
+        assert check not in results, ran.out
+        results[check] = f"{state} {text}"
+    return results
 
 
 @pytest.mark.smoke
 def test_doctor_reports_no_problem_before_the_first_crawl_and_creates_no_store(shell: Shell) -> None:
     ran = shell.run("doctor")
     assert ran.code == 0, ran.out
-    found = findings(ran)
-    assert found["store"].startswith("ok none in folder .shoal yet")
-    assert {"python", "curl", "certificates", "files", "disk"} <= found.keys()
-    assert "fail" not in {text.split()[0] for text in found.values()}
+    results = findings(ran)
+    assert results["store"].startswith("ok none in folder .shoal yet")
+    assert {"python", "curl", "certificates", "files", "disk"} <= results.keys()
+    assert "fail" not in {text.split()[0] for text in results.values()}
     assert list(shell.folder.iterdir()) == []
 
 
@@ -49,22 +49,22 @@ def test_doctor_reports_no_problem_for_an_embedded_store(shell: Shell) -> None:
     asyncio.run(make())
     ran = shell.run("doctor", "--json")
     assert ran.code == 0, ran.out
-    told = json.loads(ran.out)
-    assert told["ok"] is True
-    found = {one["check"]: one for one in told["checks"]}
-    assert found["shards"]["text"] == "all 4 exist"
-    assert "before every reply" in found["persistence"]["text"]
-    assert {found[name]["state"] for name in ("store", "persistence", "eviction", "memory", "schema")} == {"ok"}
+    report = json.loads(ran.out)
+    assert report["ok"] is True
+    checks = {check["check"]: check for check in report["checks"]}
+    assert checks["shards"]["text"] == "all 4 exist"
+    assert "before every reply" in checks["persistence"]["text"]
+    assert {checks[name]["state"] for name in ("store", "persistence", "eviction", "memory", "schema")} == {"ok"}
 
 
 @pytest.mark.smoke
 def test_a_server_is_checked_and_nothing_is_written_to_it(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server", options={"requirepass": "s3cret"}) as one:
-        ran = shell.run("doctor", "--store", one.url)
+    with server(tmp_path / "server", options={"requirepass": "s3cret"}) as valkey:
+        ran = shell.run("doctor", "--store", valkey.url)
         assert ran.code == 0, ran.out
         assert "is new" in findings(ran)["schema"]
         assert "Valkey" in findings(ran)["store"]
-        assert one.ask("DBSIZE") == 0
+        assert valkey.ask("DBSIZE") == 0
         assert "s3cret" not in ran.out + ran.err
 
 
@@ -80,12 +80,12 @@ def test_a_server_is_checked_and_nothing_is_written_to_it(shell: Shell, tmp_path
 def test_a_server_that_could_lose_writes_is_reported(
     shell: Shell, tmp_path: Path, options: dict[str, str], code: int, check: str, says: str
 ) -> None:
-    with server(tmp_path / "server", options=options) as one:
-        ran = shell.run("doctor", "--store", one.url)
+    with server(tmp_path / "server", options=options) as valkey:
+        ran = shell.run("doctor", "--store", valkey.url)
         assert ran.code == code, ran.out
-        found = findings(ran)
-        assert found[check].startswith(says), ran.out
-        assert {name for name, text in found.items() if not text.startswith("ok")} == {check}
+        results = findings(ran)
+        assert results[check].startswith(says), ran.out
+        assert {name for name, text in results.items() if not text.startswith("ok")} == {check}
 
 
 def test_an_unavailable_store_fails_the_check_without_showing_its_password(shell: Shell) -> None:
@@ -98,20 +98,20 @@ def test_an_unavailable_store_fails_the_check_without_showing_its_password(shell
 
 
 def test_a_lost_shard_and_another_schema_fail_the_check(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server") as one:
+    with server(tmp_path / "server") as valkey:
 
         async def make() -> list[str]:
-            async with await Frontier.open(one.url, shards=3) as frontier:
+            async with await Frontier.open(valkey.url, shards=3) as frontier:
                 return [p + "meta" for p in frontier.shards.prefixes]
 
         metas = asyncio.run(make())
-        assert shell.run("doctor", "--store", one.url).code == 0
-        one.ask("DEL", metas[1])
-        ran = shell.run("doctor", "--store", one.url)
+        assert shell.run("doctor", "--store", valkey.url).code == 0
+        valkey.ask("DEL", metas[1])
+        ran = shell.run("doctor", "--store", valkey.url)
         assert ran.code == 1
         assert findings(ran)["shards"].startswith("fail shards 1 are missing")
-        one.ask("HSET", "shoal{store}meta", "schema", "0")
-        ran = shell.run("doctor", "--store", one.url)
+        valkey.ask("HSET", "shoal{store}meta", "schema", "0")
+        ran = shell.run("doctor", "--store", valkey.url)
         assert ran.code == 1
         assert findings(ran)["schema"].startswith("fail namespace 'shoal' has schema 0")
 

@@ -48,17 +48,17 @@ def test_an_interrupted_crawl_is_resumed_in_another_store(site: Site, shell: She
     assert ran.code == 0, ran.err
     assert ran.out == ""
     assert "Dumped 1 crawl in " in ran.err
-    with server(tmp_path / "server") as one:
-        ran = shell.run("load", "far.dump", "--store", one.url, "--shards", 3)
+    with server(tmp_path / "server") as valkey:
+        ran = shell.run("load", "far.dump", "--store", valkey.url, "--shards", 3)
         assert ran.code == 0, ran.err
-        assert shards_of(one.url) == 3
-        before, after = shell.counts("far"), shell.counts("far", "--store", one.url)
+        assert shards_of(valkey.url) == 3
+        before, after = shell.counts("far"), shell.counts("far", "--store", valkey.url)
         assert 0 < after["counts"]["stored"] < 60
         for name in ("state", "counts", "limits", "policy", "created_at", "bytes"):
             assert after[name] == before[name]
-        ran = shell.crawl("--name", "far", "--store", one.url)
+        ran = shell.crawl("--name", "far", "--store", valkey.url)
         assert ran.code == 0, ran.err
-        assert shell.counts("far", "--store", one.url)["counts"]["stored"] == 60
+        assert shell.counts("far", "--store", valkey.url)["counts"]["stored"] == 60
     assert len(shell.rows()) == 60
     pages = [request.path for request in site.requests(host) if request.path != "/robots.txt"]
     assert len(pages) == len(set(pages)), "a page was fetched in both stores"
@@ -79,45 +79,45 @@ def test_a_dump_can_be_piped(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_a_dump_is_readable_only_by_its_owner_and_overwrites_nothing(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url)
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url)
         (shell.folder / "mine").write_text("mine")
-        ran = shell.run("dump", "mine", "--store", one.url)
+        ran = shell.run("dump", "mine", "--store", valkey.url)
         assert ran.code == 2
         assert "The file mine already exists; choose another one, or pass --force." in ran.err
         assert (shell.folder / "mine").read_text() == "mine"
-        assert shell.run("dump", "mine", "--store", one.url, "--force").code == 0
+        assert shell.run("dump", "mine", "--store", valkey.url, "--force").code == 0
         assert stat.S_IMODE((shell.folder / "mine").stat().st_mode) == 0o600
         assert (shell.folder / "mine").read_text().startswith('{"frontier":1')
         assert {path.name for path in shell.folder.iterdir()} == {"mine", "server"}
 
 
 def test_a_store_that_has_crawls_is_not_loaded_into(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url)
-        assert shell.run("dump", "d", "--store", one.url).code == 0
-        ran = shell.run("load", "d", "--store", one.url)
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url)
+        assert shell.run("dump", "d", "--store", valkey.url).code == 0
+        ran = shell.run("load", "d", "--store", valkey.url)
         assert ran.code == 1
         assert ran.err == "shoal: Namespace 'shoal' has crawls already: load into an empty one.\n"
-        ran = shell.run("load", "d", "--store", one.url, "--shards", 2)
+        ran = shell.run("load", "d", "--store", valkey.url, "--shards", 2)
         assert ran.code == 1
         assert "has 16 shards already, not 2" in ran.err
-        assert shell.counts("far", "--store", one.url)["counts"]["waiting"] == 30
+        assert shell.counts("far", "--store", valkey.url)["counts"]["waiting"] == 30
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_dump_lets_the_workers_continue_at_once(shell: Shell, tmp_path: Path, how: int) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url, 150_000)
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url, 150_000)
 
         def frozen() -> list[bytes]:
-            metas = one.ask("KEYS", "shoal{*}meta")
-            return [key for key in metas if one.ask("HEXISTS", key, "frozen")]
+            metas = valkey.ask("KEYS", "shoal{*}meta")
+            return [key for key in metas if valkey.ask("HEXISTS", key, "frozen")]
 
         # Tests may run in the background of a shell, which has Ctrl-C ignored.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         for _ in range(5):
-            running = shell.start("dump", "d", "--force", "--store", one.url)
+            running = shell.start("dump", "d", "--force", "--store", valkey.url)
             process = running.process
             wait_until(lambda: frozen() or process.poll() is not None, "it is dumped")  # noqa: B023 - called at once
             ran = running.end(how)
@@ -155,11 +155,11 @@ def test_an_incomplete_dump_creates_no_store(shell: Shell, text: str, sentence: 
 
 
 def test_a_broken_pipe_is_reported(shell: Shell, tmp_path: Path) -> None:
-    with server(tmp_path / "server") as one:
-        filled(one.url)
-        lines = shell.run("dump", "--store", one.url).out.splitlines(keepends=True)
-        one.ask("FLUSHALL")
-        ran = shell.run("load", "-", "--store", one.url, given="".join(lines[:-1]))
+    with server(tmp_path / "server") as valkey:
+        filled(valkey.url)
+        lines = shell.run("dump", "--store", valkey.url).out.splitlines(keepends=True)
+        valkey.ask("FLUSHALL")
+        ran = shell.run("load", "-", "--store", valkey.url, given="".join(lines[:-1]))
         assert ran.code == 2
         assert "The dump is cut off" in ran.err
 

@@ -79,11 +79,11 @@ URL = "http://127.0.0.1:9/"
 def test_wrong_arguments_are_reported_in_one_sentence(shell: Shell, typed: list[str], sentence: str) -> None:
     ran = shell.call(*typed)
     assert ran.code == 2, ran.err
-    said = ran.err.splitlines()
-    assert len(said) == 1, ran.err
-    assert sentence in said[0]
-    assert said[0].startswith("shoal: ")
-    assert "s3cret" not in said[0]
+    lines = ran.err.splitlines()
+    assert len(lines) == 1, ran.err
+    assert sentence in lines[0]
+    assert lines[0].startswith("shoal: ")
+    assert "s3cret" not in lines[0]
     assert ran.out == ""
     assert not (shell.folder / "pages.db").exists()
 
@@ -189,8 +189,8 @@ def test_a_coordinator_refuses_a_crawl_without_an_output(shell: Shell) -> None:
 def test_listen_reports_errors_as_json_too(shell: Shell) -> None:
     ran = shell.run("listen", "carrier-pigeon://loft", "--log", "json")
     assert ran.code == 2, ran.err
-    said = json.loads(ran.err)
-    assert (said["event"], said["level"]) == ("error", "error")
+    event = json.loads(ran.err)
+    assert (event["event"], event["level"]) == ("error", "error")
 
 
 @pytest.mark.full

@@ -21,8 +21,8 @@ def test_explain_shows_why_each_url_was_not_visited(shell: Shell, site: Site) ->
         start, "--name", "c", "--delay", "0", "--max-depth", "1", "--deny-extension", "zip", "--out", "pages.db"
     )
     assert ran.code == 0, ran.err
-    told = shell.counts("c")
-    samples = told["samples"]
+    status = shell.counts("c")
+    samples = status["samples"]
     assert len(samples.pop("scope: other host")) == 20
     assert samples == {
         "depth": [f"{start}2"], "redirect": [f"{start}old"], "robots.txt": [f"{start}private/1"],

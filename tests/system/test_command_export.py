@@ -90,10 +90,10 @@ def test_one_crawl_is_exported_and_an_unknown_one_is_reported(shell: Shell) -> N
 def test_the_export_of_a_file_of_an_older_shoal_has_every_column(shell: Shell) -> None:
     stored(shell.folder, [{"crawl": "c", "url": "http://h/", "title": "t"}], columns=("crawl", "url", "title"))
     (line,) = shell.run("export", "--to", "-").out.splitlines()
-    told = json.loads(line)
-    assert tuple(told) == COLUMNS
-    assert (told["title"], told["error"], told["redirects"], told["attempt"]) == ("t", None, [], 1)
-    assert (told["robots_ignored"], told["status"], told["worker"]) == (False, 0, "")
+    row = json.loads(line)
+    assert tuple(row) == COLUMNS
+    assert (row["title"], row["error"], row["redirects"], row["attempt"]) == ("t", None, [], 1)
+    assert (row["robots_ignored"], row["status"], row["worker"]) == (False, 0, "")
 
 
 @pytest.mark.full
@@ -139,8 +139,9 @@ def test_a_reader_that_closes_the_pipe_causes_no_internal_error(shell: Shell) ->
     stored(shell.folder, [{"crawl": "c", "url": f"http://h/{n}", "text": "x" * 10_000} for n in range(500)])
     program = (
         "import subprocess, sys\n"
-        "one = subprocess.Popen([sys.executable, '-m', 'shoal', 'export', '--to', '-'], stdout=-1, stderr=-1)\n"
-        "one.stdout.readline(); one.stdout.close(); sys.stderr.buffer.write(one.stderr.read()); sys.exit(one.wait())"
+        "command = subprocess.Popen([sys.executable, '-m', 'shoal', 'export', '--to', '-'], stdout=-1, stderr=-1)\n"
+        "command.stdout.readline(); command.stdout.close()\n"
+        "sys.stderr.buffer.write(command.stderr.read()); sys.exit(command.wait())"
     )
     ran = shell.start(program=("-c", program)).end()
     assert ran.code == 1
@@ -198,7 +199,7 @@ def test_streams_and_archives_are_exported_as_the_crawl_would_have_written_them(
     ran = shell.run("export", "--from", "warc:own", "--to", "-")
     assert ran.code == 0, ran.err
     rows, expected = (
-        {one["url"]: one for one in map(json.loads, filter(None, text))} for text in (ran.out.split("\n"), own)
+        {row["url"]: row for row in map(json.loads, filter(None, text))} for text in (ran.out.split("\n"), own)
     )  # fmt: skip
     assert rows.keys() == expected.keys()
     for url, row in rows.items():

@@ -40,7 +40,7 @@ def test_a_page_is_shown_as_a_crawl_would_see_it(shell: Shell, site: Site) -> No
     assert "a link" in ran.out
     assert not list(shell.folder.iterdir()), "nothing is stored"
     judge = site.judge(host)
-    assert [one.path for one in judge.requests] == ["/robots.txt", "/old", "/new"]
+    assert [request.path for request in judge.requests] == ["/robots.txt", "/old", "/new"]
     assert not judge.impolite(0.1)
 
 
@@ -48,9 +48,9 @@ def test_the_whole_result_can_be_json_and_the_body_can_be_raw(shell: Shell, site
     (host,) = site.take()
     site.at(host, "/", page("/a", title="Hello"))
     ran = shell.run("fetch", f"http://me:secret@{host}/", "--delay", "0", "--json", *LOCAL)
-    told = json.loads(ran.out)
-    assert (told["status"], told["record"]["title"], told["links"]) == (200, "Hello", [f"http://{host}/a"])
-    assert told["timings"]["total"] > 0
+    result = json.loads(ran.out)
+    assert (result["status"], result["record"]["title"], result["links"]) == (200, "Hello", [f"http://{host}/a"])
+    assert result["timings"]["total"] > 0
     assert "secret" not in ran.out
     assert site.requests(host)[-1].headers["authorization"].startswith("Basic ")
     ran = shell.run("fetch", f"http://{host}/", "--delay", "0", "--body", *LOCAL)
@@ -65,7 +65,7 @@ def test_robots_txt_is_obeyed_with_its_line(shell: Shell, site: Site) -> None:
     assert ran.code == 2
     assert "Rule `Disallow: /private` of group `User-agent: *` in line 2" in ran.err
     assert "--ignore-robots" in ran.err
-    assert [one.path for one in site.requests(host)] == ["/robots.txt"]
+    assert [request.path for request in site.requests(host)] == ["/robots.txt"]
     assert shell.run("fetch", f"http://{host}/private", "--ignore-robots", *LOCAL).code == 0
 
 
@@ -126,7 +126,7 @@ def test_a_changed_spider_is_run_again_on_the_same_page(shell: Shell, site: Site
     assert ran.code == 130
     assert '{"word":"first"}' in ran.out
     assert '{"word":"the second"}' in ran.out
-    assert [one.path for one in site.requests(host)] == ["/robots.txt", "/"]
+    assert [request.path for request in site.requests(host)] == ["/robots.txt", "/"]
 
 
 def test_an_unreachable_host_is_named_and_not_its_robots_txt(shell: Shell, site: Site) -> None:

@@ -101,11 +101,11 @@ def test_an_error_in_a_file_is_reported_in_one_sentence(
         (tmp_path / "c.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(SystemExit) as ended:
         run(["crawl", "http://127.0.0.1:9/", "-f", "c.toml"])
-    said = capsys.readouterr().err
-    assert ended.value.code == 2, said
-    assert len(said.splitlines()) == 1, said
-    assert sentence in said
-    assert "s3cret" not in said
+    stderr = capsys.readouterr().err
+    assert ended.value.code == 2, stderr
+    assert len(stderr.splitlines()) == 1, stderr
+    assert sentence in stderr
+    assert "s3cret" not in stderr
     assert not (tmp_path / ".shoal").exists()
 
 
@@ -119,7 +119,7 @@ def test_every_flag_can_be_written_in_a_file() -> None:
         if not param.expose_value:
             continue
         assert param.name is not None
-        sample: Any = next((one for kind, one in samples.items() if isinstance(param.type, kind)), "text")
+        sample: Any = next((value for kind, value in samples.items() if isinstance(param.type, kind)), "text")
         if isinstance(param.type, click.Choice):
             sample = param.type.choices[0]
         elif getattr(param.type, "func", None) is parse_duration:

@@ -16,8 +16,8 @@ from tests.system.commanding import ROOT, Shell
 def planned(shell: Shell, *args: object) -> dict[str, Any]:
     ran = shell.run("plan", *args, "--json")
     assert ran.code == 0, ran.err
-    told: dict[str, Any] = json.loads(ran.out)
-    return told
+    estimate: dict[str, Any] = json.loads(ran.out)
+    return estimate
 
 
 def test_one_host_is_limited_by_politeness_and_more_machines_cannot_help(shell: Shell) -> None:
@@ -32,16 +32,16 @@ def test_one_host_is_limited_by_politeness_and_more_machines_cannot_help(shell: 
 
 
 def test_if_workers_are_the_limit_the_plan_states_how_many_would_help(shell: Shell) -> None:
-    told = planned(shell, "--pages", "10M", "--hosts", "2400", "--workers", 2, "--page-size", "10kb")
+    estimate = planned(shell, "--pages", "10M", "--hosts", "2400", "--workers", 2, "--page-size", "10kb")
     # 2,400 hosts / 1.2 s = 2,000 pages/s for all of them, 400 for one worker
-    assert told["limit"] == "workers"
-    assert told["workers_useful"] == 2000 / planning.WORKER_PAGES_A_SECOND
-    assert told["pages_per_second"] == 2 * planning.WORKER_PAGES_A_SECOND
-    assert told["bytes_per_second"] == told["pages_per_second"] * 10_000
-    assert told["bytes_total"] == 10**11
+    assert estimate["limit"] == "workers"
+    assert estimate["workers_useful"] == 2000 / planning.WORKER_PAGES_A_SECOND
+    assert estimate["pages_per_second"] == 2 * planning.WORKER_PAGES_A_SECOND
+    assert estimate["bytes_per_second"] == estimate["pages_per_second"] * 10_000
+    assert estimate["bytes_total"] == 10**11
     ran = shell.run("plan", "--pages", "10M", "--hosts", "2400", "--workers", 2)
     assert "will not help" not in ran.err
-    assert f"workers: {told['workers_useful']} would reach the next limit" in ran.out
+    assert f"workers: {estimate['workers_useful']} would reach the next limit" in ran.out
 
 
 def test_without_a_number_of_workers_the_plan_uses_as_many_as_help() -> None:
@@ -53,23 +53,25 @@ def test_without_a_number_of_workers_the_plan_uses_as_many_as_help() -> None:
 
 def test_a_million_hosts_exceed_one_store_server(shell: Shell) -> None:
     ran = shell.run("plan", "--pages", "1B", "--hosts", "1M")
-    told = planned(shell, "--pages", "1B", "--hosts", "1M")
+    estimate = planned(shell, "--pages", "1B", "--hosts", "1M")
     # A delay of 1 s leaves room for one visit in a lease.
     cost = planning.STORE_PAGE_SECONDS + planning.STORE_LEASE_SECONDS + planning.STORE_BATCH_SECONDS / 64
-    assert (told["limit"], told["visits_a_lease"]) == ("store", 1)
-    assert told["pages_per_second"] == pytest.approx(1 / cost)
+    assert (estimate["limit"], estimate["visits_a_lease"]) == ("store", 1)
+    assert estimate["pages_per_second"] == pytest.approx(1 / cost)
     # 1,000,000 hosts / 1.2 s
-    assert told["nodes_useful"] == math.ceil(833_333.3 * cost)
+    assert estimate["nodes_useful"] == math.ceil(833_333.3 * cost)
     assert "store: 1 server" in ran.out
-    assert f"A cluster of up to {told['nodes_useful']:,} nodes (--nodes), which share the hosts, would help" in ran.err
+    assert (
+        f"A cluster of up to {estimate['nodes_useful']:,} nodes (--nodes), which share the hosts, would help" in ran.err
+    )
 
 
 def test_nodes_share_pages_and_memory_until_something_else_is_the_limit(shell: Shell) -> None:
-    one = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1)
+    single = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1)
     four = plan(pages=10**9, hosts=10**6, delay=1, response=0.2, page_bytes=1, nodes=4)
-    assert four.pages_per_second == pytest.approx(4 * one.pages_per_second)
-    assert four.workers == pytest.approx(4 * one.workers, abs=3)
-    assert (four.store_bytes_most, four.node_bytes_most) == (one.store_bytes_most, one.store_bytes_most // 4)
+    assert four.pages_per_second == pytest.approx(4 * single.pages_per_second)
+    assert four.workers == pytest.approx(4 * single.workers, abs=3)
+    assert (four.store_bytes_most, four.node_bytes_most) == (single.store_bytes_most, single.store_bytes_most // 4)
     few = plan(pages=10**9, hosts=2400, delay=1, response=0.2, page_bytes=1, nodes=4)
     assert (few.limit, few.nodes_useful) == ("politeness", 1)
     assert few.pages_per_second == pytest.approx(2000)

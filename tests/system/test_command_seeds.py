@@ -143,6 +143,6 @@ def test_a_long_seed_file_takes_little_memory(site: Site, shell: Shell) -> None:
 
 
 def peak_bytes(pid: int) -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1000
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1000

@@ -159,8 +159,8 @@ def test_crawls_of_scrapy_on_the_store_are_shown_and_do_not_block_others(
     # The worker itself notices the end, and puts the file together.
     wait_until(lambda: shell.counts("ours", "--store", store.url)["state"] == "finished", "the crawl ends")
     wait_until(lambda: sorted(shell.lines("p.jsonl")) == sorted(tree.walk()), "the file is whole")
-    told = shell.counts("books@1", "--store", store.url)
-    assert (told["state"], told["policy"]["scrapy"], told["counts"]["waiting"]) == ("running", "books", 1)
+    status = shell.counts("books@1", "--store", store.url)
+    assert (status["state"], status["policy"]["scrapy"], status["counts"]["waiting"]) == ("running", "books", 1)
     assert worker.end(signal.SIGTERM).code == 0
 
 

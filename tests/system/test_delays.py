@@ -21,8 +21,8 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("delays"), hosts=80, workers=3) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("delays"), hosts=80, workers=3) as opened:
+        yield opened
 
 
 def state(crawls: Crawls, host: str) -> Host:
@@ -32,8 +32,8 @@ def state(crawls: Crawls, host: str) -> Host:
 @pytest.mark.smoke
 def test_the_delay_counts_from_the_end_of_a_slow_response(crawls: Crawls) -> None:
     late, long = crawls.site.take(2)
-    answers: list[tuple[str, dict[str, Any]]] = [(late, {"after": 0.4}), (long, {"lasting": 0.4})]
-    for host, answer in answers:
+    responses: list[tuple[str, dict[str, Any]]] = [(late, {"after": 0.4}), (long, {"lasting": 0.4})]
+    for host, answer in responses:
         crawls.site.at(host, "/robots.txt", robots(ALLOWED, **answer))
         for path in ("/", "/a", "/b", "/c"):
             crawls.site.at(host, path, Answer(body='<a href="/a">a</a><a href="/b">b</a><a href="/c">c</a>', **answer))
@@ -52,10 +52,10 @@ def test_three_workers_together_keep_the_delay(crawls: Crawls) -> None:
     assert len({row["worker"] for row in done.rows.values()}) > 1, "one worker did it all: nothing was shown"
 
 
-@pytest.mark.parametrize(("asked", "seconds"), [("0.4", 0.4), (".35", 0.35), ("1", 1.0)])
-def test_a_fractional_crawl_delay_is_kept_exactly(crawls: Crawls, asked: str, seconds: float) -> None:
+@pytest.mark.parametrize(("value", "seconds"), [("0.4", 0.4), (".35", 0.35), ("1", 1.0)])
+def test_a_fractional_crawl_delay_is_kept_exactly(crawls: Crawls, value: str, seconds: float) -> None:
     (host,) = crawls.site.take()
-    crawls.site.at(host, "/robots.txt", robots(f"User-agent: *\nCrawl-delay: {asked}\n"))
+    crawls.site.at(host, "/robots.txt", robots(f"User-agent: *\nCrawl-delay: {value}\n"))
     tree = crawls.site.plant(5, [host], fan=5)
     # All are there from the start: they are leased together, before the Crawl-delay is known.
     done = crawls.run(*(tree.url(number) for number in range(5)), delay_seconds=0.05)
@@ -147,8 +147,8 @@ def test_retry_after_is_kept_by_the_whole_fleet(crawls: Crawls, status: int, for
     began = time.time()
     done = crawls.run(f"http://{host}/")
     assert done.counts.stored == 2
-    after = next(one for one in done.judge.requests if one.status == status)
-    following = next(one for one in done.judge.requests if one.began > after.began)
+    after = next(request for request in done.judge.requests if request.status == status)
+    following = next(request for request in done.judge.requests if request.began > after.began)
     if form == "seconds":
         assert following.began - after.ended >= 2.0
     else:
@@ -188,11 +188,11 @@ def test_a_delay_set_by_an_operator_soon_applies_to_a_host_that_is_being_crawled
     crawl = crawls.begin(tree.url(0), delay_seconds=0.02)
     crawls.until(lambda: len(crawls.site.requests(host)) > 10, "the crawl is under way")
     crawls.do(crawls.frontier.hosts.set_delay(host, 0.06))
-    told = time.monotonic()
-    crawls.until(lambda: time.monotonic() > told + 4, "time passes")
+    changed = time.monotonic()
+    crawls.until(lambda: time.monotonic() > changed + 4, "time passes")
     crawls.do(crawls.frontier.crawls.stop(crawl))
     # A lease has visits for 2 s; those it had may still go by the delay it was given with.
-    late = [one for one in crawls.site.requests(host) if one.began > told + 2.5]
+    late = [request for request in crawls.site.requests(host) if request.began > changed + 2.5]
     assert late
     assert not Judge(late).impolite(0.06)
 

@@ -54,8 +54,8 @@ def web(tmp_path: Path) -> Iterator[Web]:
 @pytest.mark.full
 def test_a_crawl_stores_exactly_the_pages_that_a_reference_crawl_finds(web: Web, tmp_path: Path) -> None:
     walks = {tree: walk(web.sites(tree)[0], tree) for tree, _ in TREES}
-    assert all(sum(answer.is_html for answer in found.values()) > 100 for found in walks.values())
-    assert any(answer.status == 200 and not answer.is_html for found in walks.values() for answer in found.values())
+    assert all(sum(answer.is_html for answer in answers.values()) > 100 for answers in walks.values())
+    assert any(answer.status == 200 and not answer.is_html for answers in walks.values() for answer in answers.values())
     mark = web.mark()
     seeds = [site + path for tree, _ in TREES for site in web.sites(tree)[1:] for path in (tree.start, ABSENT)]
 
@@ -78,10 +78,10 @@ def test_a_crawl_stores_exactly_the_pages_that_a_reference_crawl_finds(web: Web,
         assert content_type.startswith("text/html") == answer.is_html, url
         assert bool(title and text) == answer.is_html, url
 
-    asked = Counter(web.site(one.address) + one.path for one in web.requests(mark))
-    robots = {url: times for url, times in asked.items() if urlsplit(url).path == "/robots.txt"}
+    requested = Counter(web.site(request.address) + request.path for request in web.requests(mark))
+    robots = {url: times for url, times in requested.items() if urlsplit(url).path == "/robots.txt"}
     assert robots == {site + "/robots.txt": 1 for tree in walks for site in web.sites(tree)[1:]}
-    assert {url: times for url, times in asked.items() if url not in robots} == dict.fromkeys(expected, 1)
+    assert {url: times for url, times in requested.items() if url not in robots} == dict.fromkeys(expected, 1)
 
 
 def crawl(folder: Path, seeds: list[str]) -> list[tuple[str, int, str | None, str, str, str]]:
@@ -104,7 +104,7 @@ def walk(site: str, tree: Tree) -> dict[str, Answer]:
     """What a crawl of the site should store, by path: everything links lead to, breadth first."""
     host = urlsplit(site).netloc
     connection = http.client.HTTPConnection(host)
-    waiting, seen, found = [tree.start, ABSENT], {tree.start, ABSENT}, {}
+    waiting, seen, answers = [tree.start, ABSENT], {tree.start, ABSENT}, {}
     for path in waiting:  # It grows while it is walked.
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -114,7 +114,7 @@ def walk(site: str, tree: Tree) -> dict[str, Answer]:
         if answer.status in (301, 302):
             links = [answer.getheader("Location") or ""]
         else:
-            found[path] = Answer(answer.status, is_html)
+            answers[path] = Answer(answer.status, is_html)
         for link in links:
             parts = urlsplit(urldefrag(urljoin(site + path, link.strip())).url)
             target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._|[]^") + (
@@ -125,7 +125,7 @@ def walk(site: str, tree: Tree) -> dict[str, Answer]:
                 if not (tree.robots and target.startswith(FORBIDDEN)):
                     waiting.append(target)
     connection.close()
-    return found
+    return answers
 
 
 class Links(HTMLParser):

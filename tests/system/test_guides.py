@@ -88,21 +88,21 @@ def file_of(text: str) -> str:
 
 
 def steps(page: str) -> list[Step]:
-    found: list[Step] = []
+    steps: list[Step] = []
     for language, text in blocks(page):
         if language != "console":
             continue
         loose = "^C" in text or "kill -9" in text
         for line in text.splitlines():
             if command := re.match(r"(\w*)\$ (.*)", line):
-                found.append(Step(command[1], command[2], loose))
+                steps.append(Step(command[1], command[2], loose))
             elif line == "^C":
-                found.append(Step(found[-1].shell, "^C", loose))
-            elif line.startswith(">") and not found[-1].prints:
-                found[-1].command += "\n" + line[1:].removeprefix(" ")
+                steps.append(Step(steps[-1].shell, "^C", loose))
+            elif line.startswith(">") and not steps[-1].prints:
+                steps[-1].command += "\n" + line[1:].removeprefix(" ")
             else:
-                found[-1].prints.append(line)
-    return found
+                steps[-1].prints.append(line)
+    return steps
 
 
 def pattern(lines: list[str], loose: bool) -> str:
@@ -122,9 +122,9 @@ def pattern(lines: list[str], loose: bool) -> str:
 def one_line(line: str, differs: dict[str, str]) -> str:
     built, done = "", 0
     # One group for each: the number of the group says which it was.
-    for found in re.finditer("|".join(f"({what})" for what in differs), line):
-        built += re.escape(line[done : found.start()]) + list(differs.values())[(found.lastindex or 1) - 1]
-        done = found.end()
+    for match in re.finditer("|".join(f"({what})" for what in differs), line):
+        built += re.escape(line[done : match.start()]) + list(differs.values())[(match.lastindex or 1) - 1]
+        done = match.end()
     return built + re.escape(line[done:]) + r"\n"
 
 
@@ -349,12 +349,12 @@ def test_every_block_of_a_guide_is_run(page: str) -> None:
 
 
 def test_a_page_with_other_output_fails_the_check() -> None:
-    said = "Crawl a is finished.\n  stored    3 pages, 1.3 kB received\n"
-    assert re.fullmatch(pattern(["...", "  stored    3 pages, 9.9 kB received"], loose=False), said)
-    assert not re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=False), said)
-    assert re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=True), said)
-    assert not re.fullmatch(pattern(["  stored    3 pages, 1.3 kB received"], loose=False), said)
-    assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), said)
+    output = "Crawl a is finished.\n  stored    3 pages, 1.3 kB received\n"
+    assert re.fullmatch(pattern(["...", "  stored    3 pages, 9.9 kB received"], loose=False), output)
+    assert not re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=False), output)
+    assert re.fullmatch(pattern(["...", "  stored    4 pages, 1.3 kB received"], loose=True), output)
+    assert not re.fullmatch(pattern(["  stored    3 pages, 1.3 kB received"], loose=False), output)
+    assert not re.fullmatch(pattern(["Crawl a is finished."], loose=False), output)
 
 
 def examples(reader: Reader) -> None:

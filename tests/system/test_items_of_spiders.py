@@ -70,12 +70,12 @@ def test_a_file_of_flat_items_is_appended_to_or_overwritten(shell: Shell, shelf:
 
 
 @pytest.mark.parametrize(
-    ("output", "said"), [("-", "-O - is not a file: use --out."), ("postgresql://h/d", "is not a file: use --out.")]
+    ("output", "sentence"), [("-", "-O - is not a file: use --out."), ("postgresql://h/d", "is not a file: use --out.")]
 )
-def test_only_files_are_overwritten(shell: Shell, output: str, said: str) -> None:
+def test_only_files_are_overwritten(shell: Shell, output: str, sentence: str) -> None:
     ran = shell.call("crawl", "http://a.example/", "-O", output)
     assert ran.code == 2
-    assert said in ran.err
+    assert sentence in ran.err
 
 
 def test_overwriting_a_database_leaves_nothing_of_it(site: Site, shell: Shell, shelf: str) -> None:
@@ -154,16 +154,16 @@ def test_another_pass_of_a_crawl_with_a_spider_starts_from_its_seeds(site: Site,
 
 
 def test_deleting_a_crawl_frees_its_name(site: Site, shell: Shell) -> None:
-    one, two = site.take(2)
-    for host in (one, two):
+    first, second = site.take(2)
+    for host in (first, second):
         site.at(host, "/", page(title=host))
-    assert shell.crawl(f"http://{one}/", "--name", "n", "--delay", "0", "--out", "1.db").code == 0
-    ran = shell.crawl(f"http://{two}/", "--name", "n", "--delay", "0", "--out", "2.db")
+    assert shell.crawl(f"http://{first}/", "--name", "n", "--delay", "0", "--out", "1.db").code == 0
+    ran = shell.crawl(f"http://{second}/", "--name", "n", "--delay", "0", "--out", "2.db")
     assert ran.code != 0
     assert shell.run("delete", "n").code == 0
-    ran = shell.crawl(f"http://{two}/", "--name", "n", "--delay", "0", "--out", "2.db")
+    ran = shell.crawl(f"http://{second}/", "--name", "n", "--delay", "0", "--out", "2.db")
     assert ran.code == 0, ran.err
-    assert set(shell.rows("2.db")) == {f"http://{two}/"}
+    assert set(shell.rows("2.db")) == {f"http://{second}/"}
     assert shell.counts("n")["counts"]["stored"] == 1
     assert shell.run("delete", "n").code == 0
     assert shell.run("crawls").out == ""

@@ -51,13 +51,13 @@ def test_different_credentials_for_one_origin_are_refused() -> None:
     plain, logins = without_logins(["http://a:b@h.example/x", "http://h.example/y", "ftp://u@f.example/"])
     assert plain == ["http://h.example/x", "http://h.example/y", "ftp://f.example/"]
     assert logins == {"http://h.example": "a:b", "ftp://f.example": "u:"}
-    with pytest.raises(InvalidInput, match="different credentials") as told:
+    with pytest.raises(InvalidInput, match="different credentials") as error:
         without_logins(["http://a:b@h.example/x", "http://a:secret@h.example/y"])
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(error.value)
 
 
 def test_urls_that_are_added_later_may_not_have_credentials() -> None:
     assert seed_url_without_login("h.example/x") == "http://h.example/x"
-    with pytest.raises(InvalidUrl, match="has credentials") as told:
+    with pytest.raises(InvalidUrl, match="has credentials") as error:
         seed_url_without_login("http://a:secret@h.example/x")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(error.value)

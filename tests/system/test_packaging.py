@@ -102,7 +102,7 @@ def test_an_installed_wheel_crawls_outside_the_repository(built: Built, site: Si
     site.at(host, "/", page("/a", "/b"))
     for path in ("/a", "/b"):
         site.at(host, path, page())
-    said = run(command, "crawl", f"http://{host}/", "--delay", "0", "--out", "pages.jsonl", *LOCAL, folder=elsewhere)
-    assert "stored      3 pages" in said
+    output = run(command, "crawl", f"http://{host}/", "--delay", "0", "--out", "pages.jsonl", *LOCAL, folder=elsewhere)
+    assert "stored      3 pages" in output
     assert len((elsewhere / "pages.jsonl").read_text().splitlines()) == 3
     assert site.requests(host)[0].headers["user-agent"].startswith("Shoal/" + shoal.__version__.rpartition(".")[0])

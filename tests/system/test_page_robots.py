@@ -14,8 +14,8 @@ from tests.system.crawling import Crawled, Crawls, crawling
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("pages"), hosts=60, workers=2) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("pages"), hosts=60, workers=2) as opened:
+        yield opened
 
 
 def followed(crawls: Crawls, answer: Answer, **policy: Any) -> tuple[bool, str, Crawled]:

@@ -41,7 +41,7 @@ def kinds(shell: Shell, path: str) -> list[str]:
 
 
 def visits(site: Site, host: str, path: str) -> int:
-    return sum(one.path == path for one in site.requests(host))
+    return sum(request.path == path for request in site.requests(host))
 
 
 def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: Site, shell: Shell) -> None:
@@ -55,12 +55,12 @@ def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: 
         "--changes", "changes.jsonl", *LOCAL,
     )  # fmt: skip
     wait_until(lambda: visits(site, host, "/same") >= 3, "it is visited again and again")
-    told = shell.counts("live")
-    assert told["state"] == "running"
-    assert told["counts"]["stored"] == 4
-    assert told["limits"]["every"] == "1s"
+    status = shell.counts("live")
+    assert status["state"] == "running"
+    assert status["counts"]["stored"] == 4
+    assert status["limits"]["every"] == "1s"
     assert "revisits" in shell.run("show", "live").out
-    assert {one.status for one in site.requests(host) if one.path == "/same"} == {200, 304}
+    assert {request.status for request in site.requests(host) if request.path == "/same"} == {200, 304}
     # A page without validators is sent again, and does not count as changed.
     site.at(host, "/moving", version(2, tag=False))
     site.at(host, "/leaving", Answer(status=404))
@@ -105,7 +105,7 @@ def test_a_page_that_stays_missing_is_dropped_with_a_record_unless_its_host_fail
     site.at(here, "/left", Answer(status=410))
 
     def missed() -> list[float]:
-        return [one.began for one in site.requests(here) if one.path == "/left" and one.status == 410]
+        return [request.began for request in site.requests(here) if request.path == "/left" and request.status == 410]
 
     refused = visits(site, failing, "/more")
     wait_until(lambda: len(missed()) == 2, "it is gone")
@@ -145,24 +145,24 @@ def test_pages_that_change_at_random_are_all_visited_within_the_budget_and_each_
         )  # fmt: skip
 
         def times() -> Counter[int]:
-            return Counter(one.page for one in site.log())
+            return Counter(visit.page for visit in site.log())
 
         wait_until(lambda: len(times()) == pages and min(times().values()) >= 4, "no page is left out")
         assert running.end(signal.SIGINT).code in (0, 130)
         log = site.log()
     # The first visit of a page is not a revisit. Slots are given a second ahead.
     met: set[int] = set()
-    revisits = [one.moment for one in log if one.page in met or met.add(one.page)]  # type: ignore[func-returns-value]
+    revisits = [visit.moment for visit in log if visit.page in met or met.add(visit.page)]  # type: ignore[func-returns-value]
     for number, moment in enumerate(revisits):
         later = [other for other in revisits[number:] if other <= moment + 3]
         assert len(later) <= budget * (3 + 1) + 1, f"{len(later)} revisits within 3 s"
     for page in range(pages):
-        seen = [one.version for one in log if one.page == page]
-        found = sorted(
+        seen = [visit.version for visit in log if visit.page == page]
+        page_changes = sorted(
             (row for row in changes(shell) if row["_url"].endswith(f"/p{page}")), key=lambda row: int(row["_number"])
         )
-        assert [int(row["title"].split()[1]) for row in found] == [version for version, _ in groupby(seen)]
-        assert [row["change"] for row in found] == ["new"] + ["changed"] * (len(found) - 1)
+        assert [int(row["title"].split()[1]) for row in page_changes] == [version for version, _ in groupby(seen)]
+        assert [row["change"] for row in page_changes] == ["new"] + ["changed"] * (len(page_changes) - 1)
 
 
 def test_an_adaptive_crawl_visits_pages_that_change_more_often_within_its_budget(site: Site, shell: Shell) -> None:

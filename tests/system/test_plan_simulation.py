@@ -29,8 +29,8 @@ SLICES = 4
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     # Its own time is not measured: it need not wait for a disk.
-    with server(tmp_path, options={"appendonly": "no"}) as one:
-        async with await Store.open(one.url) as opened:
+    with server(tmp_path, options={"appendonly": "no"}) as valkey:
+        async with await Store.open(valkey.url) as opened:
             yield opened
 
 

@@ -22,8 +22,8 @@ def test_a_crawl_waits_for_an_unavailable_proxy_and_no_host_is_blamed(site: Site
     )
     crawl.until_said("The proxy is unavailable (proxy refused). Retrying.")
     assert site.requests(host) == []
-    told = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
-    assert (told["failures"], told["backoff until"]) == ("0", "-")
+    fields = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
+    assert (fields["failures"], fields["backoff until"]) == ("0", "-")
     with tinyproxy(tmp_path / "proxy", port=port):
         ran = crawl.end()
     assert ran.code == 0, ran.err

@@ -63,8 +63,8 @@ def test_a_crawl_with_a_spider_of_the_same_module_yields_its_items(site: Site) -
     site.at(host, "/", page("/a", "/b", title="Root"))
     for name in "ab":
         site.at(host, f"/{name}", page("/", title=name))
-    found = list(shoal.crawl(f"http://{host}/", spider=Titles, delay_seconds=0, settings=LOCAL))
-    assert sorted(item["title"] for item in found) == ["Root", "a", "b"]
+    items = list(shoal.crawl(f"http://{host}/", spider=Titles, delay_seconds=0, settings=LOCAL))
+    assert sorted(item["title"] for item in items) == ["Root", "a", "b"]
     # One spider may send pages to another; both are here.
     sent = shoal.crawl(f"http://{host}/", spider=Lists, spiders=[Titles], delay_seconds=0, settings=LOCAL)
     assert sorted(item["title"] for item in sent) == ["Root", "a", "b"]
@@ -93,9 +93,9 @@ async def test_a_crawl_can_be_iterated_over_in_an_event_loop_too(site: Site) -> 
             beats += 1
 
     beating = asyncio.create_task(beat())
-    found = [record.url async for record in shoal.crawl(tree.url(0), delay_seconds=0.02, settings=LOCAL)]
+    urls = [record.url async for record in shoal.crawl(tree.url(0), delay_seconds=0.02, settings=LOCAL)]
     beating.cancel()
-    assert sorted(found) == sorted(tree.walk())
+    assert sorted(urls) == sorted(tree.walk())
     # The loop was free meanwhile.
     assert beats > 10
     # As in a notebook, where a loop runs already: the plain form works as well.
@@ -111,11 +111,11 @@ def test_a_slow_caller_makes_the_crawl_wait(site: Site) -> None:
     tree = site.plant(3000, hosts)
     crawling = iter(shoal.crawl(tree.url(0), scope="any", delay_seconds=0, settings=LOCAL))
     next(crawling)
-    asked, before = 0, -1
-    while asked != before:
+    requested, before = 0, -1
+    while requested != before:
         time.sleep(0.5)
-        before, asked = asked, len(site.requests(*hosts))
-    assert asked < 1500
+        before, requested = requested, len(site.requests(*hosts))
+    assert requested < 1500
     assert len(list(crawling)) == 2999
 
 
@@ -178,18 +178,18 @@ def test_a_program_can_exit_during_its_crawl(site: Site, folder: Path, program: 
 
 
 def test_crawls_of_one_folder_do_not_take_each_others_visits(site: Site) -> None:
-    one, two = site.take(2)
-    trees = [site.plant(40, [host]) for host in (one, two)]
+    first_host, second_host = site.take(2)
+    trees = [site.plant(40, [host]) for host in (first_host, second_host)]
     how: dict[str, Any] = {"folder": "kept", "delay_seconds": 0.02, "settings": LOCAL}
     first = iter(shoal.crawl(trees[0].url(0), name="first", **how))
     begun = [next(first).url]
     # While it waits for its caller, and after it was left: only its own name resumes it.
     assert len(list(shoal.crawl(trees[1].url(0), name="second", **how))) == 40
     first.close()  # type: ignore[attr-defined]
-    made = len(site.requests(one))
+    made = len(site.requests(first_host))
     assert list(shoal.crawl(trees[1].url(0), name="second", **how)) == []
-    assert len(list(shoal.crawl(f"http://{two}/robots.txt", name="third", **how))) == 1
-    assert len(site.requests(one)) == made
+    assert len(list(shoal.crawl(f"http://{second_host}/robots.txt", name="third", **how))) == 1
+    assert len(site.requests(first_host)) == made
     begun += [record.url for record in shoal.crawl(trees[0].url(0), name="first", **how)]
     assert len(set(begun)) == len(begun)
 
@@ -223,7 +223,7 @@ def test_start_requests_of_a_spider_keep_their_callback_with_any_priority(site: 
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "sentence"),
     [
         ({"delay": 1}, "delay_seconds"),
         ({"max_pages": "many"}, "Expected `int`, got `str` for max_pages"),
@@ -243,8 +243,8 @@ def test_start_requests_of_a_spider_keep_their_callback_with_any_priority(site: 
         ({"settings": {"fetch.proxy": 1}}, "fetch.proxy is .* in settings"),
     ],
 )  # fmt: skip
-def test_invalid_arguments_are_refused_before_anything_starts(how: dict[str, Any], told: str, folder: Path) -> None:
-    with pytest.raises(shoal.errors.ShoalError, match=told):
+def test_invalid_arguments_are_refused_before_anything_starts(how: dict[str, Any], sentence: str, folder: Path) -> None:
+    with pytest.raises(shoal.errors.ShoalError, match=sentence):
         shoal.crawl("http://127.0.0.1:1/", **how)
     assert not list(folder.iterdir())
 

@@ -73,8 +73,8 @@ def test_bodies_are_stored_in_the_folder_given_by_files(site: Site, folder: Path
     site.at(host, "/a.pdf", Answer(body="%PDF-1.4", type="application/pdf"))
     site.at(host, "/b", page())
     how: dict[str, Any] = {"delay_seconds": 0, "settings": LOCAL, "by_address": True}
-    found = shoal.crawl(f"http://{host}/", files="bodies", file_types=["application/pdf"], **how)
-    files = {record.url: record.file for record in found}
+    records = shoal.crawl(f"http://{host}/", files="bodies", file_types=["application/pdf"], **how)
+    files = {record.url: record.file for record in records}
     assert [url for url, file in files.items() if file] == [f"http://{host}/a.pdf"]
     kept = [path.read_text() for path in (folder / "bodies").rglob("*") if path.is_file()]
     assert kept == ["%PDF-1.4"]

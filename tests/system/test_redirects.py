@@ -15,8 +15,8 @@ from tests.system.crawling import Crawls, crawling
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("redirects"), hosts=80, workers=2) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("redirects"), hosts=80, workers=2) as opened:
+        yield opened
 
 
 def reason_of(crawls: Crawls, answer: Answer, **policy: Any) -> dict[str, int]:
@@ -146,7 +146,7 @@ def test_a_line_break_in_a_location_does_not_inject_a_header(crawls: Crawls, loc
     (host,) = crawls.site.take()
     crawls.site.at(host, "*", page())
     done = crawls.run(crawls.site.at(host, "/", redirect(location)), retries=0)
-    assert not [one for one in done.judge.requests if "x-evil" in one.headers]
+    assert not [request for request in done.judge.requests if "x-evil" in request.headers]
     assert done.counts.stored + done.counts.failed == 1
 
 
@@ -195,13 +195,13 @@ def test_cookies_and_passwords_are_dropped_at_a_redirect_to_another_origin(crawl
         f"http://{here}/", hosts=(here, there), scope="any", cookie="session=secret", auth="user:secret",
         headers={"X-Ours": "yes"},
     )  # fmt: skip
-    pages = [one for one in done.judge.requests if not one.is_robots]
-    assert {one.path for one in pages if one.host == here} == {"/", "/mine", "/back"}
-    for one in pages:
-        ours = one.host == here
-        assert ("cookie" in one.headers, "authorization" in one.headers) == (ours, ours), str(one)
-    assert all("cookie" not in one.headers for one in done.judge.by_host[there])
-    assert all("authorization" not in one.headers for one in done.judge.by_host[there])
+    pages = [request for request in done.judge.requests if not request.is_robots]
+    assert {page.path for page in pages if page.host == here} == {"/", "/mine", "/back"}
+    for request in pages:
+        ours = request.host == here
+        assert ("cookie" in request.headers, "authorization" in request.headers) == (ours, ours), str(request)
+    assert all("cookie" not in request.headers for request in done.judge.by_host[there])
+    assert all("authorization" not in request.headers for request in done.judge.by_host[there])
 
 
 def test_another_port_is_another_origin_for_a_password(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -211,7 +211,10 @@ def test_another_port_is_another_origin_for_a_password(tmp_path_factory: pytest.
         two.site.at(here, "/", page(f"http://{there}/"))
         two.site.at(there, "/", page())
         done = two.run(f"http://{here}/", hosts=(here, there), scope="any", auth="user:secret")
-        assert {one.host: "authorization" in one.headers for one in done.judge.requests} == {here: True, there: False}
+        assert {request.host: "authorization" in request.headers for request in done.judge.requests} == {
+            here: True,
+            there: False,
+        }
 
 
 def test_a_meta_refresh_is_a_hop_of_the_same_chain(crawls: Crawls) -> None:

@@ -20,8 +20,8 @@ OPEN = robots("User-agent: *\nDisallow:\n")
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     settings: dict[str, object] = {"frontier.backoff_seconds": BACK_OFF_SECONDS, "frontier.longest_backoff_seconds": 2}
-    with crawling(tmp_path_factory.mktemp("retries"), hosts=20, workers=2, settings=settings) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("retries"), hosts=20, workers=2, settings=settings) as opened:
+        yield opened
 
 
 def state(crawls: Crawls, host: str) -> Host:

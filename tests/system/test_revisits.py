@@ -16,8 +16,8 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("revisits"), hosts=10) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("revisits"), hosts=10) as opened:
+        yield opened
 
 
 def again(crawls: Crawls, crawl: str, url: str) -> None:
@@ -42,7 +42,7 @@ def test_an_unchanged_page_is_confirmed_by_304_and_keeps_its_row(
     before = crawls.finish(crawl, host).rows[url]
     again(crawls, crawl, url)
     done = crawls.finish(crawl, host)
-    first, second = (one for one in done.judge.requests if not one.is_robots)
+    first, second = (request for request in done.judge.requests if not request.is_robots)
     assert header not in first.headers
     assert (second.headers.get(header), second.status) == (value, 304)
     after = done.rows[url]

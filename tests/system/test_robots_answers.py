@@ -19,17 +19,17 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("robots"), hosts=90, workers=2, second_port=True) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("robots"), hosts=90, workers=2, second_port=True) as opened:
+        yield opened
 
 
-def furnish(crawls: Crawls, host: str, *answers: Answer) -> str:
+def furnish(crawls: Crawls, host: str, *responses: Answer) -> str:
     """A start page with links to a page for everybody and one that a robots.txt may close."""
     start = crawls.site.at(host, "/", page("/open", "/private"))
     crawls.site.at(host, "/open", page(title="Open"))
     crawls.site.at(host, "/private", page(title="Private"))
-    if answers:
-        crawls.site.at(host, "/robots.txt", *answers)
+    if responses:
+        crawls.site.at(host, "/robots.txt", *responses)
     return start
 
 
@@ -43,7 +43,7 @@ def test_the_product_token_is_in_every_user_agent_header_and_its_group_is_obeyed
     text = "User-agent: *\nDisallow: /open\n\nUser-agent: SHOAL\nDisallow: /private\n"
     done = crawls.run(furnish(crawls, host, robots(text)))
     assert pages(done.judge, host) == {"/", "/open"}
-    assert {one.headers["user-agent"].partition("/")[0] for one in done.judge.requests} == {"Shoal"}
+    assert {request.headers["user-agent"].partition("/")[0] for request in done.judge.requests} == {"Shoal"}
     assert not done.judge.unannounced()
 
 
@@ -53,7 +53,7 @@ def test_a_custom_user_agent_selects_its_own_group(crawls: Crawls) -> None:
     agent = "Librarian/2.0 (+https://library.example/robot)"
     done = crawls.run(furnish(crawls, host, robots(text)), user_agent=agent)
     assert pages(done.judge, host) == {"/", "/open"}
-    assert {one.headers["user-agent"] for one in done.judge.requests} == {agent}
+    assert {request.headers["user-agent"] for request in done.judge.requests} == {agent}
 
 
 def test_a_forbidden_page_is_excluded_with_its_reason_and_has_no_row(crawls: Crawls) -> None:
@@ -173,20 +173,23 @@ def test_while_robots_txt_is_unavailable_nothing_else_is_requested_and_no_page_i
     hosts = dict(zip(UNREACHABLE, site.take(len(UNREACHABLE)), strict=True))
     seeds = [furnish(crawls, host, UNREACHABLE[name]) for name, host in hosts.items()]
     crawl = crawls.begin(*seeds, timeout_seconds=1.0)
-    asked = list(hosts.values())
-    crawls.until(lambda: {one.host for one in site.requests(*asked)} == set(asked), "every robots.txt was requested")
+    addresses = list(hosts.values())
+    crawls.until(
+        lambda: {request.host for request in site.requests(*addresses)} == set(addresses),
+        "every robots.txt was requested",
+    )
     crawls.until(lambda: len(site.requests(hosts["500"])) >= 2, "one of them is tried again")
-    judge = site.judge(*asked)
-    assert {one.path for one in judge.requests} == {"/robots.txt"}
+    judge = site.judge(*addresses)
+    assert {request.path for request in judge.requests} == {"/robots.txt"}
     assert judge.gaps(hosts["500"])[0] > 2.0
     counts = crawls.counts(crawl)
     assert (counts.admitted, counts.ended) == (len(seeds), 0), counts
     # Now every one of them answers; an operator need not wait for the back-off.
-    for host in asked:
+    for host in addresses:
         site.at(host, "/robots.txt", robots(CLOSED))
         crawls.do(frontier.hosts.unblock(host))
-    done = crawls.finish(crawl, *asked)
-    for host in asked:
+    done = crawls.finish(crawl, *addresses)
+    for host in addresses:
         assert pages(done.judge, host) == {"/", "/open"}
     assert done.counts.failed == 0
     assert not done.judge.impolite(DELAY)

@@ -21,8 +21,8 @@ BOMB = '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa">' + "".join(
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("sitemaps"), hosts=60, workers=2) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("sitemaps"), hosts=60, workers=2) as opened:
+        yield opened
 
 
 def urlset(*urls: str) -> str:
@@ -37,12 +37,12 @@ def start(crawls: Crawls, *sitemaps: str) -> str:
     """A host with a page without links, and a robots.txt that names these."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
-    crawls.site.at(host, "/robots.txt", robots("".join(f"Sitemap: {one}\n" for one in sitemaps)))
+    crawls.site.at(host, "/robots.txt", robots("".join(f"Sitemap: {sitemap}\n" for sitemap in sitemaps)))
     return host
 
 
 def asked(crawls: Crawls, *hosts: str) -> list[str]:
-    return [one.path for one in crawls.site.requests(*hosts) if not one.is_robots]
+    return [request.path for request in crawls.site.requests(*hosts) if not request.is_robots]
 
 
 @contextlib.contextmanager
@@ -83,9 +83,9 @@ def test_every_kind_of_sitemap_leads_to_its_pages(crawls: Crawls) -> None:
     site.at(host, "/c", Answer(body=f"<rss><channel><item><link>{here}/from-rss</link></item></channel></rss>"))
     site.at(host, "/d", Answer(body=f'<feed><entry><link href="{here}/from-atom"/></entry></feed>', type=XML))
     done = crawls.run(f"{here}/", sitemaps=True)
-    found = {f"{here}/from-{name}" for name in ("xml", "text", "rss", "atom")}
-    assert found <= set(done.rows)
-    assert {(done.rows[url]["found"], done.rows[url]["depth"]) for url in found} == {("sitemap", 1)}
+    urls = {f"{here}/from-{name}" for name in ("xml", "text", "rss", "atom")}
+    assert urls <= set(done.rows)
+    assert {(done.rows[url]["found"], done.rows[url]["depth"]) for url in urls} == {("sitemap", 1)}
     assert {done.rows[f"{here}/{name}"]["depth"] for name in ("index.xml", "b.txt", "c")} == {0}
     assert not done.counts.reasons
     assert not done.judge.impolite(0.05)
@@ -145,7 +145,7 @@ def test_robots_txt_and_scope_apply_to_sitemaps_and_their_urls(crawls: Crawls) -
     other = start(crawls)
     host = start(crawls)
     here = f"http://{host}"
-    named = "".join(f"Sitemap: {one}\n" for one in (f"{here}/private/s.xml", "/s.xml", f"http://{other}/s.xml"))
+    named = "".join(f"Sitemap: {url}\n" for url in (f"{here}/private/s.xml", "/s.xml", f"http://{other}/s.xml"))
     crawls.site.at(host, "/robots.txt", robots(f"{named}User-agent: *\nDisallow: /private"))
     listed = urlset(f"{here}/a", f"{here}/private/b", f"http://{other}/c", f"{here}/d.zip")
     crawls.site.at(host, "/s.xml", Answer(body=listed, type=XML))

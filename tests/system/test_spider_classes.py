@@ -103,7 +103,7 @@ def test_arguments_are_not_shown(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "sentence"),
     [
         (("-a", "site"), "--argument number 1 has no equals sign: write NAME=VALUE."),
         (("-a", "no name=1"), "Invalid argument 'no name' of the spider"),
@@ -111,11 +111,11 @@ def test_arguments_are_not_shown(shell: Shell) -> None:
         ((), "start of Shelf failed: AttributeError: 'Shelf' object has no attribute 'site'."),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_reported_before_the_crawl(shell: Shell, args: tuple[str, ...], said: str) -> None:
+def test_a_wrong_argument_is_reported_before_the_crawl(shell: Shell, args: tuple[str, ...], sentence: str) -> None:
     (shell.folder / "shelf.py").write_text(SHELF)
     ran = shell.crawl("--spider", "shelf.py:Shelf", *args)
     assert ran.code in (1, 2)
-    assert said in ran.err
+    assert sentence in ran.err
 
 
 class Plain(shoal.Spider):

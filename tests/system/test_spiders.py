@@ -66,11 +66,11 @@ def _shelf(site: Site, pages: int) -> str:
 
 
 def _expected(root: str, pages: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     for n in range(pages):
-        found.append({"title": f"Book {n}", "on": f"{root}/list/{n}"})
-        found.append({"author": f"Author {n}", "from": f"{root}/list/{n}"})
-    return [*found, {"gone": f"{root}/list/{pages}", "why": "status 404"}]
+        items.append({"title": f"Book {n}", "on": f"{root}/list/{n}"})
+        items.append({"author": f"Author {n}", "from": f"{root}/list/{n}"})
+    return [*items, {"gone": f"{root}/list/{pages}", "why": "status 404"}]
 
 
 def _items(path: Path) -> list[dict[str, Any]]:
@@ -81,8 +81,8 @@ def _items(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
 
 
-def _same(got: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
-    assert sorted(map(json.dumps, got)) == sorted(map(json.dumps, wanted))
+def _same(got: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert sorted(map(json.dumps, got)) == sorted(map(json.dumps, expected))
 
 
 @pytest.mark.smoke
@@ -127,8 +127,8 @@ def test_two_spiders_with_separate_workers_serve_one_crawl(site: Site, shell: Sh
         )  # fmt: skip
         # Lists are read; no worker has the spider of the authors, which the command and the status report.
         crawl.until_said("waiting: no worker has spider Authors")
-        told = shell.counts("two", *where)
-        assert told["waiting"] == ["waiting: no worker has spider Authors"]
+        status = shell.counts("two", *where)
+        assert status["waiting"] == ["waiting: no worker has spider Authors"]
         assert not any("author" in request.path for request in site.requests(root.removeprefix("http://")))
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
@@ -153,9 +153,9 @@ def test_an_exception_fails_its_page_with_the_traceback_and_nothing_else(site: S
     (shell.folder / "bad.py").write_text(spider)
     ran = shell.crawl(f"{root}/list/0", "--spider", "bad.py:Bad", "--delay", "0", "--out", "b.db", "--name", "bad")
     assert ran.code == 0, ran.err
-    wanted = [item for item in _expected(root, 3) if item.get("author") != "Author 1"]
+    expected = [item for item in _expected(root, 3) if item.get("author") != "Author 1"]
     # The spider gets its own failures, too.
-    _same(_items(shell.folder / "b.db"), [*wanted, {"gone": f"{root}/author/1", "why": "spider: KeyError"}])
+    _same(_items(shell.folder / "b.db"), [*expected, {"gone": f"{root}/author/1", "why": "spider: KeyError"}])
     error = shell.rows("b.db")[f"{root}/author/1"]["error"]
     assert error.startswith("spider: KeyError\nTraceback")
     assert "bad.py" in error
@@ -215,18 +215,18 @@ def test_requests_of_a_spider_obey_the_scope_and_robots_txt(site: Site, shell: S
 
 
 @pytest.mark.parametrize(
-    ("spider", "told"),
+    ("spider", "sentence"),
     [
         ("books.py:Bokks", "No spider Bokks in books.py; it has Books, Authors."),
         ("none.py:Books", "Spider file not found"),
         ("books.py", "use FILE.py:Class"),
     ],
 )
-def test_a_missing_spider_is_reported_in_one_sentence(shell: Shell, spider: str, told: str) -> None:
+def test_a_missing_spider_is_reported_in_one_sentence(shell: Shell, spider: str, sentence: str) -> None:
     for command in (("crawl", "http://127.0.0.1:1/"), ("worker",)):
         ran = shell.run(*command, "--spider", spider)
         assert ran.code == 2, ran.err
-        assert told in ran.err
+        assert sentence in ran.err
         assert ran.err.count("\n") == 1
     assert not (shell.folder / ".shoal").exists()
 
@@ -237,8 +237,8 @@ def test_spiders_are_registered_by_name_in_the_settings(site: Site, shell: Shell
     ran = shell.crawl(f"{root}/list/0", "--spider", "shelf", "--delay", "0", "--out", "mine", "--name", "r")
     assert ran.code == 0, ran.err
     _same(_items(shell.folder / "items.jsonl"), _expected(root, 1))
-    told = shell.counts("r")
-    assert (told["limits"]["spider"], told["policy"]["outputs"]) == ("shelf", ["mine"])
+    status = shell.counts("r")
+    assert (status["limits"]["spider"], status["policy"]["outputs"]) == ("shelf", ["mine"])
 
 
 def test_a_spider_that_another_spider_sends_pages_to_is_found_if_registered(site: Site, shell: Shell) -> None:

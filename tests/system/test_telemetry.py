@@ -34,7 +34,7 @@ class Probe(Spider):
 
 
 def attributes(values: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in values}
+    return {attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value")) for attribute in values}
 
 
 @dataclass

@@ -31,14 +31,14 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("traps"), hosts=40, workers=1) as one:
-        yield one
+    with crawling(tmp_path_factory.mktemp("traps"), hosts=40, workers=1) as opened:
+        yield opened
 
 
 def crawled(crawls: Crawls, host: str, **policy: Any) -> list[str]:
     """The requests to a host by a crawl that ends by itself."""
     crawls.run(f"http://{host}/", delay_seconds=0.0, delay_factor=0.0, seconds=60, **policy)
-    return [one.path for one in crawls.site.requests(host) if not one.is_robots]
+    return [request.path for request in crawls.site.requests(host) if not request.is_robots]
 
 
 @pytest.mark.parametrize("form", ["/calendar/{}/{:02}/", "/?date={}-{:02}-01", "/events?year={}&month={}"])
@@ -50,20 +50,20 @@ def test_the_crawl_of_an_endless_calendar_ends(crawls: Crawls, form: str) -> Non
         Answers(host, "/", (page(paths[6 * 12]),)),
         *(Answers(host, path, (page(before, after),)) for before, path, after in triples),
     )
-    asked = crawled(crawls, host)
+    requested = crawled(crawls, host)
     # From 2020 to the year after next, and not a century.
-    assert paths[6 * 12] in asked
-    assert 80 < len(asked) < 500
-    assert form.format(2100, 5) not in asked
+    assert paths[6 * 12] in requested
+    assert 80 < len(requested) < 500
+    assert form.format(2100, 5) not in requested
 
 
 def test_the_crawl_of_endlessly_nested_folders_ends(crawls: Crawls) -> None:
     """Every page is found, whatever its path, and has links that are deeper: wrong relative links, soft 404s."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "*", page("a/b/", "a/"))
-    asked = crawled(crawls, host)
-    assert "/a/b/" in asked
-    assert len(asked) < 500
+    requested = crawled(crawls, host)
+    assert "/a/b/" in requested
+    assert len(requested) < 500
 
 
 @pytest.mark.smoke
@@ -81,10 +81,10 @@ def test_a_session_id_in_every_link_creates_no_new_pages(crawls: Crawls) -> None
     sessions = (f"{n:032x}" for n in itertools.count())
 
     def links(path: str) -> tuple[str, ...]:
-        one = next(sessions)
+        session = next(sessions)
         return (
-            f"{path};jsessionid={one}", f"{path}?PHPSESSID={one}", f"{path}?utm_source={one}&fbclid={one}",
-            f"/other;jsessionid={one}?id=1",
+            f"{path};jsessionid={session}", f"{path}?PHPSESSID={session}",
+            f"{path}?utm_source={session}&fbclid={session}", f"/other;jsessionid={session}?id=1",
         )  # fmt: skip
 
     for path in ("/", "/page", "/other?id=1"):
@@ -105,8 +105,8 @@ def test_without_trap_detection_traps_are_followed(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
     every = ["/list?" + "&".join(order) for order in itertools.permutations(["a=1", "b=2", "c=3"])]
     crawls.site.at(host, "*", page(*every, "/x/x/x/x/", "/x?utm_source=1"))
-    asked = crawled(crawls, host, traps=False, drop_parameters=())
-    assert len(asked) == 1 + 6 + 1 + 1
+    requested = crawled(crawls, host, traps=False, drop_parameters=())
+    assert len(requested) == 1 + 6 + 1 + 1
 
 
 def memory(pid: int) -> int:
@@ -172,5 +172,5 @@ async def test_the_crawl_of_endless_subdomains_ends(tmp_path: Path, monkeypatch:
         worker.stop()
         await running
         await frontier.close()
-        assert len({one.host for one in site.requests()}) == 30
+        assert len({request.host for request in site.requests()}) == 30
         assert worker.report.trapped["trap: subdomains"] > 0

@@ -21,8 +21,8 @@ NAME = "items"
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[Server]:
-    with server(tmp_path / "output") as one:
-        yield one
+    with server(tmp_path / "output") as valkey:
+        yield valkey
 
 
 @pytest.fixture
@@ -56,16 +56,16 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
     fleet.until_said("Crawl far is paused until its output is back: ")
-    told = shell.counts("far", "--store", store.url)
-    assert (told["state"], told["why"]) == ("paused", "output unavailable")
+    status = shell.counts("far", "--store", store.url)
+    assert (status["state"], status["why"]) == ("paused", "output unavailable")
     submit(shell, store, "near", near, "near.db")
     wait_until(lambda: shell.counts("near", "--store", store.url)["state"] == "finished", "the other one ends")
     assert set(shell.rows("near.db")) == set(near.walk())
     # An operator resumes it too early: it waits again, and requests no page that it cannot store.
-    asked = len(site.requests(*hosts[:3]))
+    before = len(site.requests(*hosts[:3]))
     assert shell.run("resume", "far", "--store", store.url).code == 0
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
-    assert len(site.requests(*hosts[:3])) == asked
+    assert len(site.requests(*hosts[:3])) == before
     output.start()
     fleet.until_said("Crawl far is resumed: its output is back.")
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
@@ -105,8 +105,8 @@ def test_a_crawl_that_an_operator_pauses_meanwhile_stays_paused(
     output.start()
     fleet.until_said("its output is back.")
     wait_until(lambda: len(set(stored(output))) > 1, "what was kept is stored")
-    told = shell.counts("far", "--store", store.url)
-    assert (told["state"], told["why"]) == ("paused", "")
+    status = shell.counts("far", "--store", store.url)
+    assert (status["state"], status["why"]) == ("paused", "")
     assert shell.run("resume", "far", "--store", store.url).code == 0
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     assert set(stored(output)) == set(tree.walk())
