@@ -266,9 +266,9 @@ class _Counted(str):
 
     def find(self, piece: str, start: int = 0, end: int | None = None) -> int:  # type: ignore[override]
         end = len(self) if end is None else min(end, len(self))
-        found = super().find(piece, start, end)
-        self.steps += 1 + (max(0, end - start) if found < 0 else found + len(piece) - start)
-        return found
+        index = super().find(piece, start, end)
+        self.steps += 1 + (max(0, end - start) if index < 0 else index + len(piece) - start)
+        return index
 
 
 @pytest.mark.parametrize("stars", [1, 1000, 8000])

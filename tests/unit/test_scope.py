@@ -31,9 +31,9 @@ def test_registrable_domains_are_those_of_the_public_suffix_list() -> None:
     assert len(lines) > 70
     wrong = []
     for name, expected in lines:
-        found = registrable_domain("" if name == "null" else name)
-        if found != ("" if expected == "null" else expected):
-            wrong.append((name, expected, found))
+        domain = registrable_domain("" if name == "null" else name)
+        if domain != ("" if expected == "null" else expected):
+            wrong.append((name, expected, domain))
     assert not wrong
 
 

@@ -63,13 +63,13 @@ def test_reading_the_text_does_not_change_the_tree() -> None:
 
 
 def test_links_found_by_a_selector_are_resolved_against_the_base_url() -> None:
-    found = list(_page().follow("a, img", callback="book", data={"n": 1}, priority=7, spider="Reader"))
-    told: dict[str, Any] = {"callback": "book", "data": {"n": 1}, "priority": 7, "spider": "Reader"}
-    assert found == [
-        Follow(url="http://books.example/other/2", **told),
-        Follow(url="mailto:x@y", **told),
-        Follow(url="http://books.example/cover.png", **told),
-        Follow(url="http://books.example/other/3#part", **told),
+    followed = list(_page().follow("a, img", callback="book", data={"n": 1}, priority=7, spider="Reader"))
+    options: dict[str, Any] = {"callback": "book", "data": {"n": 1}, "priority": 7, "spider": "Reader"}
+    assert followed == [
+        Follow(url="http://books.example/other/2", **options),
+        Follow(url="mailto:x@y", **options),
+        Follow(url="http://books.example/cover.png", **options),
+        Follow(url="http://books.example/other/3#part", **options),
     ]
     assert _page().visit("?q=ä").url == "http://books.example/other/?q=%C3%A4"
     # Without a word on it, the priority of the page itself.
@@ -237,7 +237,7 @@ async def test_whatever_a_method_returns_becomes_items(callback: str, data: list
 
 
 @pytest.mark.parametrize(
-    ("callback", "reason", "told"),
+    ("callback", "reason", "sentence"),
     [
         ("text", "spider: InvalidInput", "A spider yielded str"),
         ("text", "spider: InvalidInput", "It came from Everything.text, line "),
@@ -262,15 +262,15 @@ async def test_whatever_a_method_returns_becomes_items(callback: str, data: list
     ],
 )
 async def test_an_error_in_a_spider_fails_its_page(
-    callback: str, reason: str, told: str, capfd: pytest.CaptureFixture[str]
+    callback: str, reason: str, sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SpiderFailed) as failed:
         await _call(callback)
     assert failed.value.reason == reason
-    assert told in failed.value.trace
+    assert sentence in failed.value.trace
     # It is printed to the terminal, with the user's own lines only.
     shown = capfd.readouterr().err
-    assert told in shown if told else not shown
+    assert sentence in shown if sentence else not shown
     assert "worker/" not in failed.value.trace
 
 
@@ -388,15 +388,19 @@ class Starting(Spider):
 
 
 async def test_a_spider_defines_its_start_urls() -> None:
-    one, two = await first_visits(Starting)
-    assert (one.url, one.found, one.meta) == ("http://a.example/", "seed", {})
-    assert (two.url, two.priority, two.meta) == ("http://b.example/x", 4, {"callback": "list", "data": {"page": 1}})
+    first, second = await first_visits(Starting)
+    assert (first.url, first.found, first.meta) == ("http://a.example/", "seed", {})
+    assert (second.url, second.priority, second.meta) == (
+        "http://b.example/x",
+        4,
+        {"callback": "list", "data": {"page": 1}},
+    )
     assert name_of(Starting) == "starter"
     assert name_of(Everything) == "Everything"
 
 
 @pytest.mark.parametrize(
-    ("urls", "told"),
+    ("urls", "sentence"),
     [
         ((), "has no start URL"), (("no url",), "is not a URL"), ((5,), "start of Bad yields int"),
         (5, "start of Bad failed: TypeError"),
@@ -404,12 +408,12 @@ async def test_a_spider_defines_its_start_urls() -> None:
         ((Follow(url="http://a.example/", data={"it": object()}),), "cannot be stored"),
     ],
 )  # fmt: skip
-async def test_an_invalid_start_url_is_refused_in_one_sentence(urls: Any, told: str) -> None:
+async def test_an_invalid_start_url_is_refused_in_one_sentence(urls: Any, sentence: str) -> None:
     class Bad(Spider):
         def start(self) -> Any:
             return iter(urls)
 
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=sentence):
         await first_visits(Bad)
 
 
@@ -427,7 +431,7 @@ def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "told"),
+    ("source", "name", "sentence"),
     [
         (None, "Books", "Spider file not found"),
         ("x = 1", "Books", "it has none"),
@@ -441,12 +445,12 @@ def test_a_spider_is_found_by_file_and_class(tmp_path: Path) -> None:
     ],
 )
 def test_a_spider_that_cannot_be_loaded_is_reported_in_one_sentence(
-    tmp_path: Path, source: str | None, name: str, told: str
+    tmp_path: Path, source: str | None, name: str, sentence: str
 ) -> None:
     path = tmp_path / "spider.py"
     if source is not None:
         path.write_text(source)
-    with pytest.raises(InvalidInput, match=told) as failed:
+    with pytest.raises(InvalidInput, match=sentence) as failed:
         load(f"{path}:{name}")
     assert "\n" not in str(failed.value)
 
