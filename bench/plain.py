@@ -44,7 +44,7 @@ def item_row(item: Item) -> list[Any]:
 
 
 def apart(batch: Sequence[Stored]) -> tuple[list[Record], list[Item]]:
-    return [one for one in batch if isinstance(one, Record)], [one for one in batch if isinstance(one, Item)]
+    return [row for row in batch if isinstance(row, Record)], [row for row in batch if isinstance(row, Item)]
 
 
 def into_file(path: Path, opener: Callable[[Path], Any], write: Callable[[Any, Sequence[Stored]], None]) -> Run:
@@ -77,10 +77,10 @@ def into_warc(path: Path) -> Run:
         page = capture.page
         head = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
         answer = f"HTTP/1.1 {page.status} OK\r\n{head}\r\n".encode() + page.body
-        asked = "".join(f"{name}: {value}\r\n" for name, value in capture.request_headers)
+        headers = "".join(f"{name}: {value}\r\n" for name, value in capture.request_headers)
         contents = (
             (WarcRecordType.response, "application/http; msgtype=response", answer),
-            (WarcRecordType.request, "application/http; msgtype=request", f"GET / HTTP/1.1\r\n{asked}\r\n".encode()),
+            (WarcRecordType.request, "application/http; msgtype=request", f"GET / HTTP/1.1\r\n{headers}\r\n".encode()),
             (WarcRecordType.metadata, "application/warc-fields", b"fetchTimeMs: 43\r\n"),
         )
         made = []

@@ -39,11 +39,11 @@ async def rate(size: Size) -> list[Figure]:
         mark = web.mark()
         command = shoal(seeds, Path(name), "--max-pages-per-host", str(pages), workers=_WORKERS, delay=_DELAY)
         run(web, [command], Path(name))
-        requests = sorted(web.requests(mark), key=lambda one: one.started)
+        requests = sorted(web.requests(mark), key=lambda request: request.started)
     began, ended = requests[0].started, requests[-1].ended
     first, last = began + (ended - began) * 0.2, began + (ended - began) * 0.8
-    steady = [one for one in requests if first <= one.started < last]
-    answer = statistics.fmean(one.ended - one.started for one in steady)
+    steady = [request for request in requests if first <= request.started < last]
+    answer = statistics.fmean(request.ended - request.started for request in steady)
     reached = len(steady) / (last - first)
     gaps = _gaps(requests)
     return [
@@ -81,6 +81,6 @@ async def start(size: Size) -> list[Figure]:
 
 def _gaps(requests: list[Request]) -> list[float]:
     hosts: dict[str, list[Request]] = defaultdict(list)
-    for one in requests:
-        hosts[one.address].append(one)
+    for request in requests:
+        hosts[request.address].append(request)
     return [after.started - before.ended for own in hosts.values() for before, after in itertools.pairwise(own)]
