@@ -163,7 +163,7 @@ async def test_random_damage_is_a_page_or_a_fetch_error(fetcher, seed):
             for _ in range(dice.randint(1, 4)):
                 place = dice.randrange(len(raw))
                 raw[place : place + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
-            site.answers["*"] = bytes(raw)
+            site.replies["*"] = bytes(raw)
             fetched = fetcher.fetch(Request(url=site.url(), timeout_seconds=3))
             outcome = (await asyncio.gather(fetched, return_exceptions=True))[0]
             fault = outcome.fault if isinstance(outcome, FetchError) else ""

@@ -16,7 +16,7 @@ from shoal.leases.held_lease import HeldLease
 from shoal.model.lease import Lease
 from shoal.settings import FetchSettings
 from shoal.worker.leased_fetch import fetch_under_lease
-from tests.site.hostile import Hostile, Talk, ok
+from tests.site.hostile import Connection, Hostile, ok
 
 # Opens up to 100 connections at once with room for few. The limit falls before or after the fetcher has looked at it.
 _PROGRAM = """
@@ -71,9 +71,9 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def _slow(talk: Talk) -> None:
+async def _slow(connection: Connection) -> None:
     await asyncio.sleep(0.05)
-    await talk.say(ok(b"a page"))
+    await connection.send(ok(b"a page"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts its open files in /proc")
@@ -103,13 +103,13 @@ async def test_a_request_that_waits_for_a_connection_is_not_sent_after_its_lease
     fetcher = Fetcher(FetchSettings(allow_networks="127.0.0.0/8"))
     other_ends = asyncio.Event()
 
-    async def busy(talk: Talk) -> None:
+    async def busy(connection: Connection) -> None:
         await other_ends.wait()
-        await talk.say(ok(b"late"))
+        await connection.send(ok(b"late"))
 
     async with Hostile({"/busy": busy, "*": _slow}) as site:
         other = asyncio.create_task(fetcher.fetch(Request(url=site.url("/busy"))))
-        await site.asked.wait()
+        await site.requested.wait()
         lease = HeldLease(
             Lease(token="t", shard=0, host="h", delay_seconds=0.0, epoch=1, trusted_until_mono=mono() + 1, visits=())
         )

@@ -12,7 +12,7 @@ import pytest
 
 import shoal
 from tests.servers import server
-from tests.site.dynamic import Asked, DynamicSite, Reply, moved, serving
+from tests.site.dynamic import DynamicSite, Reply, Request, moved, serving
 from tests.system.commanding import Shell
 
 pytestmark = pytest.mark.full
@@ -24,7 +24,7 @@ FORM += "<input name=password type=password><button name=go value=1>Log in</butt
 MEMBERS = 12
 
 
-def members(request: Asked) -> Reply | None:
+def members(request: Request) -> Reply | None:
     """A site with a login. Each of its pages for members leads to more of them."""
     path = request.path.partition("?")[0]
     inside = request.cookies.get("session") == SECRET
@@ -82,8 +82,8 @@ def test_a_spider_logs_in_by_a_form_and_several_workers_crawl_the_pages_of_membe
             dumped = "\n".join(connection.iterdump())
         assert sorted(items) == sorted(f"Member {n}" for n in range(MEMBERS))
         # Logged in once, whichever worker it was.
-        assert [request.method for request in club.asked("/login")] == ["GET", "POST"]
-        assert all(request.cookies == {"seen": "1", "session": SECRET} for request in club.asked("/members/5"))
+        assert [request.method for request in club.requests_to("/login")] == ["GET", "POST"]
+        assert all(request.cookies == {"seen": "1", "session": SECRET} for request in club.requests_to("/members/5"))
         # It is nobody else's business.
         shown = [
             shell.run(*args, *where) for args in (("show", "club"), ("show", "club", "--json"), ("failed", "club"))
@@ -113,7 +113,7 @@ class Visits(shoal.Spider):
             yield page.follow(rest[0], data={"rest": rest[1:]})
 
 
-def _said(request: Asked, *headers: tuple[str, str]) -> Reply:
+def _echo(request: Request, *headers: tuple[str, str]) -> Reply:
     return Reply(json.dumps({"path": request.path, **request.cookies}), headers=headers, type="application/json")
 
 
@@ -123,11 +123,11 @@ def _crawl(site: DynamicSite, spider: type[shoal.Spider] = Visits, **more: Any) 
 
 @pytest.mark.smoke
 def test_cookies_are_kept_between_pages_unless_disabled() -> None:
-    def answer(request: Asked) -> Reply:
+    def respond(request: Request) -> Reply:
         sets = {"/0": "a=1", "/1": "b=2; Path=/2", "/2": "a=; Max-Age=0"}
-        return _said(request, *((("Set-Cookie", sets[request.path]),) if request.path in sets else ()))
+        return _echo(request, *((("Set-Cookie", sets[request.path]),) if request.path in sets else ()))
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         assert _crawl(site) == [
             {"path": "/0"}, {"path": "/1", "a": "1"}, {"path": "/2", "b": "2", "a": "1"}, {"path": "/3"},
         ]  # fmt: skip
@@ -141,20 +141,20 @@ def test_cookies_are_kept_between_pages_unless_disabled() -> None:
 
 
 def test_a_cookie_is_not_sent_to_another_host() -> None:
-    def answer(request: Asked) -> Reply:
+    def respond(request: Request) -> Reply:
         other = f"http://{site.hosts[1]}/"
         if request.host == site.hosts[0]:
             return Reply(
                 f'<a href="{other}">x</a>', headers=(("Set-Cookie", "a=1; Domain=127.0.0.2"), ("Set-Cookie", "b=2"))
             )
-        return _said(request)
+        return _echo(request)
 
     class Both(shoal.Spider):
         def parse(self, page: shoal.Page) -> Iterator[Any]:
             yield {"url": page.url}
             yield from page.follow("a")
 
-    with serving(answer, "127.0.0.1", "127.0.0.2") as site:
+    with serving(respond, "127.0.0.1", "127.0.0.2") as site:
         assert len(_crawl(site, Both, scope="any")) == 2
     assert "cookie" not in site.requests[-1].headers
 
@@ -164,10 +164,10 @@ def test_cookies_of_a_request_join_those_of_the_crawl_and_of_the_jar() -> None:
         def start(self) -> Iterator[shoal.Follow]:
             yield shoal.Follow(url=f"{site.url}/0", cookies={"currency": "EUR"})
 
-    def answer(request: Asked) -> Reply:
-        return _said(request, *((("Set-Cookie", "a=1"),) if request.path == "/0" else ()))
+    def respond(request: Request) -> Reply:
+        return _echo(request, *((("Set-Cookie", "a=1"),) if request.path == "/0" else ()))
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         first, second, *_ = list(shoal.crawl(spider=Gives, delay_seconds=0, settings=LOCAL, cookie="own=1; a=0"))
     assert first == {"path": "/0", "currency": "EUR", "own": "1", "a": "0"}
     # It stays in the jar, and cookies of the site take precedence over initial cookies of the crawl.
@@ -175,12 +175,12 @@ def test_cookies_of_a_request_join_those_of_the_crawl_and_of_the_jar() -> None:
 
 
 def test_a_page_that_redirects_to_itself_with_a_cookie_is_visited_again() -> None:
-    def answer(request: Asked) -> Reply:
+    def respond(request: Request) -> Reply:
         if request.path == "/consent":
             return moved("/0", 302, ("Set-Cookie", "ok=1; Path=/"))
-        return _said(request) if request.cookies.get("ok") else moved("/consent")
+        return _echo(request) if request.cookies.get("ok") else moved("/consent")
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         assert _crawl(site)[0] == {"path": "/0", "ok": "1"}
     assert [request.path for request in site.requests][:3] == ["/0", "/consent", "/0"]
     # Without end it is a loop still.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import shoal
-from tests.site.dynamic import Asked, Reply, moved, serving
+from tests.site.dynamic import Reply, Request, moved, serving
 
 pytestmark = pytest.mark.full
 
@@ -22,7 +22,7 @@ def crawl(spider: type[shoal.Spider], *urls: str, **more: Any) -> list[Any]:
     return list(shoal.crawl(*urls, spider=spider, delay_seconds=0, settings=LOCAL, **more))
 
 
-def echo(request: Asked) -> Reply:
+def echo(request: Request) -> Reply:
     """What the site was sent, as JSON."""
     seen = {
         "method": request.method, "path": request.path, "body": request.body.decode("latin-1"),
@@ -81,7 +81,7 @@ def test_requests_that_differ_in_method_or_body_are_different_pages_with_separat
     with serving(echo) as site:
         got = crawl(Asks, site.url, name="asks", outputs=[str(database)])
     assert sorted(item["number"] for item in got) == [0, 1, 2, 3, 4]
-    requests = [(request.method, request.body) for request in site.asked("/api")]
+    requests = [(request.method, request.body) for request in site.requests_to("/api")]
     assert sorted(requests) == sorted([("GET", b""), ("PUT", b""), *(("POST", b'{"page":%d}' % n) for n in range(3))])
     with sqlite3.connect(database) as connection:
         pages = [row[0] for row in connection.execute("SELECT url FROM pages WHERE url LIKE '%api%' ORDER BY url")]
@@ -109,7 +109,7 @@ def test_a_redirect_repeats_the_request_or_becomes_a_get(status: int, method: st
     with serving(lambda request: moved("/end", status) if request.path == "/" else echo(request)) as site:
         url = f"{site.url}/"
         assert crawl(Asks) == [{"url": f"{url}end"}]
-    (end,) = site.asked("/end")
+    (end,) = site.requests_to("/end")
     assert (end.method, end.body) == ((method, site.requests[0].body) if kept else ("GET", b""))
     assert end.headers["x-key"] == "k"
     assert end.headers.get("content-type") == ("text/tide" if kept else None)
@@ -123,10 +123,10 @@ def test_a_redirect_to_another_host_is_sent_neither_headers_nor_cookies() -> Non
                 headers={"X-Key": "k", "Authorization": "x"}, cookies={"tide": "high"},
             )  # fmt: skip
 
-    def answer(request: Asked) -> Reply:
+    def respond(request: Request) -> Reply:
         return moved(f"http://{site.hosts[1]}/end", 307) if request.host == site.hosts[0] else echo(request)
 
-    with serving(answer, "127.0.0.1", "127.0.0.2") as site:
+    with serving(respond, "127.0.0.1", "127.0.0.2") as site:
         crawl(Asks, scope="any")
     first, end = site.requests
     assert (first.headers["x-key"], first.cookies) == ("k", {"tide": "high"})
@@ -169,15 +169,15 @@ def test_a_failed_post_is_retried_with_its_body() -> None:
         def parse(self, page: shoal.Page) -> Iterator[Any]:
             yield page.follow("/api", callback=self.read, data={"number": 1}, json={"a": 1})
 
-    def answer(request: Asked) -> Reply:
-        if request.path == "/api" and len(site.asked("/api")) < 3:
+    def respond(request: Request) -> Reply:
+        if request.path == "/api" and len(site.requests_to("/api")) < 3:
             return Reply("busy", 500)
         return echo(request)
 
-    with serving(answer) as site:
+    with serving(respond) as site:
         (item,) = crawl(Asks, site.url)
     assert item["body"] == '{"a":1}'
-    assert [request.body for request in site.asked("/api")] == [b'{"a":1}'] * 3
+    assert [request.body for request in site.requests_to("/api")] == [b'{"a":1}'] * 3
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_an_impossible_request_fails_its_page_with_one_sentence(
         assert crawling.counts.failed == 1
     if request_.get("callback") != "_private":
         assert sentence in capfd.readouterr().err
-        assert not site.asked("/api")
+        assert not site.requests_to("/api")
