@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.crawl.program import ROOT
 from bench.figures import Figure
 from bench.size import Size
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site, serving
 
 _HOSTS = 200

@@ -24,7 +24,7 @@ from pathlib import Path
 from bench.machine import machine
 from bench.server import Server
 from bench.tasks.programs import TASKS, Program
-from tests.site.answers import Answer, Answers, page, robots
+from tests.site.responses import Answer, Answers, page, robots
 from tests.site.site import Site, serving
 
 ROOT = Path(__file__).resolve().parents[2]

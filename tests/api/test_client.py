@@ -12,7 +12,7 @@ from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCrawl
 from tests.api.served import Served, served
 from tests.servers import free_port, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.system.commanding import Shell
 from tests.system.crawling import Crawls, crawling
 

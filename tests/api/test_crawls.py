@@ -18,7 +18,7 @@ from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations import start
 from tests.api.served import Served, served
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.system.crawling import Crawls, crawling
 
 

@@ -19,7 +19,7 @@ from shoal.operations.maintenance import Maintainer
 from shoal.settings import FrontierSettings, Settings
 from tests.api.served import served
 from tests.servers import server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.system.commanding import Shell
 from tests.system.crawling import Crawls, crawling
 

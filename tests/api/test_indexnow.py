@@ -13,7 +13,7 @@ from shoal.settings import ApiSettings, Settings
 from tests.api.served import Got, Served, served
 from tests.api.test_crawls import api, begin, client, crawls
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect
+from tests.site.responses import Answer, page, redirect
 from tests.system.crawling import Crawls
 
 __all__ = ["api", "client", "crawls"]

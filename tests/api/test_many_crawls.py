@@ -17,7 +17,7 @@ import pytest
 from shoal.errors import CrawlEnded
 from tests.api.served import served
 from tests.servers import wait_until
-from tests.site.answers import Answers, page
+from tests.site.responses import Answers, page
 from tests.system.commanding import LOCAL, Shell
 from tests.system.crawling import crawling
 

@@ -16,7 +16,7 @@ from shoal.operations.submit import parse, to_submission
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 from tests.api.served import Served, served
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.system.crawling import Crawls, crawling
 
 

@@ -14,7 +14,7 @@ from shoal.parse.sitemap import Sitemap
 from shoal.worker.page_signals import listed_hash
 from tests.api.test_crawls import api, begin, client, crawls, ended
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.system.crawling import Crawls
 
 __all__ = ["api", "client", "crawls"]

@@ -23,7 +23,7 @@ from shoal.frontier.acknowledgement import replay
 from shoal.sinks import merge
 from tests.chaos.crawl import LONG, Crawling, crawling
 from tests.servers import server
-from tests.site.answers import Answer, html
+from tests.site.responses import Answer, html
 from tests.site.site import Site
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.crawl import LONG, Crawling, crawling, stopped
 from tests.proxy import proxy
 from tests.servers import server
-from tests.site.answers import Answer
+from tests.site.responses import Answer
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.crawl import LONG, Crawling, crawling
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")

@@ -17,7 +17,7 @@ import pytest
 from shoal.fleet import Event, Supervisor
 from shoal.worker import crash_marker
 from tests.chaos.crawl import CRAWL, Crawling, crawling
-from tests.site.answers import Answer
+from tests.site.responses import Answer
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 

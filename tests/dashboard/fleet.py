@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.api.served import MODULE, Served, served
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.system.crawling import Crawls, crawling
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.dashboard.browser import chromium
 from tests.dashboard.fleet import Fleet, fleet
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 
 # Enough for a quarter of an hour.
 PAGES = 1200

@@ -9,7 +9,7 @@ from shoal.model import Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
 from tests.dashboard.browser import Browser, Opened
 from tests.dashboard.fleet import Fleet
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 
 pytestmark = pytest.mark.full
 

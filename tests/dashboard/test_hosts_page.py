@@ -9,7 +9,7 @@ import pytest
 from shoal.errors import CrawlEnded
 from tests.dashboard.browser import Browser
 from tests.dashboard.fleet import Fleet
-from tests.site.answers import page, robots
+from tests.site.responses import page, robots
 
 pytestmark = pytest.mark.full
 

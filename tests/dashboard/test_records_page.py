@@ -8,7 +8,7 @@ import pytest
 
 from tests.dashboard.browser import Browser
 from tests.dashboard.fleet import Fleet
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,7 @@ from tests.deploy.helm import ROOT
 from tests.deploy.machine import SITES, Machine, docker
 from tests.scrapy.test_example import plant_videos
 from tests.servers import wait_until
-from tests.site.answers import robots
+from tests.site.responses import robots
 from tests.site.site import Site
 
 pytestmark = [

@@ -11,7 +11,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import Counts
 from shoal.scrapy.scrapy_command import is_inspecting
 from tests.scrapy.processes import Project, project
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site, serving
 
 _SETTINGS = """

@@ -21,7 +21,7 @@ import pytest
 from tests.scrapy.packages import environment, installed
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Project, project
 from tests.servers import free_port, wait_until
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.site.site import Site
 
 pytestmark = [pytest.mark.full, pytest.mark.variant]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.scrapy.processes import project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect
+from tests.site.responses import Answer, page, redirect
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

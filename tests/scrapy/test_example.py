@@ -14,7 +14,7 @@ import pytest
 from tests.scrapy.processes import ROOT, project
 from tests.servers import server, wait_until
 from tests.sinks.databases import PASSWORD, Database, mariadb
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full

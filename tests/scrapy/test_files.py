@@ -10,7 +10,7 @@ import pytest
 from shoal.frontier import Frontier
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

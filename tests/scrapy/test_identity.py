@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.scrapy.processes import project
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 
 _OWN = "tests.scrapy.spiders.judging"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.scrapy.processes import Project, needs_scrapy_redis, project
 from tests.servers import Server, server, wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.site.site import Site, serving
 from tests.site.tree import Tree
 

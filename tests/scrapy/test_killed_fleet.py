@@ -18,7 +18,7 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.site.site import Site, serving
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]

@@ -14,7 +14,7 @@ from shoal.api.fleet_stats import CrawlTotals
 from shoal.frontier import Frontier
 from tests.scrapy.processes import Project, project
 from tests.servers import Server
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

@@ -16,7 +16,7 @@ from shoal.operations.start import begin
 from tests.api.served import served
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect
+from tests.site.responses import Answer, page, redirect
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

@@ -14,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.hosts import Host
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

@@ -8,7 +8,7 @@ import pytest
 from shoal.frontier import Frontier
 from shoal.politeness.robots_policy import RobotsCopy
 from tests.scrapy.processes import Project
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

@@ -18,8 +18,8 @@ import pytest
 
 from tests.scrapy.processes import QUIET, SPIDERS, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
-from tests.site.answers import Answer, page
 from tests.site.judge import Judge
+from tests.site.responses import Answer, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

@@ -18,7 +18,7 @@ from shoal.scrapy.shim import VERSION
 from tests.scrapy.packages import source_of
 from tests.scrapy.processes import QUIET, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
-from tests.site.answers import Answer, html, page, robots
+from tests.site.responses import Answer, html, page, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

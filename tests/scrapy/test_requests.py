@@ -10,7 +10,7 @@ import pytest
 from shoal.frontier import Frontier
 from tests.scrapy.processes import project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full

@@ -11,7 +11,7 @@ import pytest
 
 from tests.scrapy.processes import ROOT, Process, Project, project
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full

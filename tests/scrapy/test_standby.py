@@ -16,7 +16,7 @@ import pytest
 from tests.api.served import served
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Process, Project, project
 from tests.servers import Server, wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

@@ -10,7 +10,7 @@ import pytest
 
 from tests.scrapy.processes import Project, needs_scrapy_redis, project
 from tests.servers import Server, server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

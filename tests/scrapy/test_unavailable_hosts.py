@@ -14,7 +14,7 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full

@@ -14,7 +14,7 @@ from shoal.serverless import lambda_handler
 from tests.deploy.helm import missing
 from tests.serverless.lambda_runtime import Function, function
 from tests.servers import Server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

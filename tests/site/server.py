@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.site.answers import HTML, Answer, Answers, Open, Order, Plant, Shut
 from tests.site.log import NOTED, Began, Ended, Writer
+from tests.site.responses import HTML, Answer, Answers, Open, Order, Plant, Shut
 from tests.site.tree import Tree
 
 _REASONS = {200: "OK", 301: "Moved Permanently", 302: "Found", 304: "Not Modified", 404: "Not Found", 503: "Busy"}

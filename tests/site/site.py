@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
-from tests.site.answers import Answer, Answers, Open, Order, Plant, Shut
 from tests.site.judge import Judge
 from tests.site.log import Request, read
+from tests.site.responses import Answer, Answers, Open, Order, Plant, Shut
 from tests.site.tree import Tree
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, redirect, robots
+from tests.site.responses import Answer, redirect, robots
 from tests.site.site import Site, serving
 
 

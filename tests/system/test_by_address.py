@@ -11,8 +11,8 @@ from shoal.model.crawl_spec import CrawlSpec
 from shoal.settings import load
 from shoal.worker.worker import Worker
 from tests.servers import WAIT_SECONDS
-from tests.site.answers import page
 from tests.site.log import Request
+from tests.site.responses import page
 from tests.site.site import serving
 
 NAMES = [f"name-{number}.example" for number in range(20)]

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, html, page, redirect
+from tests.site.responses import Answer, html, page, redirect
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

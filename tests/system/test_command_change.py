@@ -10,7 +10,7 @@ from shoal.client import Client
 from shoal.errors import CrawlEnded, InvalidInput
 from tests.api.served import served
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

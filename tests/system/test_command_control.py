@@ -10,7 +10,7 @@ import pytest
 
 from shoal.cli.commands.hosts import render
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

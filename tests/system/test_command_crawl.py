@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests.servers import alive, wait_until
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell, command_line
 

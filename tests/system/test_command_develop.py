@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.site.answers import page, redirect, robots
+from tests.site.responses import page, redirect, robots
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

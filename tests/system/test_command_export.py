@@ -19,7 +19,7 @@ from shoal.sinks import open_sink
 from shoal.sinks.sql.sqlite import DEFINITIONS
 from tests.brokers import Kafka
 from tests.servers import Server
-from tests.site.answers import Answer, page, redirect
+from tests.site.responses import Answer, page, redirect
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

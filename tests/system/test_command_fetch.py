@@ -6,7 +6,7 @@ import json
 import signal
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

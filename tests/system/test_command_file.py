@@ -13,7 +13,7 @@ from shoal.cli.commands.crawl import command
 from shoal.cli.crawl_file import _checked
 from shoal.cli.main import run
 from shoal.cli.options import parse_duration
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

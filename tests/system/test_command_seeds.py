@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

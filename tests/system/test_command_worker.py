@@ -12,7 +12,7 @@ import pytest
 from shoal import Frontier, Limits
 from shoal.model.crawl_spec import CrawlSpec
 from tests.servers import Server, wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

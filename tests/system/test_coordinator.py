@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal.errors import InvalidInput
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shoal.frontier.hosts import Host
-from tests.site.answers import Answer, page, redirect, robots
 from tests.site.judge import Judge
+from tests.site.responses import Answer, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 ALLOWED = "User-agent: *\nDisallow: /no\n"

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.servers import program, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell, children, command_line
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.answers import page
 from tests.site.ftp import serving_ftp
+from tests.site.responses import page
 from tests.system.crawling import Crawls, crawling
 
 

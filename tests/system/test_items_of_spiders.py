@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import shoal
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.errors import InvalidInput, InvalidUrl
 from shoal.operations.seeds import seed_url_without_login, without_logins
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.sinks.files.part import OpenPart, parts_folder
 from tests.servers import Server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Running, Shell
 

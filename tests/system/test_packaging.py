@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.system.crawling import Crawled, Crawls, crawling
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.system.crawling import crawling
 
 pytestmark = pytest.mark.full

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, html
 from tests.site.changing import changing
+from tests.site.responses import Answer, html
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.servers import wait_until
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

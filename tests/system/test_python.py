@@ -18,7 +18,7 @@ import pytest
 import shoal
 from shoal.errors import InvalidInput, UnknownCrawl
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import ROOT, Shell
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import free_port, program
-from tests.site.answers import Answer, page
+from tests.site.responses import Answer, page
 from tests.site.site import Site, serving
 from tests.system.test_guides import ROOT, Reader, blocks, file_of, reader, steps
 

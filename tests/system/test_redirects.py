@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 

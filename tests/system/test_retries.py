@@ -9,7 +9,7 @@ import pytest
 from shoal.frontier.hosts import Host
 from shoal.frontier.inspect import PendingHost
 from shoal.operations import describe
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.system.crawling import Crawls, crawling
 
 # A tenth of a second instead of five.

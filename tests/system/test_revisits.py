@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.model import Visit
-from tests.site.answers import Answer, html
+from tests.site.responses import Answer, html
 from tests.system.crawling import Crawls, crawling
 
 DATE = "Sun, 06 Nov 1994 08:49:37 GMT"

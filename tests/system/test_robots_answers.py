@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tests.site.answers import Answer, page, redirect, robots
 from tests.site.judge import Judge
+from tests.site.responses import Answer, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 CLOSED = "User-agent: *\nDisallow: /private\n"

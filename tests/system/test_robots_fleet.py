@@ -9,7 +9,7 @@ import pytest
 
 from shoal.model import Visit
 from shoal.politeness.robots_policy import RobotsCopy
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 CLOSED = "User-agent: *\nDisallow: /private\n"

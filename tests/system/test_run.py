@@ -17,7 +17,7 @@ from shoal.frontier.crawl_facts import Feed
 from shoal.model import Counts, State
 from shoal.settings import load
 from tests.servers import wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

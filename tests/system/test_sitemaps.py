@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests.site.answers import Answer, page, redirect, robots
+from tests.site.responses import Answer, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 XML = "application/xml"

@@ -11,7 +11,7 @@ import pytest
 
 import shoal
 from shoal.errors import InvalidInput, InvalidLimit
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

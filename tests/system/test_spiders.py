@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.servers import server, wait_until
-from tests.site.answers import page, redirect, robots
+from tests.site.responses import page, redirect, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 

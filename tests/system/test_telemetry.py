@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.servers import free_port
-from tests.site.answers import Answer, page, robots
+from tests.site.responses import Answer, page, robots
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

@@ -12,7 +12,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl import State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.time_windows import keep_to_windows, time_windows_of
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import Shell
 

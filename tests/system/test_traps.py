@@ -17,8 +17,8 @@ from shoal.settings import load
 from shoal.urls.traps import DomainHosts
 from shoal.worker.worker import Worker
 from tests.servers import WAIT_SECONDS
-from tests.site.answers import Answers, page
 from tests.site.log import Request
+from tests.site.responses import Answers, page
 from tests.site.site import serving
 from tests.system.crawling import Crawls, crawling
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.servers import WAIT_SECONDS, Server, wait_until
-from tests.site.answers import page
+from tests.site.responses import page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell
 
