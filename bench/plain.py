@@ -76,10 +76,10 @@ def into_warc(path: Path) -> Run:
     def records_of(capture: Capture) -> list[Any]:
         page = capture.page
         head = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
-        answer = f"HTTP/1.1 {page.status} OK\r\n{head}\r\n".encode() + page.body
+        response = f"HTTP/1.1 {page.status} OK\r\n{head}\r\n".encode() + page.body
         headers = "".join(f"{name}: {value}\r\n" for name, value in capture.request_headers)
         contents = (
-            (WarcRecordType.response, "application/http; msgtype=response", answer),
+            (WarcRecordType.response, "application/http; msgtype=response", response),
             (WarcRecordType.request, "application/http; msgtype=request", f"GET / HTTP/1.1\r\n{headers}\r\n".encode()),
             (WarcRecordType.metadata, "application/warc-fields", b"fetchTimeMs: 43\r\n"),
         )

@@ -64,7 +64,7 @@ async def _site(count: int) -> AsyncIterator[tuple[list[str], dict[str, asyncio.
     """So many hosts, addresses of this machine; the moment of the first request to each is noted."""
     arrivals: dict[str, asyncio.Future[float]] = {}
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         now = time.monotonic()
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -75,10 +75,10 @@ async def _site(count: int) -> AsyncIterator[tuple[list[str], dict[str, asyncio.
             await writer.drain()
         writer.close()
 
-    first = await asyncio.start_server(answer, "127.0.10.1", 0)
+    first = await asyncio.start_server(respond, "127.0.10.1", 0)
     port = first.sockets[0].getsockname()[1]
     names = [f"127.0.{10 + n // 200}.{n % 200 + 2}" for n in range(count)]
-    servers = [first, *[await asyncio.start_server(answer, name, port) for name in names]]
+    servers = [first, *[await asyncio.start_server(respond, name, port) for name in names]]
     try:
         yield [f"{name}:{port}" for name in names], arrivals
     finally:

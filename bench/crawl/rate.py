@@ -43,12 +43,13 @@ async def rate(size: Size) -> list[Figure]:
     began, ended = requests[0].started, requests[-1].ended
     first, last = began + (ended - began) * 0.2, began + (ended - began) * 0.8
     steady = [request for request in requests if first <= request.started < last]
-    answer = statistics.fmean(request.ended - request.started for request in steady)
+    response_seconds = statistics.fmean(request.ended - request.started for request in steady)
     reached = len(steady) / (last - first)
     gaps = _gaps(requests)
     return [
         Figure(
-            name="polite crawl: rate to its limit", unit="times", values=[reached / (_HOSTS / (_DELAY + answer))],
+            name="polite crawl: rate to its limit", unit="times",
+            values=[reached / (_HOSTS / (_DELAY + response_seconds))],
             at_least=0.95,
             note=f"{_HOSTS} hosts, {_DELAY} s, {_WORKERS} workers, {len(requests):,} requests",
         ),

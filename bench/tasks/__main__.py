@@ -24,7 +24,7 @@ from pathlib import Path
 from bench.machine import machine
 from bench.server import Server
 from bench.tasks.programs import TASKS, Program
-from tests.site.responses import Answer, Answers, page, robots
+from tests.site.responses import Response, Responses, page, robots
 from tests.site.site import Site, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,18 +48,18 @@ def furnish(site: Site, host: str) -> None:
     }
     for number, path in enumerate(numbers, 1):
         body = page("/", numbers[number % len(numbers)], title=f"Page {number}").body
-        responses[path] = Answer(body=body, etag=f'"{number}"', modified=now)
+        responses[path] = Response(body=body, etag=f'"{number}"', modified=now)
     responses |= {f"/docs/{number}.html": page("/", title=f"Doc {number}") for number in range(1, DOCS)}
-    responses |= {f"/{number}.png": Answer(body=f"\x89PNG {number}", type="image/png") for number in range(IMAGES)}
+    responses |= {f"/{number}.png": Response(body=f"\x89PNG {number}", type="image/png") for number in range(IMAGES)}
     for number in (1, 2, 3):
         rows = "".join(f"<li><b>n{entry}</b> <i>{entry}</i>" for entry in range(ENTRIES // 3))
         after = f"<a class=next href=list{number + 1}>more</a>" if number < 3 else ""
         responses[f"/list{number}"] = page(body=f"<ul>{rows}</ul>{after}")
         results = [{"id": entry} for entry in range(ENTRIES // 3)]
-        answer = {"results": results, "next": f"api{number + 1}" if number < 3 else None}
-        responses[f"/api{number}"] = Answer(body=json.dumps(answer), type="application/json")
+        results_page = {"results": results, "next": f"api{number + 1}" if number < 3 else None}
+        responses[f"/api{number}"] = Response(body=json.dumps(results_page), type="application/json")
     for name in _names(host):
-        site.tell(*(Answers(name, path, (answer,)) for path, answer in responses.items()))
+        site.tell(*(Responses(name, path, (response,)) for path, response in responses.items()))
 
 
 def _names(host: str) -> tuple[str, str]:

@@ -182,14 +182,14 @@ def test_request_bodies_are_bounded(api: Served) -> None:
         head = f"POST /v1/crawls HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
         line.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
-        answer = b""
+        response = b""
         try:
             for _ in range(200):
                 line.sendall(piece)
-            answer = line.recv(1000)
+            response = line.recv(1000)
         except OSError:
-            answer = answer or b" 413 "
-        assert b" 413 " in answer
+            response = response or b" 413 "
+        assert b" 413 " in response
     assert api.ask("GET", "/healthz").status == 200
 
 

@@ -58,11 +58,11 @@ def test_every_route_responds_as_described_without_internal_errors(description: 
             max_examples=12, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate], database=None,
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
-        def answers(case: Any) -> None:
+        def check_response(case: Any) -> None:
             requested.append(case.path)
             case.call_and_validate(checks=CHECKS)
 
-        answers()
+        check_response()
     assert len(set(requested)) == 28
     assert len(requested) > 100
 

@@ -13,7 +13,7 @@ from shoal.settings import ApiSettings, Settings
 from tests.api.served import Got, Served, served
 from tests.api.test_crawls import api, begin, client, crawls
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, redirect
+from tests.site.responses import Response, page, redirect
 from tests.system.crawling import Crawls
 
 __all__ = ["api", "client", "crawls"]
@@ -34,7 +34,7 @@ def news(crawls: Crawls, reporting: Served) -> Iterator[str]:
     crawls.site.at(host, "/", page("/a", "/b"))
     for path in ("/a", "/b"):
         crawls.site.at(host, path, page())
-    crawls.site.at(host, f"/{KEY}.txt", Answer(body=f"{KEY}\n", type="text/plain"))
+    crawls.site.at(host, f"/{KEY}.txt", Response(body=f"{KEY}\n", type="text/plain"))
     begin(reporting.client, f"http://{host}/", name="news", every="1d", scope="domain")
     wait_until(lambda: reporting.client.crawl("news")["scheduled"] == 3, "its pages are scheduled")
     yield host
@@ -81,10 +81,10 @@ def test_a_key_that_the_site_does_not_have_is_refused_and_not_requested_again(
     crawls: Crawls, reporting: Served, news: str
 ) -> None:  # fmt: skip
     before = visits(crawls, news, "/")
-    for key, answer in {
-        "another-key": Answer(body=KEY, type="text/plain"), "moved-key": redirect(f"/{KEY}.txt"),
+    for key, response in {
+        "another-key": Response(body=KEY, type="text/plain"), "moved-key": redirect(f"/{KEY}.txt"),
     }.items():  # fmt: skip
-        crawls.site.at(news, f"/{key}.txt", answer)
+        crawls.site.at(news, f"/{key}.txt", response)
         assert post(reporting, news, "/", key=key) == 403
         assert post(reporting, news, "/", key=key) == 403
         assert visits(crawls, news, f"/{key}.txt") == 1

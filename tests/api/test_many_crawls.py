@@ -17,7 +17,7 @@ import pytest
 from shoal.errors import CrawlEnded
 from tests.api.served import served
 from tests.servers import wait_until
-from tests.site.responses import Answers, page
+from tests.site.responses import Responses, page
 from tests.system.commanding import LOCAL, Shell
 from tests.system.crawling import crawling
 
@@ -43,7 +43,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
             seeds[crawl] = urls[0]
             for n, url in enumerate(urls):
                 host, _, path = url.removeprefix("http://").partition("/")
-                site.tell(Answers(host, f"/{path}", (page(*urls[n + 1 :]),)))
+                site.tell(Responses(host, f"/{path}", (page(*urls[n + 1 :]),)))
         for crawl, seed in seeds.items():
             request = {"priority": PRIORITIES[crawl % 3], "scope": "any", "delay_seconds": DELAY, "outputs": ["main"]}
             if crawl in EXPIRED:

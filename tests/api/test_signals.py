@@ -14,7 +14,7 @@ from shoal.parse.sitemap import Sitemap
 from shoal.worker.page_signals import listed_hash
 from tests.api.test_crawls import api, begin, client, crawls, ended
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.system.crawling import Crawls
 
 __all__ = ["api", "client", "crawls"]
@@ -76,11 +76,11 @@ def test_dates_in_sitemaps_and_feeds_pull_pages_forward(crawls: Crawls, client: 
 
     def lists(day: str) -> None:
         dates = f"<lastmod>{day}</lastmod>", f"<updated>{day}</updated>"
-        site.at(host, "/map.xml", Answer(
+        site.at(host, "/map.xml", Response(
             body=f"<urlset><url><loc>{here}/a</loc>{dates[0]}</url><url><loc>{here}/c</loc><lastmod>1999</lastmod></url>"
             f"<url><loc>{here}/d</loc></url></urlset>", type="application/xml",
         ))  # fmt: skip
-        site.at(host, "/feed", Answer(
+        site.at(host, "/feed", Response(
             body=f'<feed><entry><link href="/b"/>{dates[1]}</entry></feed>', type="application/atom+xml"
         ))  # fmt: skip
 
@@ -108,7 +108,7 @@ def test_dates_in_sitemaps_and_feeds_pull_pages_forward(crawls: Crawls, client: 
     assert precision[SignalKind.SITEMAP] == precision[SignalKind.FEED] == (1, 0)
     assert precision[SignalKind.TOUCH] == (2, 2)
     # A feed that has become something else is retired as a page that is gone.
-    site.at(host, "/feed", Answer(body="<p>Moved.", type="text/html"))
+    site.at(host, "/feed", Response(body="<p>Moved.", type="text/html"))
     for misses in (1, 2):
         before = visits("/feed")
         client.touch(crawl, [f"{here}/feed"])

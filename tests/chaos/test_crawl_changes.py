@@ -23,15 +23,15 @@ from shoal.frontier.acknowledgement import replay
 from shoal.sinks import merge
 from tests.chaos.crawl import LONG, Crawling, crawling
 from tests.servers import server
-from tests.site.responses import Answer, html
+from tests.site.responses import Response, html
 from tests.site.site import Site
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
-def version(number: int) -> Answer:
+def version(number: int) -> Response:
     """The log of the site tells it by the length of its body, and a 304 by its ETag."""
-    return Answer(body=html((), f"Version {number:04}", body="<p>" + "x" * number), etag=f'"{number}"')
+    return Response(body=html((), f"Version {number:04}", body="<p>" + "x" * number), etag=f'"{number}"')
 
 
 def served(site: Site) -> dict[str, list[int]]:

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.crawl import LONG, Crawling, crawling, stopped
 from tests.proxy import proxy
 from tests.servers import server
-from tests.site.responses import Answer
+from tests.site.responses import Response
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")
@@ -62,7 +62,7 @@ async def test_a_worker_frozen_during_a_long_transfer_overlaps_at_most_once(tmp_
     ) as crawl:
         slow = crawl.tree.url(20 + turn)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
-        crawl.site.at(host, path, Answer(size=5_000_000, lasting=30.0), Answer(size=5_000_000, lasting=0.5))
+        crawl.site.at(host, path, Response(size=5_000_000, lasting=30.0), Response(size=5_000_000, lasting=0.5))
         frozen = crawl.start()
         await crawl.until(lambda: crawl.site.judge().times(slow), "the long page is requested")
         await asyncio.sleep(0.5)
@@ -82,7 +82,7 @@ async def test_a_transfer_longer_than_a_lease_continues_while_the_lease_is_renew
     async with crawling(tmp_path, pages=12, hosts=3, lease_seconds=1.0, policy={"timeout_seconds": 60.0}) as crawl:
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
-        crawl.site.at(host, path, Answer(size=500_000, lasting=3.0))
+        crawl.site.at(host, path, Response(size=500_000, lasting=3.0))
         crawl.start()
         await crawl.finish()
         await crawl.judge(extra=0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.crawl import LONG, Crawling, crawling
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 STEPPING = (sys.executable, "-m", "tests.chaos.stepping_worker")
@@ -83,7 +83,7 @@ async def test_a_stopping_worker_aborts_requests_that_exceed_its_grace_period(tm
     ) as crawl:  # fmt: skip
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
-        crawl.site.at(host, path, Answer(fault="silent"))
+        crawl.site.at(host, path, Response(fault="silent"))
         first = crawl.start()
         await crawl.until(lambda: crawl.site.judge(host).times(slow), "the slow page is requested")
         await crawl.stop(first)

@@ -17,7 +17,7 @@ import pytest
 from shoal.fleet import Event, Supervisor
 from shoal.worker import crash_marker
 from tests.chaos.crawl import CRAWL, Crawling, crawling
-from tests.site.responses import Answer
+from tests.site.responses import Response
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
@@ -73,15 +73,15 @@ async def judge(crawl: Crawling, poison: str, reason: str, times: int) -> None:
     assert verdict.times(poison) == times
 
 
-async def poisoned(crawl: Crawling, answer: Answer) -> str:
-    poison = crawl.site.at(crawl.tree.hosts[0], "/poison", answer)
+async def poisoned(crawl: Crawling, response: Response) -> str:
+    poison = crawl.site.at(crawl.tree.hosts[0], "/poison", response)
     await crawl.frontier.add(CRAWL, [poison])
     return poison
 
 
 async def test_a_page_that_takes_too_long_to_parse_fails_as_poison_after_three_workers(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=300, hosts=6, seeds=6, lease_seconds=60.0) as crawl:
-        poison = await poisoned(crawl, Answer(body=with_attributes(50_000)))
+        poison = await poisoned(crawl, Response(body=with_attributes(50_000)))
         async with supervised(crawl, parse_seconds=1) as (_, events):
             await until_finished(crawl, events)
         assert len(deaths(events)) == 3, deaths(events)
@@ -93,7 +93,7 @@ async def test_a_page_that_takes_too_long_to_parse_fails_as_poison_after_three_w
 async def test_a_page_whose_workers_are_killed_externally_fails_as_poison_after_three(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
         # Long enough to be seen in the crash marker, like a process that the kernel kills for lack of memory.
-        poison = await poisoned(crawl, Answer(body=with_attributes(30_000)))
+        poison = await poisoned(crawl, Response(body=with_attributes(30_000)))
         run = crawl.folder / "run"
         async with supervised(crawl) as (supervisor, events):
             seen: dict[str, tuple[tuple[str, int], float]] = {}
@@ -121,7 +121,7 @@ async def test_a_page_whose_workers_are_killed_externally_fails_as_poison_after_
 
 async def test_a_page_that_exhausts_memory_when_parsed_fails_alone(tmp_path: Path) -> None:
     async with crawling(tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0) as crawl:
-        poison = await poisoned(crawl, Answer(body="<p>\u4e2d</p>" * 900_000))
+        poison = await poisoned(crawl, Response(body="<p>\u4e2d</p>" * 900_000))
         async with supervised(crawl, memory=170_000_000) as (_, events):
             await until_finished(crawl, events)
         counts = await crawl.counts()
@@ -137,7 +137,7 @@ async def test_a_page_that_exhausts_memory_when_fetched_fails_alone(tmp_path: Pa
     async with crawling(
         tmp_path, pages=200, hosts=4, seeds=4, lease_seconds=60.0, policy={"body_bytes": 300_000_000}
     ) as crawl:
-        poison = await poisoned(crawl, Answer(size=200_000_000))
+        poison = await poisoned(crawl, Response(size=200_000_000))
         async with supervised(crawl, memory=300_000_000) as (_, events):
             await until_finished(crawl, events)
         counts = await crawl.counts()

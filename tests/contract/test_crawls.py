@@ -244,9 +244,9 @@ async def test_a_crawl_is_not_finished_if_a_late_visit_arrives_meanwhile(fleet: 
     finished = ann.crawls.finished
 
     async def finished_then_one_more(crawl_id: str) -> bool:
-        answer = await finished(crawl_id)
+        result = await finished(crawl_id)
         await bob.add("c", ["http://late.example/"])
-        return answer
+        return result
 
     ann.crawls.finished = finished_then_one_more  # type: ignore[method-assign]
     assert not await ann.crawls.finish("c")

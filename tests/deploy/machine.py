@@ -198,11 +198,11 @@ def docker(shared: Path) -> Iterator[Machine]:
     try:
         with machine(shared, init) as made:
 
-            def answers() -> bool:
+            def is_up() -> bool:
                 assert made.process.poll() is None, made.log.read_text()[-3000:]
                 return made.run("docker", "info", check=False).returncode == 0
 
-            wait_until(answers, "Docker answers")
+            wait_until(is_up, "Docker answers")
             yield made
     finally:
         for left in Path("/sys/fs/cgroup").glob(f"*/{group}"):

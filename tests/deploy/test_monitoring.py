@@ -62,7 +62,7 @@ def test_prometheus_answers_every_query_of_the_dashboard(
                 url = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
                 try:
                     with urllib.request.urlopen(url, timeout=10) as response:
-                        answer = json.load(response)
+                        result = json.load(response)
                 except urllib.error.HTTPError as error:
                     # While it starts.
                     if error.code == 503:
@@ -70,8 +70,8 @@ def test_prometheus_answers_every_query_of_the_dashboard(
                     raise AssertionError(f"{expression}: {error.read()!r}") from None
                 except OSError:
                     return []
-                assert answer["status"] == "success"
-                return list(answer["data"]["result"])
+                assert result["status"] == "success"
+                return list(result["data"]["result"])
 
             def rises() -> bool:
                 rate = query("rate(shoal_pages_total[5m])")
@@ -81,9 +81,9 @@ def test_prometheus_answers_every_query_of_the_dashboard(
             assert query('up{job="shoal"}')[0]["value"][1] == "1"
             for panel in dashboard()["panels"]:
                 for target in panel["targets"]:
-                    answer = query(target["expr"])
+                    series = query(target["expr"])
                     if not any(name in target["expr"] for name in EMPTY):
-                        assert answer, target["expr"]
+                        assert series, target["expr"]
             assert len(_rules(port)) == 8
             wait_until(lambda: all(rule["health"] == "ok" for rule in _rules(port)), "every rule was evaluated")
         finally:

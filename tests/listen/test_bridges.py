@@ -240,7 +240,7 @@ def test_actions_are_answered(post: Post, shell: Shell, store: Server) -> None:
     running = listening(shell, post, store)
     wait_until(lambda: crawls(store), "the crawl is there")
     post.send([json.dumps({"action": "info", **action}).encode() for action in (ask, absent)])
-    replies = {answer["uuid"]: answer for answer in post.read("replies", 2)}
+    replies = {reply["uuid"]: reply for reply in post.read("replies", 2)}
     assert (replies["u1"]["crawlid"], replies["u1"]["total_pending"]) == ("3", 1)
     assert "has no crawl 'absent'" in replies["u2"]["error"]
     post.send([json.dumps({"action": "stop", **ask, "reply": f"{post.name}-replies-own"}).encode()])
@@ -289,8 +289,8 @@ def test_an_action_is_executed_after_the_requests_before_it(shell: Shell, store:
     valkey.ask("LPUSH", "ordered", *messages)
     running = shell.start("listen", f"{valkey.url}/0/ordered", "--store", store.url)
     wait_until(lambda: valkey.ask("LLEN", "ordered-replies") == 20, "all are answered")
-    replies = [json.loads(answer) for answer in valkey.ask("LRANGE", "ordered-replies", 0, -1)]
-    assert [answer["total_purged"] for answer in replies] == [1] * 20
+    replies = [json.loads(reply) for reply in valkey.ask("LRANGE", "ordered-replies", 0, -1)]
+    assert [reply["total_purged"] for reply in replies] == [1] * 20
     assert running.end(signal.SIGTERM).code == 0
 
 

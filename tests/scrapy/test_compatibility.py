@@ -21,7 +21,7 @@ import pytest
 from tests.scrapy.packages import environment, installed
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Project, project
 from tests.servers import free_port, wait_until
-from tests.site.responses import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 
 pytestmark = [pytest.mark.full, pytest.mark.variant]
@@ -51,8 +51,8 @@ def _crawl_mixed(site: Site, here: Project, python: str = sys.executable) -> str
     (host,) = site.take(1)
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n"))
     site.at(host, "*", page())
-    site.at(host, "/missing", Answer(status=404))
-    site.at(host, "/file", Answer(body="data", type="image/png"))
+    site.at(host, "/missing", Response(status=404))
+    site.at(host, "/file", Response(body="data", type="image/png"))
     here.python = python
     first, second = here.crawl("mixed", count=2, site=f"http://{host}")
     assert {item["key"] for item in here.kept()} == {"generator", "returned", "plain", "failed"}

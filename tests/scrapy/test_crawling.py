@@ -12,7 +12,7 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -162,7 +162,7 @@ def test_a_request_is_aborted_when_its_lease_is_over(scrapy: str, site: Site, tm
     """Renewals do not reach the store, so another process may get the host. The page is requested again, once."""
     (host,) = site.take(1)
     url = site.at(host, "/", page("/slow", "/other"))
-    site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
+    site.at(host, "/slow", Response(fault="silent"), page(title="At last"))
     site.at(host, "/other", page())
     settings = {"SHOAL_FRONTIER_LEASE_SECONDS": 2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}
     with server(tmp_path / "store") as store, project(tmp_path / "p", scrapy=scrapy, REDIS_URL=store.url) as here:

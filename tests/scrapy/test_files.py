@@ -10,7 +10,7 @@ import pytest
 from shoal.frontier import Frontier
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -33,7 +33,7 @@ def _files(site: Site, pages: str, files: list[str], count: int) -> set[str]:
     for host in files:
         for url in urls:
             if f"//{host}/" in url:
-                site.at(host, url.partition(host)[2], Answer(body="data", type="image/png"))
+                site.at(host, url.partition(host)[2], Response(body="data", type="image/png"))
     return urls
 
 
@@ -69,7 +69,7 @@ def test_processes_full_of_waiting_files_do_not_block_each_others_hosts(site: Si
 async def test_a_page_whose_file_was_being_downloaded_at_a_kill_is_requested_again(site: Site, here: Project) -> None:
     (host,) = site.take(1)
     url = site.at(host, "/", page(body=f'<img src="http://{host}/file">'))
-    site.at(host, "/file", Answer(fault="silent"), Answer(body="data", type="image/png"))
+    site.at(host, "/file", Response(fault="silent"), Response(body="data", type="image/png"))
     first = here.start("with_files", start=url)
     wait_until(lambda: any(request.path == "/file" for request in site.requests(host)), "it requests the file")
     assert not here.kept()

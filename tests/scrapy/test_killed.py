@@ -16,7 +16,7 @@ import pytest
 
 from tests.scrapy.processes import Project, needs_scrapy_redis, project
 from tests.servers import Server, server, wait_until
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site, serving
 from tests.site.tree import Tree
 
@@ -121,7 +121,7 @@ def test_leases_of_a_killed_process_are_reaped_at_once_on_the_same_machine(site:
     """Its leases would last for ten minutes."""
     host = site.take(1)[0]
     url = site.at(host, "/", page("/slow"))
-    site.at(host, "/slow", Answer(fault="silent"), page(title="At last"))
+    site.at(host, "/slow", Response(fault="silent"), page(title="At last"))
     with project(tmp_path / "project", SHOAL_FRONTIER_LEASE_SECONDS=600) as here:
         first = here.start("tree", start=url)
         wait_until(lambda: any(request.path == "/slow" for request in site.requests(host)), "it requests the page")

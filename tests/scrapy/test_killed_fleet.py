@@ -18,7 +18,7 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site, serving
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -63,7 +63,7 @@ def _plant(site: Site, pages: list[str], rules: str, files: str) -> dict[str, li
         image_of[url] = [image]
         links = [*urls[3 * number + 1 : 3 * number + 4], f"http://{host}/private/{number}"]
         site.at(host, f"/{path}", page(*links, body=f'<img src="{image}">'))
-        site.at(files, f"/{number}.png", Answer(body=f"image {number}", type="image/png"))
+        site.at(files, f"/{number}.png", Response(body=f"image {number}", type="image/png"))
     return image_of
 
 

@@ -14,7 +14,7 @@ from shoal.api.fleet_stats import CrawlTotals
 from shoal.frontier import Frontier
 from tests.scrapy.processes import Project, project
 from tests.servers import Server
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -41,7 +41,7 @@ async def test_many_runs_leave_as_many_keys_as_three(site: Site, store: Server, 
     (here.folder / "shoal.toml").write_text("[store]\nshards = 1\n")
     (host,) = site.take(1)
     url = site.at(host, "/", page(body=f'<img src="http://{host}/a.png">'))
-    site.at(host, "/a.png", Answer(body="image", type="image/png"))
+    site.at(host, "/a.png", Response(body="image", type="image/png"))
     counts = []
     for number in range(1, RUNS + 1):
         here.crawl("with_files", start=url)

@@ -16,7 +16,7 @@ from shoal.operations.start import begin
 from tests.api.served import served
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, redirect
+from tests.site.responses import Response, page, redirect
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -88,7 +88,7 @@ async def test_a_response_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
 ) -> None:
     host = site.take(1)[0]
     for status in (500, 502, 503, 404):
-        site.at(host, f"/{status}", Answer(status=status, body="no"))
+        site.at(host, f"/{status}", Response(status=status, body="no"))
     site.at(host, "/200", page())
     with project(tmp_path / "project", scrapy=scrapy, SCHEDULER_PERSIST=1) as here:
         here.crawl("giving_up", settings={"RETRY_TIMES": 1}, start=f"http://{host}")
@@ -104,7 +104,7 @@ async def test_a_response_that_scrapy_gave_up_on_is_a_failure_with_its_reason(
 
 def test_a_slot_that_the_spider_chose_stays_on_retries_and_redirects(site: Site, tmp_path: Path) -> None:
     host = site.take(1)[0]
-    site.at(host, "/flaky", Answer(status=503, body="not yet"), page())
+    site.at(host, "/flaky", Response(status=503, body="not yet"), page())
     site.at(host, "/moved", redirect("/there"))
     for path in ("/there", "/plain", "/next"):
         site.at(host, path, page())

@@ -14,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.frontier.hosts import Host
 from tests.scrapy.processes import Project, project
 from tests.servers import server, wait_until
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -60,7 +60,7 @@ def test_hosts_with_their_own_download_slot_have_their_own_delay_and_concurrency
 ) -> None:
     slow, narrow, usual = site.take(3)
     for host in (slow, narrow, usual):
-        site.at(host, "*", Answer(body="<p>", after=0.1))
+        site.at(host, "*", Response(body="<p>", after=0.1))
     url = site.at(usual, "/", page(*(f"http://{host}/{n}" for n in range(6) for host in (slow, narrow, usual))))
     names = {host: host.rpartition(":")[0] for host in (slow, narrow)}
     slots = {names[slow]: {"delay": 0.4}, names[narrow]: {"concurrency": 1}, "a slot": {"delay": 5}}

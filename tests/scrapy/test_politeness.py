@@ -8,7 +8,7 @@ import pytest
 from shoal.frontier import Frontier
 from shoal.politeness.robots_policy import RobotsCopy
 from tests.scrapy.processes import Project
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -32,7 +32,7 @@ def test_slots_of_a_host_are_counted_over_all_processes(site: Site, here: Projec
     paths = [f"/{number}" for number in range(24)]
     url = site.at(host, "/", page(*paths))
     for path in paths:
-        site.at(host, path, Answer(body="<p>slow", after=0.3))
+        site.at(host, path, Response(body="<p>slow", after=0.3))
     here.crawl("tree", count=2, settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 3}, start=url)
     assert len(here.keys()) == 25
     judge = site.judge(host)
@@ -82,7 +82,7 @@ def test_a_robots_txt_on_another_host_keeps_the_delay_of_that_host(
     site.at(second, moved, robots("User-agent: *\nDisallow: /private\n", after=0.2))
     site.at(second, "/robots.txt", robots("User-agent: *\nDisallow: /closed\n", after=0.2))
     paths = [f"/{number}" for number in range(8)]
-    site.at(second, "*", Answer(body="<p>slow", after=0.2))
+    site.at(second, "*", Response(body="<p>slow", after=0.2))
     url = site.at(second, "/", page(*paths, f"http://{first}/a"))
     site.at(first, "*", page("/b", "/private", "/closed"))
     settings = {"ROBOTSTXT_OBEY": 1, "DOWNLOAD_DELAY": 0.1}
@@ -161,7 +161,7 @@ def test_autothrottle_slows_the_whole_fleet_down(site: Site, here: Project) -> N
     host = site.take(1)[0]
     url = site.at(host, "/", page(*(f"/{number}" for number in range(6))))
     for number in range(6):
-        site.at(host, f"/{number}", Answer(body="<p>slow", after=0.3))
+        site.at(host, f"/{number}", Response(body="<p>slow", after=0.3))
     settings = {"AUTOTHROTTLE_ENABLED": 1, "AUTOTHROTTLE_START_DELAY": 0.3}
     here.crawl("tree", count=2, settings=settings, start=url)
     judge = site.judge(host)
@@ -189,7 +189,7 @@ def test_a_host_whose_slots_are_all_taken_does_not_delay_others(site: Site, here
     """In Scrapy alone the slow host's requests would wait in its slot, and all of CONCURRENT_REQUESTS with them."""
     slow, quick = site.take(2)
     tree = site.plant(20, [quick], alike=0)
-    site.at(slow, "*", Answer(body="<p>slow", after=0.4))
+    site.at(slow, "*", Response(body="<p>slow", after=0.4))
     url = site.at(slow, "/", page(*(f"/{number}" for number in range(10)), tree.url(0)))
     here.crawl("tree", settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 1, "CONCURRENT_REQUESTS": 4}, start=url)
     requests = site.requests(slow, quick)

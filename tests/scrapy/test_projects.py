@@ -19,7 +19,7 @@ import pytest
 from tests.scrapy.processes import QUIET, SPIDERS, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
 from tests.site.judge import Judge
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -131,7 +131,7 @@ def test_a_login_form_opens_the_session_of_all_processes(site: Site, stock: Path
         '<form action="/session" method="post"><input type="hidden" name="token" value="t"><input name="user"></form>'
     )
     start = site.at(host, "/login", page(body=form))
-    inside = Answer(body=f'<a href="{tree.url(0)}">in</a>', headers=(("Set-Cookie", "session=s3cret; Path=/"),))
+    inside = Response(body=f'<a href="{tree.url(0)}">in</a>', headers=(("Set-Cookie", "session=s3cret; Path=/"),))
     site.at(host, "/session", inside)
     runs = _run(_with(stock, "login", tmp_path), tmp_path, site, host, "login", arguments=[{"start": start}])
     runs.check(tree.walk() | {f"http://{host}/session"})

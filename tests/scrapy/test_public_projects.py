@@ -18,7 +18,7 @@ from shoal.scrapy.shim import VERSION
 from tests.scrapy.packages import source_of
 from tests.scrapy.processes import QUIET, Project, needs_scrapy_redis, project
 from tests.servers import Server, server
-from tests.site.responses import Answer, html, page, robots
+from tests.site.responses import Response, html, page, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -58,7 +58,7 @@ def _quotes(site: Site, host: str, pages: int) -> set[str]:
                 f'<div class="tags"><a class="tag" href="/tag/{index}/">t{index}</a></div></div>'
             )
         following = f'<li class="next"><a href="/page/{number + 1}/">Next</a></li>' if number < pages else ""
-        site.at(host, "/" if number == 1 else f"/page/{number}/", Answer(body=html(body=quotes + following)))
+        site.at(host, "/" if number == 1 else f"/page/{number}/", Response(body=html(body=quotes + following)))
     site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /tag/\n"))
     return texts
 
@@ -81,10 +81,10 @@ def test_a_project_like_booksbot_works(site: Site, here: Project, count: int) ->
         books = "".join(f'<article class="book"><a href="/book/{number}-{n}">b</a></article>' for n in range(8))
         following = f'<li class="next"><a href="/page-{number + 1}.html">next</a></li>' if number < 3 else ""
         path = "/" if number == 1 else f"/page-{number}.html"
-        site.at(host, path, Answer(body=html(body=books + following)))
+        site.at(host, path, Response(body=html(body=books + following)))
         for n in range(8):
             body = f"<h1>Book {number}-{n}</h1><table><tr><th>Price</th><td>{number}.{n}0</td></tr></table>"
-            site.at(host, f"/book/{number}-{n}", Answer(body=html(body=body)))
+            site.at(host, f"/book/{number}-{n}", Response(body=html(body=body)))
     here.crawl("catalogue", count=count, start=f"http://{host}/")
     assert {item["key"]: item["price"] for item in here.kept()} == {
         f"Book {number}-{n}": f"{number}.{n}0" for number in range(1, 4) for n in range(8)

@@ -10,7 +10,7 @@ import pytest
 from shoal.frontier import Frontier
 from tests.scrapy.processes import project
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site, serving
 
 pytestmark = pytest.mark.full
@@ -27,14 +27,14 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
 ) -> None:
     host = site.take(1)[0]
     base = f"http://{host}/"
-    site.at(host, "/login", Answer(body="<p>in", headers=(("Set-Cookie", "session=s3cret; Path=/"),)))
+    site.at(host, "/login", Response(body="<p>in", headers=(("Set-Cookie", "session=s3cret; Path=/"),)))
     for number in range(6):
         site.at(host, f"/book/{number}", page())
     site.at(host, "/api", page())
-    site.at(host, "/gone", Answer(status=404, body="no"))
+    site.at(host, "/gone", Response(status=404, body="no"))
     site.at(host, "/moved", redirect("/there"))
     site.at(host, "/there", page())
-    site.at(host, "/flaky", Answer(status=503, body="not yet"), page())
+    site.at(host, "/flaky", Response(status=503, body="not yet"), page())
     site.at(host, "/broken", page())
     with project(tmp_path / "project", scrapy=scrapy, SCHEDULER_PERSIST=1) as here:
         started = here.crawl("shop", count=3, settings={"DOWNLOAD_DELAY": 0.05}, start=base)

@@ -16,7 +16,7 @@ import pytest
 from tests.api.served import served
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Process, Project, project
 from tests.servers import Server, wait_until
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -107,7 +107,7 @@ def test_every_tool_shows_a_crawl_of_scrapy_under_one_name(
 ) -> None:
     good, bad = site.take(2)
     site.at(good, "*", page())
-    site.at(bad, "*", Answer(status=503))
+    site.at(bad, "*", Response(status=503))
     urls = ",".join([f"http://{good}/1", f"http://{bad}/1"])
     here.run([sys.executable, "-m", "scrapy", "crawl", "errbacks", "-a", f"urls={urls}"]).end()
     (name,) = re.findall(r"errbacks\.urls-\w+@1", _shoal(here, store, "crawls"))

@@ -14,7 +14,7 @@ import pytest
 
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site
 
 pytestmark = pytest.mark.full
@@ -81,7 +81,7 @@ def test_files_of_a_host_whose_robots_txt_is_unavailable_fail_with_a_warning(sit
     well, dead = site.take(2)
     site.shut(dead)
     image = f"http://{dead}/a.png"
-    url = site.at(well, "/", Answer(body=f'<img src="{image}">'))
+    url = site.at(well, "/", Response(body=f'<img src="{image}">'))
     (process,) = here.crawl("with_files", settings={"FILES_STORE": here.folder / "files"}, start=url)
     assert set(here.keys()) == {url}
     assert "(robots.txt: refused)" in process.said()

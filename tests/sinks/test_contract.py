@@ -160,12 +160,12 @@ class Fleet:
                     waiting = self.waiting()
                     batch_numbers = self.random.sample(waiting, min(self.batch, len(waiting)))
                     # Some that others have written, or write now.
-                    answer: Any = batch_numbers and batch_numbers + self.random.sample(self.numbers, self.batch // 10)
+                    reply: Any = batch_numbers and batch_numbers + self.random.sample(self.numbers, self.batch // 10)
                     if killer is None and kill_after_seconds is not None:
                         killer = asyncio.get_running_loop().call_later(kill_after_seconds, process.kill)
                 else:
-                    answer = self.store.acknowledge(more[0].encode())
-                process.stdin.write(json.dumps(answer).encode() + b"\n")
+                    reply = self.store.acknowledge(more[0].encode())
+                process.stdin.write(json.dumps(reply).encode() + b"\n")
         finally:
             if killer is not None:
                 killer.cancel()

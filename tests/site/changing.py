@@ -5,7 +5,7 @@
         for served in site.log():
             ...
 
-The version of a page is how many of its changes have passed. The log says which version each answer had: it is the
+The version of a page is how many of its changes have passed. The log says which version each response had: it is the
 judge of what a crawler could know. Moments are seconds since the site was started.
 """
 
@@ -32,7 +32,7 @@ Changes = Sequence[Sequence[Sequence[float]]]
 
 
 class Served(NamedTuple):
-    """One answer. `wire` are the bytes of its request and of itself, headers included."""
+    """One response. `wire` is the number of bytes of its request and of itself, headers included."""
 
     moment: float
     host: int
@@ -96,9 +96,9 @@ class _Connection(asyncio.Protocol):
         self._data += data
         while (end := self._data.find(b"\r\n\r\n")) >= 0:
             request, self._data = self._data[: end + 4], self._data[end + 4 :]
-            self._answer(request)
+            self._respond(request)
 
-    def _answer(self, request: bytes) -> None:
+    def _respond(self, request: bytes) -> None:
         path = request.split(b" ", 2)[1].decode()
         page = int(path[2:]) if path[:2] == "/p" and path[2:].isdigit() else -1
         if not 0 <= page < len(self._pages):
@@ -109,14 +109,14 @@ class _Connection(asyncio.Protocol):
         tag = f'"{self._host}-{page}-{version}"'
         headers = f"Date: {formatdate(usegmt=True)}\r\nETag: {tag}\r\nCache-Control: max-age=0\r\n"
         if f"if-none-match: {tag}\r\n".encode() in request.lower():
-            status, answer = 304, f"HTTP/1.1 304 Not Modified\r\n{headers}\r\n".encode()
+            status, response = 304, f"HTTP/1.1 304 Not Modified\r\n{headers}\r\n".encode()
         else:
             body = f"<title>Version {version}</title><p>Page {page} in version {version}."
             head = f"HTTP/1.1 200 OK\r\n{headers}Content-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
-            status, answer = 200, (head + body).encode()
-        wire = len(request) + len(answer)
+            status, response = 200, (head + body).encode()
+        wire = len(request) + len(response)
         os.write(self._log, f"{moment:.6f} {self._host} {page} {version} {status} {wire}\n".encode())
-        self._transport.write(answer)
+        self._transport.write(response)
 
 
 async def _serve(folder: Path, numbers: list[int]) -> None:

@@ -11,13 +11,13 @@ from tests.site.tree import Tree
 HTML = "text/html; charset=utf-8"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One answer. Headers go out as they are, in Latin-1, whatever is in them.
+class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One response. Headers are sent unchanged, in Latin-1, even if they are invalid.
 
-    `size` fills the body up to so many bytes. `after` seconds pass before the first byte, `lasting` seconds between
-    the first and the last. `cut` closes the connection after so many bytes of the body, of which all were promised.
-    `fault` is "close" (no answer at all), "reset", "silent" (nothing ever comes), "endless" (a body without an end).
-    With `etag` or `modified`, a request that has the same validator is answered by 304 without a body.
+    `size` pads the body to so many bytes. `after` seconds pass before the first byte, `lasting` seconds between
+    the first and the last. `cut` closes the connection after so many bytes of the body, although Content-Length is
+    its whole length. `fault` is "close" (no response at all), "reset", "silent" (nothing is ever sent) or "endless" (a
+    body without an end). With `etag` or `modified`, a request with the same validator gets a 304 without a body.
     """
 
     status: int = 200
@@ -33,12 +33,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fault: str = ""
 
 
-class Answers(msgspec.Struct, frozen=True, tag="answers"):
+class Responses(msgspec.Struct, frozen=True, tag="responses"):
     """The responses of a host at a path ("*": all other paths): one after the other, the last one forever."""
 
     host: str
     path: str
-    answers: tuple[Answer, ...]
+    responses: tuple[Response, ...]
 
 
 class Plant(msgspec.Struct, frozen=True, tag="plant"):
@@ -46,7 +46,7 @@ class Plant(msgspec.Struct, frozen=True, tag="plant"):
 
 
 class Shut(msgspec.Struct, frozen=True, tag="shut"):
-    """Connections to the address are refused, those that are open are closed."""
+    """Refuse new connections to the address and close the open ones."""
 
     address: str
 
@@ -55,12 +55,12 @@ class Open(msgspec.Struct, frozen=True, tag="open"):
     address: str
 
 
-Order = Answers | Plant | Shut | Open
+Order = Responses | Plant | Shut | Open
 
 
-def page(*links: str, title: str = "A page", head: str = "", body: str = "") -> Answer:
+def page(*links: str, title: str = "A page", head: str = "", body: str = "") -> Response:
     """An HTML page with links."""
-    return Answer(body=html(links, title, head, body))
+    return Response(body=html(links, title, head, body))
 
 
 def html(links: Iterable[str] = (), title: str = "A page", head: str = "", body: str = "") -> str:
@@ -68,11 +68,11 @@ def html(links: Iterable[str] = (), title: str = "A page", head: str = "", body:
     return f"<!doctype html><html><head><title>{title}</title>{head}</head><body>{anchors}{body}</body></html>"
 
 
-def robots(text: str = "", **more: object) -> Answer:
+def robots(text: str = "", **more: object) -> Response:
     """A robots.txt."""
-    return msgspec.structs.replace(Answer(body=text, type="text/plain"), **more)
+    return msgspec.structs.replace(Response(body=text, type="text/plain"), **more)
 
 
-def redirect(location: str | None, status: int = 302, **more: object) -> Answer:
+def redirect(location: str | None, status: int = 302, **more: object) -> Response:
     headers = () if location is None else (("Location", location),)
-    return msgspec.structs.replace(Answer(status=status, headers=headers, body="Elsewhere."), **more)
+    return msgspec.structs.replace(Response(status=status, headers=headers, body="Elsewhere."), **more)

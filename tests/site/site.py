@@ -27,7 +27,7 @@ import msgspec
 
 from tests.site.judge import Judge
 from tests.site.log import Request, read
-from tests.site.responses import Answer, Answers, Open, Order, Plant, Shut
+from tests.site.responses import Open, Order, Plant, Response, Responses, Shut
 from tests.site.tree import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,9 +59,9 @@ class Site:
         """The same name or address on the site's second port."""
         return f"{host.rpartition(':')[0]}:{self.second_port}"
 
-    def at(self, host: str, path: str, *replies: Answer) -> str:
+    def at(self, host: str, path: str, *responses: Response) -> str:
         """Respond so from now on, one after the other, the last one forever. Returns the URL."""
-        self.tell(Answers(host, path, replies))
+        self.tell(Responses(host, path, responses))
         return f"http://{host}{path}"
 
     def plant(self, pages: int, hosts: tuple[str, ...] | list[str], **more: int) -> Tree:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import wait_until
-from tests.site.responses import Answer, redirect, robots
+from tests.site.responses import Response, redirect, robots
 from tests.site.site import Site, serving
 
 
@@ -40,7 +40,7 @@ def ask(link: socket.socket, host: str, path: str, *headers: str) -> tuple[int, 
 
 def test_responses_are_served_in_order_and_the_last_one_is_repeated(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(status=503, headers=(("Retry-After", "1"),)), Answer(body="fine"))
+    site.at(host, "/", Response(status=503, headers=(("Retry-After", "1"),)), Response(body="fine"))
     with connect(host) as link:
         assert "Retry-After: 1" in ask(link, host, "/")[1]
         assert [ask(link, host, "/")[2] for _ in range(2)] == [b"fine", b"fine"]
@@ -59,7 +59,7 @@ def test_a_change_of_the_site_applies_from_the_next_request(site: Site) -> None:
 def test_ports_and_names_are_separate_hosts(site: Site) -> None:
     (host,) = site.take()
     for served_host in (host, site.beside(host), site.name("a"), site.name("b")):
-        site.at(served_host, "/", Answer(body=served_host))
+        site.at(served_host, "/", Response(body=served_host))
     for served_host, where in ((host, host), (site.beside(host), site.beside(host))):
         with connect(where) as link:
             assert ask(link, served_host, "/")[2] == served_host.encode()
@@ -70,7 +70,7 @@ def test_ports_and_names_are_separate_hosts(site: Site) -> None:
 
 def test_a_matching_validator_gets_a_304(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(body="text", etag='"1"', modified="Sun, 06 Nov 1994 08:49:37 GMT"))
+    site.at(host, "/", Response(body="text", etag='"1"', modified="Sun, 06 Nov 1994 08:49:37 GMT"))
     with connect(host) as link:
         assert ask(link, host, "/", 'If-None-Match: "1"')[::2] == (304, b"")
         assert ask(link, host, "/", 'If-None-Match: "0"')[::2] == (200, b"text")
@@ -80,8 +80,8 @@ def test_a_matching_validator_gets_a_304(site: Site) -> None:
 
 def test_a_slow_response_ends_in_the_log_when_its_last_byte_is_sent(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/late", Answer(body="late", after=0.2))
-    site.at(host, "/long", Answer(body="a long text of many words", lasting=0.2))
+    site.at(host, "/late", Response(body="late", after=0.2))
+    site.at(host, "/long", Response(body="a long text of many words", lasting=0.2))
     with connect(host) as link:
         for path in ("/late", "/long"):
             assert len(ask(link, host, path)[2]) == (4 if path == "/late" else 25)
@@ -91,7 +91,7 @@ def test_a_slow_response_ends_in_the_log_when_its_last_byte_is_sent(site: Site) 
 
 def test_a_large_response_does_not_end_until_the_client_has_read_it(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(size=30_000_000))
+    site.at(host, "/", Response(size=30_000_000))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         wait_until(lambda: site.requests(host), "the request is in the log")
@@ -106,7 +106,7 @@ def test_a_large_response_does_not_end_until_the_client_has_read_it(site: Site) 
 
 def test_a_client_that_disconnects_is_logged(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(fault="silent"))
+    site.at(host, "/", Response(fault="silent"))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         wait_until(lambda: site.requests(host), "the request is in the log")
@@ -116,7 +116,7 @@ def test_a_client_that_disconnects_is_logged(site: Site) -> None:
 @pytest.mark.parametrize(("fault", "sees"), [("close", b""), ("reset", None)])
 def test_faults_reach_the_client(site: Site, fault: str, sees: bytes | None) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(fault=fault))
+    site.at(host, "/", Response(fault=fault))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         if sees is None:
@@ -129,7 +129,7 @@ def test_faults_reach_the_client(site: Site, fault: str, sees: bytes | None) -> 
 
 def test_a_truncated_response_announces_more_than_it_sends(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(body="0123456789", cut=4))
+    site.at(host, "/", Response(body="0123456789", cut=4))
     with connect(host) as link:
         _, head, body = ask(link, host, "/")
         assert "Content-Length: 10" in head
@@ -139,7 +139,7 @@ def test_a_truncated_response_announces_more_than_it_sends(site: Site) -> None:
 
 def test_an_endless_response_continues_until_the_client_disconnects(site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(fault="endless"))
+    site.at(host, "/", Response(fault="endless"))
     with connect(host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         taken = 0

@@ -117,7 +117,7 @@ class BusyStore:
         call, then = self._waiting.popleft()
         tally = self.tally
         before = (tally.calls, tally.leases, tally.pages, tally.empty)
-        answer = await call()
+        result = await call()
         # A batch of the benchmarks is four calls: lease, add, remember, acknowledge.
         batch = SHARED_BATCH_SECONDS if self._waiting else plan.STORE_BATCH_SECONDS
         call_seconds = EMPTY_LEASE_SECONDS if tally.empty > before[3] else batch / 4
@@ -130,7 +130,7 @@ class BusyStore:
         tally.busy_seconds += seconds
 
         async def answered() -> None:
-            await then(answer)
+            await then(result)
             await self._next()
 
         self._timeline.at(self._timeline.now + seconds, answered)

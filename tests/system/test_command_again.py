@@ -7,15 +7,15 @@ from collections import Counter
 import pytest
 
 from tests.servers import wait_until
-from tests.site.responses import Answer, html, page, redirect
+from tests.site.responses import Response, html, page, redirect
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
 
-def tagged(*links: str, title: str, tag: str) -> Answer:
-    return Answer(body=html(links, title), etag=f'"{tag}"')
+def tagged(*links: str, title: str, tag: str) -> Response:
+    return Response(body=html(links, title), etag=f'"{tag}"')
 
 
 def asked(site: Site, host: str, since: int) -> dict[str, int]:
@@ -40,7 +40,7 @@ def test_another_pass_fetches_changed_pages_finds_new_ones_and_reports_missing_o
     since = len(site.requests(host))
     site.at(host, "/new-text", tagged("/fresh", "/same", title="New", tag="o2"))
     site.at(host, "/fresh", tagged("/deep", title="Fresh", tag="f1"))
-    site.at(host, "/gone", Answer(status=404))
+    site.at(host, "/gone", Response(status=404))
     ran = shell.crawl("--name", "news", "--again")
     assert ran.code == 0, ran.err
     assert "Revisiting crawl news with" in ran.err
@@ -125,7 +125,7 @@ def test_a_killed_pass_is_resumed_and_visits_nothing_twice(site: Site, shell: Sh
         site.at(host, "/7", tagged("/late", title="7", tag="changed"))
         site.at(host, "/late", tagged(title="late", tag="late"))
         for number in (20, 40, 59):
-            site.at(host, f"/{number}", Answer(body=html(title="slow"), etag='"slow"', after=0.3))
+            site.at(host, f"/{number}", Response(body=html(title="slow"), etag='"slow"', after=0.3))
     running = shell.start("crawl", "--name", "twice", "--again", *LOCAL)
     wait_until(lambda: all(len(site.requests(host)) > since[host] + 25 for host in hosts), "pages are requested again")
     running.kill_all()

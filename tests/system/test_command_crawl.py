@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests.servers import alive, wait_until
-from tests.site.responses import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, ROOT, Shell, command_line
 
@@ -212,7 +212,7 @@ def test_a_signal_pauses_the_crawl_and_its_name_resumes_it(site: Site, shell: Sh
 @pytest.mark.full
 def test_a_second_signal_stops_everything_at_once(site: Site, shell: Shell) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(fault="silent"))
+    site.at(host, "/", Response(fault="silent"))
     # Longer than this test waits: nothing else ends it.
     shell.environ |= {"SHOAL_WORKER_GRACE_SECONDS": "600", "SHOAL_FRONTIER_LEASE_SECONDS": "600"}
     running = shell.start("crawl", f"http://{host}/", *LOCAL, "--timeout", "600", "--name", "slow")
@@ -265,7 +265,7 @@ def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: S
 @pytest.mark.full
 def test_secrets_appear_in_no_command_line_and_no_message(site: Site, shell: Shell) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(body="x", after=2))
+    site.at(host, "/", Response(body="x", after=2))
     running = shell.start(
         "crawl", f"http://{host}/", *LOCAL, "--name", "secret", "--auth", "ann:s3cret-a", "--cookie", "id=s3cret-b",
         "--header", "X-Key: s3cret-c", "--proxy", "",

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.site.responses import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
@@ -62,7 +62,7 @@ def test_a_cached_page_is_requested_once_and_needs_no_delay(shell: Shell, site: 
     site.at(host, "/", page(*(f"/{number}" for number in range(30)), "/private", "/failing"))
     for number in range(30):
         site.at(host, f"/{number}", page(title=str(number)))
-    site.at(host, "/failing", Answer(status=503))
+    site.at(host, "/failing", Response(status=503))
     how = ("--workers", "1", "--cache", "pages", "--retries", "0")
     assert shell.crawl(start, "--name", "one", "--delay", "0", "--out", "one.db", *how).code == 0
     before = len(site.requests(host))
@@ -97,8 +97,8 @@ def test_a_generated_spider_and_its_test_run_unchanged(shell: Shell, site: Site,
     (host,) = site.take()
     start = f"http://{host}/"
     if template == "json":
-        site.at(host, "/", Answer(body='{"results": [{"id": 1}], "next": "?page=2"}', type="application/json"))
-        site.at(host, "/?page=2", Answer(body='{"results": [{"id": 2}]}', type="application/json"))
+        site.at(host, "/", Response(body='{"results": [{"id": 1}], "next": "?page=2"}', type="application/json"))
+        site.at(host, "/?page=2", Response(body='{"results": [{"id": 2}]}', type="application/json"))
     else:
         site.at(host, "/", page("/a", title="Home", body="<a rel=next href=b>b</a>"))
         for path in ("/a", "/b"):

@@ -19,7 +19,7 @@ from shoal.sinks import open_sink
 from shoal.sinks.sql.sqlite import DEFINITIONS
 from tests.brokers import Kafka
 from tests.servers import Server
-from tests.site.responses import Answer, page, redirect
+from tests.site.responses import Response, page, redirect
 from tests.site.site import Site
 from tests.system.commanding import Shell
 
@@ -184,7 +184,7 @@ def test_streams_and_archives_are_exported_as_the_crawl_would_have_written_them(
     site.at(host, "/a", page("/", head='<meta name="robots" content="noindex">'))
     site.at(host, "/moved", redirect("/there", 301))
     site.at(host, "/there", page(title="There"))
-    site.at(host, "/file", Answer(body="x" * 100, type="application/pdf", etag='"e"'))
+    site.at(host, "/file", Response(body="x" * 100, type="application/pdf", etag='"e"'))
     streams = [f"{valkey.url}/0/list", f"{valkey.url}/0/stream?stream", brokers.uri("exported")]
     outputs = [word for uri in (*streams, "warc:own", "own.jsonl") for word in ("--out", uri)]
     ran = shell.crawl(f"http://{host}/", "--delay", "0", "--name", "one", *outputs)

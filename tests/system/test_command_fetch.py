@@ -6,7 +6,7 @@ import json
 import signal
 
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
@@ -71,7 +71,7 @@ def test_robots_txt_is_obeyed_with_its_line(shell: Shell, site: Site) -> None:
 
 def test_a_failing_robots_txt_and_a_missing_page_are_reported(shell: Shell, site: Site) -> None:
     host, other = site.take(2)
-    site.at(host, "/robots.txt", Answer(status=503))
+    site.at(host, "/robots.txt", Response(status=503))
     ran = shell.run("fetch", f"http://{host}/", "--delay", "0", *LOCAL)
     assert (ran.code, "responds with status 503" in ran.err) == (2, True)
     assert shell.run("fetch", f"http://{other}/missing", "--delay", "0", *LOCAL).code == 1

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.servers import wait_until
-from tests.site.responses import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 from tests.system.commanding import Shell
 
@@ -110,7 +110,7 @@ def test_new_urls_for_a_finished_crawl_are_refused(shell: Shell, site: Site) -> 
 def test_the_command_that_a_retry_suggests_works(shell: Shell, site: Site) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/bad"))
-    site.at(host, "/bad", Answer(status=404), page())
+    site.at(host, "/bad", Response(status=404), page())
     assert shell.crawl(f"http://{host}/", *HOW).code == 0
     ran = shell.run("failed", "c", "--retry")
     assert ran.code == 0
@@ -129,8 +129,8 @@ def test_a_start_url_that_is_a_sitemap_is_read(shell: Shell, site: Site) -> None
         f"<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'><url><loc>http://{host}/a</loc></url></urlset>"
     )
     index = listed.replace("urlset", "sitemapindex").replace("<url>", "<sitemap>").replace("</url>", "</sitemap>")
-    site.at(host, "/maps.xml", Answer(body=index.replace("/a<", "/list.xml<"), type="application/xml"))
-    site.at(host, "/list.xml", Answer(body=listed, type="application/xml"))
+    site.at(host, "/maps.xml", Response(body=index.replace("/a<", "/list.xml<"), type="application/xml"))
+    site.at(host, "/list.xml", Response(body=listed, type="application/xml"))
     site.at(host, "/a", page())
     ran = shell.crawl(f"http://{host}/maps.xml", *HOW)
     assert ran.code == 0, ran.err
@@ -143,7 +143,7 @@ def test_a_start_url_that_is_a_sitemap_is_read(shell: Shell, site: Site) -> None
 
 def test_a_second_signal_still_prints_the_command_to_resume(shell: Shell, site: Site) -> None:
     (host,) = site.take()
-    site.at(host, "/", Answer(body="late", lasting=600.0))
+    site.at(host, "/", Response(body="late", lasting=600.0))
     running = shell.start("crawl", f"http://{host}/", *HOW, "--allow-network", "127.0.0.0/8")
     wait_until(lambda: len(site.judge(host).paths(host)) > 1, "the page is requested")
     running.process.send_signal(signal.SIGINT)

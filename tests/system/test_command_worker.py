@@ -12,7 +12,7 @@ import pytest
 from shoal import Frontier, Limits
 from shoal.model.crawl_spec import CrawlSpec
 from tests.servers import Server, wait_until
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
@@ -167,7 +167,7 @@ def test_crawls_of_scrapy_on_the_store_are_shown_and_do_not_block_others(
 def test_a_submitted_crawl_stores_bodies_of_the_requested_types(site: Site, store: Server, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/one.png"))
-    site.at(host, "/one.png", Answer(body="a picture", type="image/png"))
+    site.at(host, "/one.png", Response(body="a picture", type="image/png"))
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
     ran = shell.run(
         "submit", f"http://{host}/", "--store", store.url, "--name", "kept", "--delay", "0", "--out", "kept.db",

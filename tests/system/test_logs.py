@@ -328,8 +328,8 @@ async def test_an_internal_error_is_logged_with_its_traceback_and_answered_witho
     ((event, facts),) = log
     assert (event, facts["status"], facts["problem"]) == ("request.failed", 500, "Defect")
     assert "KeyError: 'inside'" in str(facts["trace"])
-    answer = json.loads(sent[1]["body"])
-    assert answer["id"] == facts["id"]
+    body = json.loads(sent[1]["body"])
+    assert body["id"] == facts["id"]
     assert "inside" not in str(sent)
 
 

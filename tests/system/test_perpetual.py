@@ -18,15 +18,15 @@ import pytest
 
 from tests.servers import wait_until
 from tests.site.changing import changing
-from tests.site.responses import Answer, html
+from tests.site.responses import Response, html
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
 
-def version(number: int, *links: str, tag: bool = True) -> Answer:
-    return Answer(body=html(links, f"Version {number}"), etag=f'"v{number}"' if tag else "")
+def version(number: int, *links: str, tag: bool = True) -> Response:
+    return Response(body=html(links, f"Version {number}"), etag=f'"v{number}"' if tag else "")
 
 
 def changes(shell: Shell, name: str = "changes.jsonl") -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def test_a_perpetual_crawl_reports_new_changed_missing_and_returned_pages(site: 
     assert {request.status for request in site.requests(host) if request.path == "/same"} == {200, 304}
     # A page without validators is sent again, and does not count as changed.
     site.at(host, "/moving", version(2, tag=False))
-    site.at(host, "/leaving", Answer(status=404))
+    site.at(host, "/leaving", Response(status=404))
     site.at(host, "/", version(2, "/same", "/moving", "/leaving", "/fresh"))
     site.at(host, "/fresh", version(1))
     wait_until(lambda: kinds(shell, "/leaving") == ["new", "gone"], "the page is reported as gone")
@@ -102,7 +102,7 @@ def test_a_page_that_stays_missing_is_dropped_with_a_record_unless_its_host_fail
     )  # fmt: skip
     wait_until(lambda: visits(site, here, "/left") >= 2 and visits(site, failing, "/more") >= 2, "pages are visited")
     site.shut(failing)
-    site.at(here, "/left", Answer(status=410))
+    site.at(here, "/left", Response(status=410))
 
     def missed() -> list[float]:
         return [request.began for request in site.requests(here) if request.path == "/left" and request.status == 410]
@@ -195,7 +195,7 @@ def test_differences_and_the_last_versions_of_a_page_are_stored_in_a_database(si
 
     def show(number: int, second: int = 0) -> None:
         body = f"<p>Always here.<p>Version {'_ABCDE'[number]}.<p>Made at 10:15:{second}."
-        site.at(host, "/", Answer(body=html((), "Manual", "", body)))
+        site.at(host, "/", Response(body=html((), "Manual", "", body)))
 
     show(1)
     refused = shell.run("crawl", f"http://{host}/", "--every", "1s", "--changes", "c.jsonl", "--change-diffs", *LOCAL)

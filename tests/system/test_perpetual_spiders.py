@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.servers import wait_until
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
 
@@ -64,7 +64,7 @@ def test_the_items_of_a_page_are_replaced_at_a_revisit_and_removed_ones_are_repo
     wait_until(lambda: rows(shell) == ["b", "d"], "the items are those of the new page")
     site.at(host, "/", entries("e"))
     wait_until(lambda: rows(shell) == ["e"], "one item is left")
-    site.at(host, "/", Answer(status=404))
+    site.at(host, "/", Response(status=404))
     wait_until(lambda: told(shell)[-1:] == [("gone", 0)], "the page is gone")
     wait_until(lambda: rows(shell) == [], "a page that is gone has no items")
     assert running.end(signal.SIGINT).code in (0, 130)

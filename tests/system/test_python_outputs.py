@@ -11,7 +11,7 @@ import pytest
 
 import shoal
 from tests.servers import wait_until
-from tests.site.responses import Answer, page
+from tests.site.responses import Response, page
 from tests.site.site import Site
 from tests.system.commanding import Shell
 
@@ -70,7 +70,7 @@ def test_the_same_call_completes_the_files_of_a_crawl_killed_at_its_end(site: Si
 def test_bodies_are_stored_in_the_folder_given_by_files(site: Site, folder: Path) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a.pdf", "/b"))
-    site.at(host, "/a.pdf", Answer(body="%PDF-1.4", type="application/pdf"))
+    site.at(host, "/a.pdf", Response(body="%PDF-1.4", type="application/pdf"))
     site.at(host, "/b", page())
     how: dict[str, Any] = {"delay_seconds": 0, "settings": LOCAL, "by_address": True}
     records = shoal.crawl(f"http://{host}/", files="bodies", file_types=["application/pdf"], **how)

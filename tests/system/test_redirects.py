@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 
@@ -19,10 +19,10 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
         yield opened
 
 
-def reason_of(crawls: Crawls, answer: Answer, **policy: Any) -> dict[str, int]:
+def reason_of(crawls: Crawls, response: Response, **policy: Any) -> dict[str, int]:
     """What became of a link that is answered so. The page it is on is stored."""
     (host,) = crawls.site.take()
-    crawls.site.at(host, "/from", answer)
+    crawls.site.at(host, "/from", response)
     done = crawls.run(crawls.site.at(host, "/", page("/from")), **policy)
     assert done.judge.paths(host) == ["/robots.txt", "/", "/from"]
     assert done.counts.stored == 1
@@ -133,10 +133,10 @@ def test_a_location_is_resolved_as_browsers_do(crawls: Crawls, location: str, pa
 
 def test_at_most_the_first_of_two_locations_is_followed(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
-    answer = Answer(status=302, headers=(("Location", "/first"), ("Location", "/second")))
+    response = Response(status=302, headers=(("Location", "/first"), ("Location", "/second")))
     crawls.site.at(host, "/first", page())
     crawls.site.at(host, "/second", page())
-    done = crawls.run(crawls.site.at(host, "/", answer), retries=0)
+    done = crawls.run(crawls.site.at(host, "/", response), retries=0)
     assert done.judge.paths(host)[2:] in (["/first"], [])
     assert done.counts.stored + done.counts.failed == 1
 

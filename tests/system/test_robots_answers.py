@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.site.judge import Judge
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
@@ -23,7 +23,7 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
         yield opened
 
 
-def furnish(crawls: Crawls, host: str, *responses: Answer) -> str:
+def furnish(crawls: Crawls, host: str, *responses: Response) -> str:
     """A start page with links to a page for everybody and one that a robots.txt may close."""
     start = crawls.site.at(host, "/", page("/open", "/private"))
     crawls.site.at(host, "/open", page(title="Open"))
@@ -132,7 +132,7 @@ def test_a_robots_txt_with_endless_redirects_counts_as_missing(crawls: Crawls) -
 
 def test_a_robots_txt_that_redirects_to_a_broken_host_makes_the_first_host_back_off(crawls: Crawls) -> None:
     host, broken = crawls.site.take(2)
-    crawls.site.at(broken, "/rules.txt", Answer(status=503))
+    crawls.site.at(broken, "/rules.txt", Response(status=503))
     crawl = crawls.begin(furnish(crawls, host, redirect(f"http://{broken}/rules.txt")))
     site = crawls.site
     crawls.until(lambda: len(site.requests(broken)) >= 1, "the broken host gets a request")
@@ -148,22 +148,22 @@ def test_a_robots_txt_that_redirects_to_a_broken_host_makes_the_first_host_back_
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 418, 451, 499])
 def test_without_a_robots_txt_everything_is_allowed(crawls: Crawls, status: int) -> None:
     (host,) = crawls.site.take()
-    done = crawls.run(furnish(crawls, host, Answer(status=status, body=CLOSED, type="text/plain")))
+    done = crawls.run(furnish(crawls, host, Response(status=status, body=CLOSED, type="text/plain")))
     assert pages(done.judge, host) == {"/", "/open", "/private"}
     assert done.judge.times(f"http://{host}/robots.txt") == 1
 
 
 UNREACHABLE = {
-    "429": Answer(status=429),
-    "500": Answer(status=500, body=CLOSED),
-    "502": Answer(status=502),
-    "503": Answer(status=503),
-    "504": Answer(status=504),
-    "599": Answer(status=599),
-    "999": Answer(status=999),
-    "closed": Answer(fault="close"),
-    "reset": Answer(fault="reset"),
-    "silent": Answer(fault="silent"),
+    "429": Response(status=429),
+    "500": Response(status=500, body=CLOSED),
+    "502": Response(status=502),
+    "503": Response(status=503),
+    "504": Response(status=504),
+    "599": Response(status=599),
+    "999": Response(status=999),
+    "closed": Response(fault="close"),
+    "reset": Response(fault="reset"),
+    "silent": Response(fault="silent"),
     "cut": robots(CLOSED, cut=20),
 }
 
@@ -240,6 +240,6 @@ def test_the_first_500_kib_of_a_large_robots_txt_are_obeyed_and_the_rest_is_not_
 
 def test_an_html_page_instead_of_robots_txt_forbids_nothing(crawls: Crawls) -> None:
     (host,) = crawls.site.take()
-    answer = msgspec.structs.replace(page("/private", title="Welcome"), status=200)
-    done = crawls.run(furnish(crawls, host, answer))
+    response = msgspec.structs.replace(page("/private", title="Welcome"), status=200)
+    done = crawls.run(furnish(crawls, host, response))
     assert pages(done.judge, host) == {"/", "/open", "/private"}

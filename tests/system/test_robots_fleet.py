@@ -9,7 +9,7 @@ import pytest
 
 from shoal.model import Visit
 from shoal.politeness.robots_policy import RobotsCopy
-from tests.site.responses import Answer, page, redirect, robots
+from tests.site.responses import Response, page, redirect, robots
 from tests.system.crawling import Crawls, crawling
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
@@ -91,7 +91,7 @@ def test_a_day_old_copy_is_used_while_robots_txt_is_unavailable(crawls: Crawls) 
     crawls.site.at(host, "/robots.txt", robots(CLOSED))
     start = crawls.site.at(host, "/", page("/open", "/private"))
     crawls.run(start)
-    crawls.site.at(host, "/robots.txt", Answer(status=500))
+    crawls.site.at(host, "/robots.txt", Response(status=500))
     age(crawls, host, DAY + 1)
     done = crawls.run(start)
     assert done.counts.reasons.get("excluded:robots.txt") == 1
@@ -106,7 +106,7 @@ def test_a_copy_older_than_thirty_days_is_not_used(crawls: Crawls) -> None:
     start = crawls.site.at(host, "/", page("/open", "/private"))
     crawls.run(start)
     before = len(crawls.site.requests(host))
-    crawls.site.at(host, "/robots.txt", Answer(status=500))
+    crawls.site.at(host, "/robots.txt", Response(status=500))
     age(crawls, host, 30 * DAY + 1)
     crawl = crawls.begin(start)
     crawls.until(lambda: len(crawls.site.requests(host)) >= before + 2, "robots.txt is requested twice")

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.servers import free_port
-from tests.site.responses import Answer, page, robots
+from tests.site.responses import Response, page, robots
 from tests.site.site import Site
 from tests.system.commanding import Shell
 
@@ -114,8 +114,8 @@ def test_a_visit_is_one_trace_whose_spans_follow_each_other(site: Site, shell: S
         site.at(host, "/robots.txt", robots("User-agent: *\nDisallow: /private\n"))
     site.at(first, "/", page("/a", "/private", "/gone", f"http://{second}/"))
     site.at(first, "/a", page())
-    site.at(first, "/gone", Answer(status=404))
-    site.at(second, "/", Answer(body="<title>slow</title>", after=0.2))
+    site.at(first, "/gone", Response(status=404))
+    site.at(second, "/", Response(body="<title>slow</title>", after=0.2))
     with collecting() as collector:
         shell.environ = {"SHOAL_TELEMETRY_URL": collector.url, "SHOAL_TELEMETRY_TRACES": "1"}
         ran = shell.crawl(f"http://{first}/", "--scope", "any", "--delay", "0.1", "--workers", "1", "--name", "traced",

@@ -18,7 +18,7 @@ from shoal.urls.traps import DomainHosts
 from shoal.worker.worker import Worker
 from tests.servers import WAIT_SECONDS
 from tests.site.log import Request
-from tests.site.responses import Answers, page
+from tests.site.responses import Responses, page
 from tests.site.site import serving
 from tests.system.crawling import Crawls, crawling
 
@@ -47,8 +47,8 @@ def test_the_crawl_of_an_endless_calendar_ends(crawls: Crawls, form: str) -> Non
     paths = [form.format(*month) for month in MONTHS]
     triples = zip(paths, paths[1:], paths[2:], strict=False)
     crawls.site.tell(
-        Answers(host, "/", (page(paths[6 * 12]),)),
-        *(Answers(host, path, (page(before, after),)) for before, path, after in triples),
+        Responses(host, "/", (page(paths[6 * 12]),)),
+        *(Responses(host, path, (page(before, after),)) for before, path, after in triples),
     )
     requested = crawled(crawls, host)
     # From 2020 to the year after next, and not a century.
@@ -157,7 +157,7 @@ async def test_the_crawl_of_endless_subdomains_ends(tmp_path: Path, monkeypatch:
     with serving(tmp_path, hosts=1) as site:
         names = [site.name(f"h{n}.trap.example") for n in range(120)]
         links = [f"http://{name}/" for name in names]
-        site.tell(*(Answers(name, "/", (page(*links[n : n + 5]),)) for n, name in enumerate(names)))
+        site.tell(*(Responses(name, "/", (page(*links[n : n + 5]),)) for n, name in enumerate(names)))
         flags = {"store.folder": str(tmp_path / "store"), "fetch.allow_networks": "127.0.0.0/8"}
         settings = load(environ={}, flags=flags).settings
         frontier = await Frontier.from_settings(settings)

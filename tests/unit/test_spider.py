@@ -16,7 +16,7 @@ import pytest
 
 from shoal import Follow, Page, Spider
 from shoal.errors import InvalidInput
-from shoal.model.response import Response as Answer
+from shoal.model.response import Response
 from shoal.model.visit import Visit
 from shoal.parse.html import Parsed, markup_of, parse, tree_of
 from shoal.spider import load, name_of
@@ -32,10 +32,12 @@ HTML = b"""<html lang=en><title>Shelf</title><base href="/other/"><h3>One</h3><h
 
 
 def _page(body: bytes = HTML, content_type: str = "text/html", **more: Any) -> Page:
-    answer = Answer(url=URL, status=200, headers=(("content-type", content_type), ("x", "1"), ("x", "2")), body=body)
+    response = Response(
+        url=URL, status=200, headers=(("content-type", content_type), ("x", "1"), ("x", "2")), body=body
+    )
     parsed = parse(body, url=URL, content_type=content_type) if "html" in content_type else Parsed()
     return Page(
-        answer, parsed=parsed, markup=lambda: markup_of(body, content_type), tree=tree_of, depth=2, priority=3,
+        response, parsed=parsed, markup=lambda: markup_of(body, content_type), tree=tree_of, depth=2, priority=3,
         data={"from": "list"}, spider="Books", **more,
     )  # fmt: skip
 
@@ -214,9 +216,9 @@ async def _plainly(work: Coroutine[Any, Any, Yielded]) -> Yielded:
 
 
 async def _call(callback: str) -> Yielded:
-    answer = Answer(url=URL, status=200, headers=(("content-type", "text/html"),), body=HTML, started_at=5.0)
+    response = Response(url=URL, status=200, headers=(("content-type", "text/html"),), body=HTML, started_at=5.0)
     visit = Visit(url=URL, meta={"callback": callback})
-    return await SpiderRunner({"E": Everything}).read("E", "crawl", answer, parse(HTML, url=URL), visit, _plainly)
+    return await SpiderRunner({"E": Everything}).read("E", "crawl", response, parse(HTML, url=URL), visit, _plainly)
 
 
 @pytest.mark.parametrize(
@@ -313,9 +315,9 @@ async def test_the_spider_of_the_least_recently_used_crawl_is_dropped(monkeypatc
 
     monkeypatch.setattr(spider_runner, "_MOST_SPIDERS", 2)
     known = SpiderRunner({"E": Counted})
-    answer = Answer(url=URL, status=200, body=HTML)
+    response = Response(url=URL, status=200, body=HTML)
     for crawl in ("a", "b", "a", "c", "a", "b"):
-        await known.read("E", crawl, answer, Parsed(), Visit(url=URL), _plainly)
+        await known.read("E", crawl, response, Parsed(), Visit(url=URL), _plainly)
     # The one that is in use stays.
     assert len(made) == 4
 
@@ -336,10 +338,12 @@ def test_a_spider_that_blocks_forever_ends_its_process_and_leaves_a_crash_marker
 
 async def test_a_traceback_is_printed_once_per_location(capfd: pytest.CaptureFixture[str]) -> None:
     spider_runner = SpiderRunner({"E": Everything})
-    answer = Answer(url=URL, status=200, body=HTML)
+    response = Response(url=URL, status=200, body=HTML)
     for _ in range(3):
         with pytest.raises(SpiderFailed):
-            await spider_runner.read("E", "c", answer, Parsed(), Visit(url=URL, meta={"callback": "broken"}), _plainly)
+            await spider_runner.read(
+                "E", "c", response, Parsed(), Visit(url=URL, meta={"callback": "broken"}), _plainly
+            )
     assert capfd.readouterr().err.count("KeyError: 'key'") == 1
 
 
