@@ -290,14 +290,14 @@ class Store:
     """Takes each key once, from whichever batch says it first, and answers to the same receipt the same."""
 
     taken: Counter[Key] = field(default_factory=Counter)
-    answers: dict[bytes, list[Key]] = field(default_factory=dict)
+    replies: dict[bytes, list[Key]] = field(default_factory=dict)
 
     def acknowledge(self, receipt: bytes) -> list[Key]:
-        if receipt not in self.answers:
+        if receipt not in self.replies:
             keys = keys_of(receipt)
-            self.answers[receipt] = [key for key in keys if key in self.taken]
+            self.replies[receipt] = [key for key in keys if key in self.taken]
             self.taken.update(key for key in keys if key not in self.taken)
-        return self.answers[receipt]
+        return self.replies[receipt]
 
     async def replay(self, receipt: bytes) -> list[Key]:
         return self.acknowledge(receipt)

@@ -184,7 +184,7 @@ async def test_four_processes_write_ten_thousand_records_with_repeated_keys(outp
     await asyncio.gather(*(fleet.worker() for _ in range(4)))
     await fleet.merge()
     assert output.keys(tmp_path) == dict.fromkeys(urls(range(10_000)), 1)
-    assert sum(len(refused) for refused in fleet.store.answers.values()) > 100, "keys were repeated"
+    assert sum(len(refused) for refused in fleet.store.replies.values()) > 100, "keys were repeated"
 
 
 # Compressed lines are written as plain ones are.

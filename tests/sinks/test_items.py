@@ -234,7 +234,7 @@ async def test_four_processes_write_items_with_repeated_keys(output: Output, tmp
     await asyncio.gather(*(fleet.worker() for _ in range(4)))
     await fleet.merge()
     assert output.item_keys(tmp_path) == dict.fromkeys(expected_items(range(1500)), 1)
-    assert sum(len(refused) for refused in fleet.store.answers.values()) > 100, "keys were repeated"
+    assert sum(len(refused) for refused in fleet.store.replies.values()) > 100, "keys were repeated"
     if output.has_pages_too:
         check_whole(output, tmp_path)
 

@@ -125,11 +125,11 @@ class Trouble:
     """The messages passed to `on_trouble`, and an event to wait for."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.troubles: list[str] = []
         self.came = asyncio.Event()
 
     def __call__(self, sentence: str) -> None:
-        self.told.append(sentence)
+        self.troubles.append(sentence)
         self.came.set()
 
     async def wait(self) -> None:
@@ -146,11 +146,11 @@ async def test_files_wait_for_a_full_disk_and_report_it_once(tmp_path: Path) -> 
         bodies = [b"%d" % number * 20_000 for number in range(PUTS + 5)]
         keeping = [asyncio.create_task(files.keep(body, "text/plain")) for body in bodies]
         await trouble.wait()
-        assert trouble.told == [f"output {folder} has no space left on its disk; waiting"]
+        assert trouble.troubles == [f"output {folder} has no space left on its disk; waiting"]
         (folder / "ballast").unlink()
         names = await asyncio.wait_for(asyncio.gather(*keeping), WAIT_SECONDS)
         assert [Path(name).read_bytes() for name in names] == bodies
-        assert trouble.told[1:] == [""]
+        assert trouble.troubles[1:] == [""]
         await files.close()
 
 
@@ -162,12 +162,12 @@ async def test_files_wait_for_a_lost_mount(tmp_path: Path) -> None:
     place.mkdir()
     keeping = asyncio.create_task(files.keep(b"second", "text/plain"))
     await trouble.wait()
-    assert trouble.told == [f"output {place} is not the folder it was at the start; is it mounted?; waiting"]
+    assert trouble.troubles == [f"output {place} is not the folder it was at the start; is it mounted?; waiting"]
     assert everything(place) == {}
     place.rmdir()
     away.rename(place)
     assert Path(await asyncio.wait_for(keeping, WAIT_SECONDS)).read_bytes() == b"second"
-    assert trouble.told[1:] == [""]
+    assert trouble.troubles[1:] == [""]
     await files.close()
 
 
@@ -181,7 +181,7 @@ async def test_a_cancelled_wait_clears_its_message(tmp_path: Path) -> None:
     keeping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await keeping
-    assert trouble.told == [
+    assert trouble.troubles == [
         f"output {tmp_path}/files cannot be written (No such file or directory); waiting",
         "",
     ]
@@ -377,12 +377,12 @@ async def test_wrong_keys_are_refused_at_the_start_and_retried_later(moto: Moto)
         await files.open()
         keeping = asyncio.create_task(files.keep(b"late", "text/plain"))
         await trouble.wait()
-        assert "does not let these keys write (403 InvalidAccessKeyId)" in trouble.told[0]
+        assert "does not let these keys write (403 InvalidAccessKeyId)" in trouble.troubles[0]
     finally:
         moto.ask_for_keys(after="inf")
     where = await asyncio.wait_for(keeping, WAIT_SECONDS)
     assert moto.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))["Body"].read() == b"late"
-    assert trouble.told[1:] == [""]
+    assert trouble.troubles[1:] == [""]
     await files.close()
 
 
@@ -400,8 +400,8 @@ async def test_files_wait_for_an_unavailable_or_frozen_endpoint() -> None:
     files = open_files(server.uri(), on_trouble=trouble)
     opening = asyncio.create_task(files.open())
     await trouble.wait()
-    assert trouble.told[0].endswith(" cannot be reached; waiting")
-    assert not any(secret in trouble.told[0] for secret in KEYS.values())
+    assert trouble.troubles[0].endswith(" cannot be reached; waiting")
+    assert not any(secret in trouble.troubles[0] for secret in KEYS.values())
     opening.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await opening
@@ -425,7 +425,7 @@ async def test_files_wait_for_an_unavailable_or_frozen_endpoint() -> None:
         where = await asyncio.wait_for(keeping, WAIT_SECONDS)
         stored = server.client.get_object(Bucket="bucket", Key=where.removeprefix("s3://bucket/"))
         assert stored["Body"].read() == b"more"
-        assert trouble.told[-1] == ""
+        assert trouble.troubles[-1] == ""
     finally:
         server.end()
         await files.close()
