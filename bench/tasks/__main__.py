@@ -59,7 +59,7 @@ def furnish(site: Site, host: str) -> None:
         results_page = {"results": results, "next": f"api{number + 1}" if number < 3 else None}
         responses[f"/api{number}"] = Response(body=json.dumps(results_page), type="application/json")
     for name in _names(host):
-        site.tell(*(Responses(name, path, (response,)) for path, response in responses.items()))
+        site.send(*(Responses(name, path, (response,)) for path, response in responses.items()))
 
 
 def _names(host: str) -> tuple[str, str]:

@@ -76,7 +76,7 @@ class Served:
         finally:
             connection.close()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.errors.read_text()
 
     def end(self) -> int:
@@ -115,9 +115,9 @@ def served(
         for client in api.clients:
             client.close()
         if process.poll() is None:
-            assert api.end() == 0, api.said()
-        assert "Defect" not in api.said()
-        assert "Traceback" not in api.said()
+            assert api.end() == 0, api.output()
+        assert "Defect" not in api.output()
+        assert "Traceback" not in api.output()
     finally:
         if process.poll() is None:
             process.kill()

@@ -229,7 +229,7 @@ def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: Served, cl
     )  # fmt: skip
     for path in (f"/v1/crawls/{crawl}", "/v1/crawls", "/metrics", "/v1/stats", f"/v1/crawls/{crawl}/failed"):
         assert b"hush" not in api.ask("GET", path).raw
-    assert "hush" not in api.said()
+    assert "hush" not in api.output()
     client.stop(crawl)
 
 

@@ -98,7 +98,7 @@ def test_the_password_of_a_store_is_never_shown(tmp_path: Path) -> None:
     with server(tmp_path / "valkey", options={"requirepass": "hush"}) as store:
         with served(tmp_path / "served", "--store", store.url) as api:
             assert api.ask("GET", "/v1/stats").status == 200
-            assert "hush" not in api.said()
+            assert "hush" not in api.output()
         ran = Shell(tmp_path).run("serve", "--port", "0", "--store", store.url.replace("hush", "guess"))
         assert ran.code == 1
         assert "guess" not in ran.err

@@ -43,7 +43,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
             seeds[crawl] = urls[0]
             for n, url in enumerate(urls):
                 host, _, path = url.removeprefix("http://").partition("/")
-                site.tell(Responses(host, f"/{path}", (page(*urls[n + 1 :]),)))
+                site.send(Responses(host, f"/{path}", (page(*urls[n + 1 :]),)))
         for crawl, seed in seeds.items():
             request = {"priority": PRIORITIES[crawl % 3], "scope": "any", "delay_seconds": DELAY, "outputs": ["main"]}
             if crawl in EXPIRED:

@@ -76,7 +76,7 @@ def test_domains_are_slowed_and_blocked_by_administrators_of_the_fleet(api: Serv
     host = api.ask("GET", "/v1/hosts/slow.example").json
     assert (host["delay_seconds"], host["blocked"]) == (None, "")
     assert feed(api, action="domain-update", domain="slow.example").status == 400
-    changes = [json.loads(line) for line in api.said().splitlines() if '"host.changed"' in line]
+    changes = [json.loads(line) for line in api.output().splitlines() if '"host.changed"' in line]
     assert [change["changed"] for change in changes] == [
         ["domain-update"], ["blacklist-update"], ["domain-remove"], ["blacklist-remove"],
     ]  # fmt: skip

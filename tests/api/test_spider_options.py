@@ -77,8 +77,8 @@ def test_a_spider_cannot_set_options_that_its_caller_may_not_set(api: Served) ->
 def test_a_spider_that_the_api_cannot_load_is_reported_and_its_crawls_are_accepted(
     api: Served, name: str, reason: str
 ) -> None:
-    assert f"Crawls of the spider {name} are submitted without its own settings" in api.said()
-    assert reason in api.said()
+    assert f"Crawls of the spider {name} are submitted without its own settings" in api.output()
+    assert reason in api.output()
     assert api.ask("POST", "/v1/crawls", {"seeds": [SEED], "name": name, "spider": name}).status == 201
 
 

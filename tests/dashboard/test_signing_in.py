@@ -166,7 +166,7 @@ def test_a_change_needs_the_role_whatever_the_page_shows(browser: Browser, api: 
         )
         assert status == 403
         assert state(api) == "running"
-    assert "requires the role submit" in api.said()
+    assert "requires the role submit" in api.output()
 
 
 def test_a_change_without_the_csrf_token_of_the_session_is_refused(browser: Browser, api: Served) -> None:

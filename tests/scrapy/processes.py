@@ -34,7 +34,7 @@ class Process:
     popen: subprocess.Popen[bytes] | forking.Forked
     log: Path
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
@@ -46,12 +46,12 @@ class Process:
         try:
             self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not close by itself; its log ends: {self.said()[-3000:]}") from None
-        return self.said()
+            raise AssertionError(f"it did not close by itself; its log ends: {self.output()[-3000:]}") from None
+        return self.output()
 
     def stat(self, name: str) -> int:
         """A number out of the statistics that Scrapy logs at the end."""
-        for line in self.said().splitlines():
+        for line in self.output().splitlines():
             key, mark, value = line.strip(" {}").partition("': ")
             if mark and key.strip("'") == name:
                 return int(value.rstrip(",}"))
@@ -116,7 +116,7 @@ class Project:
         return [process for process in self.processes if process.popen.poll() is None]
 
     def _tails(self) -> str:
-        return "\n".join(process.said()[-1500:] for process in self.processes[-3:])
+        return "\n".join(process.output()[-1500:] for process in self.processes[-3:])
 
 
 def _start(

@@ -61,9 +61,9 @@ def _crawl_mixed(site: Site, here: Project, python: str = sys.executable) -> str
     assert [file["status"] for file in plain["files"]] == ["downloaded"]
     assert not site.judge(host).impolite(0.02)
     for process in (first, second):
-        assert "Closing spider (finished)" in process.said(), process.said()[-3000:]
-        assert "Traceback" not in process.said(), process.said()[-3000:]
-    return first.said()
+        assert "Closing spider (finished)" in process.output(), process.output()[-3000:]
+        assert "Traceback" not in process.output(), process.output()[-3000:]
+    return first.output()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_pages_are_rendered_by_scrapy_playwright(site: Site, here: Project) -> N
     )
     pages = [request for request in site.requests(host) if request.path in ("/", "/a", "/b")]
     assert len(pages) == 3
-    assert all("Traceback" not in process.said() for process in started)
+    assert all("Traceback" not in process.output() for process in started)
 
 
 def test_two_jobs_of_scrapyd_work_on_one_crawl(site: Site, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_two_jobs_of_scrapyd_work_on_one_crawl(site: Site, tmp_path: Path) -> No
     with project(folder, SHOAL="") as here:
         here.scrapy = str(installed(*SCRAPYD))
         daemon = here.run([sys.executable, "-m", "scrapyd"])
-        wait_until(lambda: _scrapyd(port, "daemonstatus") or daemon.popen.poll() is not None, daemon.said())
+        wait_until(lambda: _scrapyd(port, "daemonstatus") or daemon.popen.poll() is not None, daemon.output())
         for _ in range(2):
             job = _scrapyd(port, "schedule", project="default", spider="tree", start=tree.url(0))
             assert job["status"] == "ok", job

@@ -45,8 +45,8 @@ def test_a_stopped_process_resumes_its_crawl(site: Site, here: Project) -> None:
     first.popen.send_signal(signal.SIGTERM)
     assert "Closing spider (shutdown)" in first.end()
     (second,) = here.crawl("tree", start=tree.url(0))
-    assert "Resuming crawl (" in second.said()
-    assert re.search(r"Crawl tree\.start-\w+@1 in .+: 0 other processes, [1-9]\d* requests waiting", second.said())
+    assert "Resuming crawl (" in second.output()
+    assert re.search(r"Crawl tree\.start-\w+@1 in .+: 0 other processes, [1-9]\d* requests waiting", second.output())
     assert set(here.keys()) == tree.walk()
     assert sum(here.keys().values()) == 41, "what was acknowledged is not made again"
 
@@ -81,7 +81,7 @@ def test_closing_a_process_does_not_affect_the_others(site: Site, here: Project)
     tree = site.plant(150, site.take(4))
     first, second = (here.start("tree", settings={"DOWNLOAD_DELAY": 0.3}, start=tree.url(0)) for _ in range(2))
     for process in (first, second):
-        wait_until(lambda: "Crawled (200)" in process.said(), "both are at work")  # noqa: B023
+        wait_until(lambda: "Crawled (200)" in process.output(), "both are at work")  # noqa: B023
     first.popen.send_signal(signal.SIGTERM)
     assert "Closing spider (shutdown)" in first.end()
     assert len(here.keys()) < 150, "there is something left that it could take away"
@@ -128,7 +128,7 @@ def test_requests_without_a_host_stay_in_the_process_that_yields_them(site: Site
     file.write_text("<title>A file</title>")
     (process,) = here.crawl("tree", start=file.as_uri())
     assert here.keys() == {file.as_uri(): 1}
-    assert "Closing spider (finished)" in process.said()
+    assert "Closing spider (finished)" in process.output()
 
 
 def test_an_unreachable_store_is_reported_in_one_sentence(here: Project) -> None:
@@ -137,8 +137,8 @@ def test_an_unreachable_store_is_reported_in_one_sentence(here: Project) -> None
         settings={"REDIS_URL": "redis://user:s3cret@127.0.0.1:1", "SHOAL_STORE_FOLDER": "x"},
         start="http://127.0.0.1/",
     )
-    wait_until(lambda: "127.0.0.1:1" in process.said(), "it says which store it waits for")
-    assert "s3cret" not in process.said()
+    wait_until(lambda: "127.0.0.1:1" in process.output(), "it says which store it waits for")
+    assert "s3cret" not in process.output()
 
 
 def test_a_store_that_does_not_answer_does_not_stop_the_reactor(site: Site, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_request_is_aborted_when_its_lease_is_over(scrapy: str, site: Site, tm
             # The site sees that the client has left.
             wait_until(
                 lambda: all(request.how != "open" for request in site.requests(host)),
-                f"it is broken off: {process.said()}",
+                f"it is broken off: {process.output()}",
                 30,
             )
         finally:
@@ -190,7 +190,7 @@ def test_settings_of_scrapy_that_have_no_effect_are_named(site: Site, here: Proj
     settings = {"CONCURRENT_REQUESTS_PER_IP": 2, "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue"}
     (process,) = here.crawl("tree", settings=settings, start=site.plant(1, site.take(1)).url(0))
     named = [
-        line.partition("INFO: ")[2].split()[0] for line in process.said().splitlines() if "has no effect here" in line
+        line.partition("INFO: ")[2].split()[0] for line in process.output().splitlines() if "has no effect here" in line
     ]
     assert sorted(named) == sorted(settings)
 
@@ -200,7 +200,7 @@ def test_the_end_of_a_crawl_is_detected_by_the_last_request_and_not_by_a_timer(s
     tree = site.plant(8, site.take(2))
     (process,) = here.crawl("without_timers", start=tree.url(0))
     assert set(here.keys()) == tree.walk()
-    assert "Closing spider (finished)" in process.said()
+    assert "Closing spider (finished)" in process.output()
 
 
 def test_with_one_request_at_a_time_a_callback_can_download_from_another_host(
@@ -248,7 +248,7 @@ def test_limits_of_pages_count_over_all_processes(site: Site, here: Project) -> 
     settings = {"SHOAL_MAX_PAGES": 12, "DOWNLOAD_DELAY": 0.02}
     started = here.crawl("tree", count=3, settings=settings, start=tree.url(0))
     assert sum(here.keys().values()) == 12
-    assert all("Closing spider (finished)" in process.said() for process in started)
+    assert all("Closing spider (finished)" in process.output() for process in started)
 
 
 def test_a_limit_of_time_ends_the_crawl_for_all_processes(site: Site, here: Project) -> None:
@@ -259,4 +259,4 @@ def test_a_limit_of_time_ends_the_crawl_for_all_processes(site: Site, here: Proj
     settings = {"SHOAL_MAX_TIME": 3, "DOWNLOAD_DELAY": 0.2}
     started = here.crawl("tree", count=2, settings=settings, start=start)
     assert 1 < len(here.keys()) < 401
-    assert all("Closing spider (finished)" in process.said() for process in started)
+    assert all("Closing spider (finished)" in process.output() for process in started)

@@ -31,7 +31,7 @@ def test_the_example_of_the_guide_survives_a_kill(tmp_path: Path) -> None:
         site.at(host, "/robots.txt", robots("User-agent: *\nDisallow:\n"))
         argv = [sys.executable, "-m", "scrapy", "crawl", "pages", "-a", f"start={tree.url(0)}"]
         first, second = (here.run(argv, folder) for _ in range(2))
-        wait_until(lambda: len(site.requests()) > 8 and "Spider opened" in first.said(), "they are at work")
+        wait_until(lambda: len(site.requests()) > 8 and "Spider opened" in first.output(), "they are at work")
         first.kill()
         assert "Closing spider (finished)" in second.end()
         with sqlite3.connect(folder / "books.db") as database:

@@ -53,7 +53,7 @@ def test_pages_and_files_of_all_processes_keep_the_delay_of_a_host(scrapy: str, 
     assert not judge.impolite(0.1)
     assert not judge.repeated()
     assert not judge.unannounced()
-    assert all("Traceback" not in process.said() for process in started)
+    assert all("Traceback" not in process.output() for process in started)
 
 
 def test_processes_full_of_waiting_files_do_not_block_each_others_hosts(site: Site, here: Project) -> None:

@@ -71,7 +71,7 @@ def test_shoal_makes_the_waiting_requests_of_scrapy_redis_and_not_the_finished_o
             if number > 1:
                 theirs.push(request)
         (process,) = here.crawl("tree", start=tree.url(9))
-        assert "Imported 2 requests from scrapy-redis into the frontier" in process.said()
+        assert "Imported 2 requests from scrapy-redis into the frontier" in process.output()
         below: set[int] = set()
         todo = [2, 3, 9]
         while todo:

@@ -98,7 +98,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kille
                 side.kill_one()
         deadline = time.monotonic() + 90
         while sum(side.go_on() for side in sides.values()):
-            assert time.monotonic() < deadline, [side.here.processes[-1].said()[-2000:] for side in sides.values()]
+            assert time.monotonic() < deadline, [side.here.processes[-1].output()[-2000:] for side in sides.values()]
             time.sleep(0.05)
         yield sides
 
@@ -146,7 +146,7 @@ def test_a_start_url_is_in_the_frontier_before_it_leaves_its_key(
     }
     with project(tmp_path / "project", MAX_IDLE_TIME_BEFORE_CLOSE=1, **settings) as here:
         started = [here.start("feeding")]
-        wait_until(lambda: "Reading start URLs" in started[0].said(), "it reads")
+        wait_until(lambda: "Reading start URLs" in started[0].output(), "it reads")
         store.ask(push, "feeding:start_urls", *urls)
         for _ in range(2):
             # In the middle of taking them, wherever that is.

@@ -65,7 +65,7 @@ async def test_a_crawl_with_its_own_arguments_is_deleted_after_the_days_to_keep_
     here.crawl("tree", start=url, day="2")
     async with await Frontier.open(store.url) as frontier:
         (left,) = [crawl.id async for crawl in frontier.crawls.all()]
-    first, second = (re.findall(r"Crawl (\S+) in", process.said())[0] for process in here.processes)
+    first, second = (re.findall(r"Crawl (\S+) in", process.output())[0] for process in here.processes)
     assert left == second
     assert not [name for name in _keys(store) if name.endswith(first)]
 
@@ -76,7 +76,7 @@ async def test_a_process_that_closes_releases_a_lease_that_arrives_late(
     first, second = site.take(2)
     site.at(second, "/", page())
     (process,) = here.crawl("closing", start=site.at(first, "/", page(f"http://{second}/")))
-    assert "Spider closed (closed during a lease)" in process.said()
+    assert "Spider closed (closed during a lease)" in process.output()
     async with await Frontier.open(store.url) as frontier:
         (crawl,) = [crawl.id async for crawl in frontier.crawls.all()]
         counts = await frontier.crawls.count(crawl)

@@ -119,6 +119,6 @@ def test_our_duplicate_filter_works_with_scrapys_own_scheduler_too(site: Site, t
     settings = {"SCHEDULER": "scrapy.core.scheduler.Scheduler", "DUPEFILTER_CLASS": "shoal.scrapy.DupeFilter"}
     with project(tmp_path / "project") as here:
         process = here.crawl("tree", settings={**settings, "CLOSESPIDER_ITEMCOUNT": 60}, start=tree.url(0))[0]
-        assert "Spider closed (finished)" in process.said()
+        assert "Spider closed (finished)" in process.output()
         # Scrapy's start requests do not go through the filter.
         assert here.keys() == {**dict.fromkeys(tree.walk(), 1), tree.url(0): 2}

@@ -33,7 +33,7 @@ def test_a_resumed_crawl_uses_the_delay_of_the_process_that_resumes_it(site: Sit
     gaps = site.judge(*tree.hosts).gaps(tree.hosts[0])[before - 1 :]
     assert gaps
     assert min(gaps) >= 0.39, gaps
-    assert "now has delay 0.4 s, concurrency 1, order fifo (before: 0.1 s, 1, fifo)." in second.said()
+    assert "now has delay 0.4 s, concurrency 1, order fifo (before: 0.1 s, 1, fifo)." in second.output()
 
 
 def test_a_process_that_joins_with_other_limits_is_warned_that_they_apply_to_all(site: Site, here: Project) -> None:
@@ -44,8 +44,8 @@ def test_a_process_that_joins_with_other_limits_is_warned_that_they_apply_to_all
     for process in (first, second):
         process.end()
     assert set(here.keys()) == tree.walk()
-    assert "WARNING: Crawl tree." in second.said()
-    assert "the settings of the last process to join apply to all." in second.said()
+    assert "WARNING: Crawl tree." in second.output()
+    assert "the settings of the last process to join apply to all." in second.output()
     gaps = site.judge(*tree.hosts).gaps(tree.hosts[0])
     assert min(gaps[-5:]) < 0.3, gaps
 

@@ -153,7 +153,7 @@ def test_the_retry_after_of_a_robots_txt_is_kept(site: Site, here: Project) -> N
     url = site.at(host, "/", page())
     (process,) = here.crawl("tree", settings={"ROBOTSTXT_OBEY": 1}, start=url)
     assert set(here.keys()) == {url}
-    assert "paused for 1 s" in process.said()
+    assert "paused for 1 s" in process.output()
     assert min(site.judge(host).gaps(host)) < 2.5, "the server requested one second, not Shoal's own pause"
 
 

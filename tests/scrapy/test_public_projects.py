@@ -102,7 +102,7 @@ def test_a_project_like_a_tutorial_of_scrapy_redis_works(site: Site, here: Proje
     started = here.crawl("quotes_from_redis", count=3, settings={"REDIS_URL": store.url})
     assert here.keys() == dict.fromkeys(texts, 1)
     assert not site.judge(host).impolite(_DELAY)
-    assert all("Traceback" not in process.said() for process in started)
+    assert all("Traceback" not in process.output() for process in started)
 
 
 def test_the_example_project_of_scrapy_redis_runs_on_the_shim(site: Site, store: Server, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
     with project(tmp_path / "project", scrapy=scrapy, SCHEDULER_PERSIST=1) as here:
         started = here.crawl("shop", count=3, settings={"DOWNLOAD_DELAY": 0.05}, start=base)
         items = {item["key"]: item for item in here.kept()}
-        output = "".join(process.said() for process in started)
+        output = "".join(process.output() for process in started)
         async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
             crawls = [crawl.id async for crawl in frontier.crawls.all()]
             counts = await frontier.crawls.count(crawls[0])
@@ -93,7 +93,7 @@ def test_a_request_beyond_the_limit_stays_in_its_process_until_it_is_done(site: 
     with project(tmp_path / "project", DOWNLOAD_DELAY=1, URLLENGTH_LIMIT=0) as here:
         here.settings |= limits
         process = here.start("large", start=start, size="100000")
-        wait_until(lambda: "Such requests stay in the process" in process.said(), "it says so")
+        wait_until(lambda: "Such requests stay in the process" in process.output(), "it says so")
         here.wait_for_items(1)
         process.kill()
         before = here.keys()

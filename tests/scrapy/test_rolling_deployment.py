@@ -81,7 +81,7 @@ def test_two_versions_of_a_spider_share_a_crawl(site: Site, tmp_path: Path) -> N
         new = _start(here, "new", start)
         here.wait_for_items(3)
         old = _start(here, "old", start)
-        wait_until(lambda: "has no method 'new'" in old.said() or old.popen.poll() is not None, "it was given one")
+        wait_until(lambda: "has no method 'new'" in old.output() or old.popen.poll() is not None, "it was given one")
         new.end()
         old.end()
         assert set(here.keys()) == {start, *books}

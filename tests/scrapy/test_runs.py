@@ -61,4 +61,4 @@ def test_names_do_not_contain_the_values_of_arguments(site: Site, here: Project)
     ).stdout
     assert "tree.password.start-" in listing
     assert "s3cr3t" not in listing
-    assert "s3cr3t" not in process.said()
+    assert "s3cr3t" not in process.output()

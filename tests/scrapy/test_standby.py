@@ -74,7 +74,7 @@ def test_a_submitted_spider_runs_on_the_processes_that_wait(
         process.popen.send_signal(signal.SIGTERM)
         process.end()
         assert process.popen.returncode == 0
-        assert "Traceback" not in process.said()
+        assert "Traceback" not in process.output()
     assert not site.judge().impolite(0.05)
 
 

@@ -42,7 +42,7 @@ def test_start_urls_of_every_form_become_requests(site: Site, store: Server, her
     form = {"url": f"{base}/form", "method": "POST", "field": "value"}
     messages = [f"{base}/plain", json.dumps(whole), json.dumps(form), "{not json and no url", json.dumps({"no": "url"})]
     store.ask("RPUSH", "feeding:start_urls", *messages)
-    output = here.crawl("feeding")[0].said()
+    output = here.crawl("feeding")[0].output()
     items = {item["key"].removeprefix(base): item for item in here.kept()}
     assert items.keys() == {"/plain", "/json", "/form"}
     assert items["/plain"]["method"] == "GET"
@@ -89,14 +89,14 @@ def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
     tree = site.plant(40, site.take(2))
     started = [here.start("written_for_scrapy_redis") for _ in range(2)]
     for process in started:
-        wait_until(lambda: "Spider opened" in process.said(), "both are there")  # noqa: B023
+        wait_until(lambda: "Spider opened" in process.output(), "both are there")  # noqa: B023
     store.ask("LPUSH", "written:urls", tree.url(0))
     for process in started:
         process.end()
     assert set(here.keys()) == tree.walk()
     assert sum(here.keys().values()) == 41
     assert {item["key"] for item in here.kept() if item["pushed"]} == {tree.url(0)}
-    assert all("Traceback" not in process.said() for process in started)
+    assert all("Traceback" not in process.output() for process in started)
 
 
 @pytest.mark.smoke
@@ -150,7 +150,7 @@ def test_fields_of_a_message_without_a_method_become_a_query(site: Site, store: 
 
 def test_a_key_of_another_type_is_reported_with_the_setting(store: Server, here: Project) -> None:
     store.ask("RPUSH", "feeding:start_urls", "http://127.0.0.1/")
-    output = here.crawl("feeding", settings={"REDIS_START_URLS_AS_SET": 1})[0].said()
+    output = here.crawl("feeding", settings={"REDIS_START_URLS_AS_SET": 1})[0].output()
     assert (
         "Cannot read start URLs: 'feeding:start_urls' is a list, but is read as a set because "
         "REDIS_START_URLS_AS_SET is set." in output

@@ -51,7 +51,7 @@ def test_each_errback_of_a_host_that_never_responds_gets_the_cause(site: Site, h
     assert all(causes[url] <= _UNRESOLVED for url in unresolved), causes
     assert causes[f"http://{well}/"] == {"200"}
     assert max(here.keys().values()) == 1
-    output = "\n".join(process.said() for process in started)
+    output = "\n".join(process.output() for process in started)
     assert "(robots.txt: refused): its requests fail" in output
     assert "(robots.txt: unresolved): its requests fail" in output
     assert "timed out" not in output
@@ -84,10 +84,10 @@ def test_files_of_a_host_whose_robots_txt_is_unavailable_fail_with_a_warning(sit
     url = site.at(well, "/", Response(body=f'<img src="{image}">'))
     (process,) = here.crawl("with_files", settings={"FILES_STORE": here.folder / "files"}, start=url)
     assert set(here.keys()) == {url}
-    assert "(robots.txt: refused)" in process.said()
-    (warning,) = [line for line in process.said().splitlines() if image in line and "WARNING" in line]
+    assert "(robots.txt: refused)" in process.output()
+    (warning,) = [line for line in process.output().splitlines() if image in line and "WARNING" in line]
     assert "refused" in warning
-    assert "Forbidden by robots.txt" not in process.said()
+    assert "Forbidden by robots.txt" not in process.output()
 
 
 def test_a_crawl_with_dead_late_and_redirected_hosts_finishes_by_itself(site: Site, here: Project) -> None:

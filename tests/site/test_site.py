@@ -100,7 +100,7 @@ def test_a_large_response_does_not_end_until_the_client_has_read_it(site: Site) 
         taken = 0
         while taken < 30_000_000:
             taken += len(link.recv(1 << 20))
-        wait_until(lambda: site.requests(host)[0].how == "done", "the answer has ended")
+        wait_until(lambda: site.requests(host)[0].how == "done", "the response has ended")
     assert site.requests(host)[0].bytes == 30_000_000
 
 

@@ -97,11 +97,11 @@ STOPPED_AT_ONCE = """
 import asyncio, os, signal, sys
 from shoal.api import run
 from shoal.settings import load
-def tell(text, /, *, event, **facts):
+def emit(text, /, *, event, **facts):
     print(event, flush=True)
     if event == "serve.started":
         os.kill(os.getpid(), signal.SIGTERM)
-asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, emit=tell))
+asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, emit=emit))
 """
 
 
@@ -169,16 +169,16 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(folder, settings=SETTINGS.format(folder=folder)) as api:
         yield api
     for secret in SECRETS:
-        assert secret not in api.said()
+        assert secret not in api.output()
 
 
 @contextlib.contextmanager
 def logged(api: Served) -> Iterator[list[dict[str, Any]]]:
     """The events of the block. The maintainer logs the end of a crawl later, so that event is left out."""
-    before = len(api.said())
+    before = len(api.output())
     entries: list[dict[str, Any]] = []
     yield entries
-    entries += [event for event in events(api.said()[before:]) if event["event"] != "crawl.ended"]
+    entries += [event for event in events(api.output()[before:]) if event["event"] != "crawl.ended"]
 
 
 def ask(api: Served, role: str, method: str, path: str, body: Any = None) -> Any:
@@ -288,7 +288,7 @@ def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: Served) 
         for _ in range(60):
             ask(api, "read", "POST", "/v1/crawls/none/stop")
         wait_until(
-            lambda: ask(api, "read", "POST", "/v1/crawls/none/stop") and "left_out" in api.said(), "one is logged"
+            lambda: ask(api, "read", "POST", "/v1/crawls/none/stop") and "left_out" in api.output(), "one is logged"
         )
     assert len(entries) < 60
     assert sum(event.get("left_out", 0) for event in entries) > 0
@@ -306,7 +306,7 @@ def test_read_requests_that_fail_without_the_store_are_logged_too(store: Server,
     with served(tmp_path / "api", "--store", store.url) as api:
         store.kill()
         got = api.ask("GET", "/v1/crawls/docs").json
-        (entry,) = [event for event in events(api.said()) if event["event"] == "request.failed"]
+        (entry,) = [event for event in events(api.output()) if event["event"] == "request.failed"]
     assert (entry["status"], entry["problem"], entry["id"]) == (503, "StoreUnavailable", got["id"])
     assert (entry["crawl"], entry["who"]) == ("docs", "local (no authentication)")
 
@@ -322,7 +322,7 @@ async def test_an_internal_error_is_logged_with_its_traceback_and_answered_witho
         return {"type": "http.request"}
 
     log, sent = Log(), list[Message]()
-    guarding = LimitsMiddleware(defective, local=False, on_problem=AuditLog(log.tell).log_problem)
+    guarding = LimitsMiddleware(defective, local=False, on_problem=AuditLog(log.emit).log_problem)
     scope: Scope = {"type": "http", "method": "GET", "path": "/v1/crawls", "headers": [], "client": ("127.0.0.1", 1)}
     await guarding(scope, receive, send)
     ((event, facts),) = log
@@ -357,7 +357,7 @@ def receiver() -> Iterator[str]:
 
 
 class Log(list[tuple[str, dict[str, object]]]):
-    def tell(self, text: str, /, *, event: str, **facts: object) -> None:
+    def emit(self, text: str, /, *, event: str, **facts: object) -> None:
         assert facts.keys() <= FIELDS[event], (event, facts)
         for secret in SECRETS:
             assert secret not in f"{text}{facts}"
@@ -369,7 +369,7 @@ async def test_a_notification_reaches_only_networks_that_its_request_was_allowed
     # This process may reach the address, the server that took the request may not.
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
     async with await Frontier.open(store.url) as frontier:
-        maintainer = Maintainer(frontier, settings, emit=log.tell)
+        maintainer = Maintainer(frontier, settings, emit=log.emit)
         host = receiver.partition("//")[2].replace("127.0.0.1", "localhost")
         for networks, event in (("", "notify.failed"), ("127.0.0.0/8,::1", "notify.sent")):
             name = f"crawl-{len(networks)}"
@@ -391,7 +391,7 @@ async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(stor
     settings = Settings(fetch=FetchSettings(allow_networks="127.0.0.0/8"))
     async with await Frontier.open(store.url) as frontier:
         crawls = frontier.crawls
-        maintainer = Maintainer(frontier, settings, emit=log.tell)
+        maintainer = Maintainer(frontier, settings, emit=log.emit)
 
         async def begin(name: str, notify: str = "") -> None:
             policy = CrawlSpec(outputs=("main",), app="shop", notify=notify, notify_networks="127.0.0.0/8")
@@ -432,7 +432,7 @@ async def test_a_maintainer_logs_the_ends_of_crawls_and_their_notifications(stor
             assert log[-1][1] == {**about, "tries": tries, "reason": "status 500", "given_up": tries == 5}
         assert await look() == []
 
-        short = Maintainer(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), emit=log.tell)
+        short = Maintainer(frontier, Settings(frontier=FrontierSettings(keep_days=1e-9)), emit=log.emit)
         await short.check()
         freed = [facts for event, facts in log if event == "crawl.deleted"]
         assert {(facts["crawl"], facts["reason"]) for facts in freed} == {("docs", "keep_days"), ("deaf", "keep_days")}

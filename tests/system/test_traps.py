@@ -46,7 +46,7 @@ def test_the_crawl_of_an_endless_calendar_ends(crawls: Crawls, form: str) -> Non
     (host,) = crawls.site.take()
     paths = [form.format(*month) for month in MONTHS]
     triples = zip(paths, paths[1:], paths[2:], strict=False)
-    crawls.site.tell(
+    crawls.site.send(
         Responses(host, "/", (page(paths[6 * 12]),)),
         *(Responses(host, path, (page(before, after),)) for before, path, after in triples),
     )
@@ -157,7 +157,7 @@ async def test_the_crawl_of_endless_subdomains_ends(tmp_path: Path, monkeypatch:
     with serving(tmp_path, hosts=1) as site:
         names = [site.name(f"h{n}.trap.example") for n in range(120)]
         links = [f"http://{name}/" for name in names]
-        site.tell(*(Responses(name, "/", (page(*links[n : n + 5]),)) for n, name in enumerate(names)))
+        site.send(*(Responses(name, "/", (page(*links[n : n + 5]),)) for n, name in enumerate(names)))
         flags = {"store.folder": str(tmp_path / "store"), "fetch.allow_networks": "127.0.0.0/8"}
         settings = load(environ={}, flags=flags).settings
         frontier = await Frontier.from_settings(settings)
