@@ -172,7 +172,7 @@ class Kafka:
     def uri(self, topic: str, query: str = "") -> str:
         return f"kafka://{self.brokers}/{topic}" + (f"?{query}" if query else "")
 
-    def tell(self, function: str, *args: object) -> str:
+    def call(self, function: str, *args: object) -> str:
         """Call a function of librdkafka on the brokers."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -181,14 +181,14 @@ class Kafka:
 
     def down(self) -> None:
         for broker in (1, 2, 3):
-            self.tell("rd_kafka_mock_broker_set_down", broker)
+            self.call("rd_kafka_mock_broker_set_down", broker)
 
     def up(self) -> None:
         for broker in (1, 2, 3):
-            self.tell("rd_kafka_mock_broker_set_up", broker)
+            self.call("rd_kafka_mock_broker_set_up", broker)
 
     def fail(self, topic: str, error: int) -> None:
-        self.tell("rd_kafka_mock_topic_set_error", topic, error)
+        self.call("rd_kafka_mock_topic_set_error", topic, error)
 
     def produce(self, topic: str, bodies: list[bytes]) -> None:
         producer = Producer({"bootstrap.servers": self.brokers})

@@ -150,12 +150,12 @@ class Crawling:
         status = Path(f"/proc/{self.workers[name].pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
-    def asked(self) -> int:
-        """How many requests have come to the site."""
+    def request_count(self) -> int:
+        """The number of requests that the site has received."""
         return self.site.log.read_bytes().count(b'["began"') if self.site.log.exists() else 0
 
     async def requested(self, count: int, seconds: float = WAIT_SECONDS) -> None:
-        await self.until(lambda: self.asked() >= count, f"{count} requests", seconds)
+        await self.until(lambda: self.request_count() >= count, f"{count} requests", seconds)
 
     async def until(self, true: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
         """Wait for what others will do. A worker that has died fails the test."""
@@ -197,7 +197,7 @@ class Crawling:
 
     async def _state(self) -> str:
         troubles = {name: self.last_report(name).trouble or self.errors(name)[-300:] for name in self.workers}
-        return f"{await self.counts()}; {self.asked()} requests; {troubles}"
+        return f"{await self.counts()}; {self.request_count()} requests; {troubles}"
 
     def rows(self, output: Path | None = None) -> list[dict[str, object]]:
         """All rows or lines of an output, the first one unless another is named."""

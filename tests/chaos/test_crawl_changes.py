@@ -128,7 +128,7 @@ async def test_each_change_is_reported_once_while_workers_and_the_store_are_kill
                 for url in dice.sample(urls, pages // 2):
                     last[url] += 1
                     change(url)
-                await crawl.requested(crawl.asked() + dice.randrange(1, pages))
+                await crawl.requested(crawl.request_count() + dice.randrange(1, pages))
                 if round_ % 4 == 2:
                     store.kill()
                     store.start()

@@ -52,10 +52,10 @@ async def test_a_crawl_waits_for_a_locked_database_and_stores_every_page_once(tm
         with locked(crawl.outputs[0]) as connection:
             (stored,) = connection.execute("SELECT count(*) FROM pages").fetchone()
             await watch(crawl, stored, 60.0 if LONG else 8.0)
-            requested = crawl.asked()
+            requested = crawl.request_count()
             assert requested < crawl.tree.pages, "all pages were taken in: this test proves nothing of the bound"
             await asyncio.sleep(1.0)
-            assert crawl.asked() == requested, "work is taken on although nothing can be stored"
+            assert crawl.request_count() == requested, "work is taken on although nothing can be stored"
             assert any(crawl.last_report(name).trouble for name in crawl.workers), "nobody says what they wait for"
         await crawl.finish()
         judge = await crawl.judge(extra=0)
@@ -74,8 +74,8 @@ async def test_a_worker_whose_output_is_locked_stops_in_time(tmp_path: Path) -> 
             await crawl.until(lambda: crawl.last_report(name).trouble, "it says what it waits for")
             # It is full and takes nothing more.
             requested = -1
-            while requested != crawl.asked():
-                requested = crawl.asked()
+            while requested != crawl.request_count():
+                requested = crawl.request_count()
                 await asyncio.sleep(1.0)
             assert requested < 600
             # While the output is locked: it does not wait for it.

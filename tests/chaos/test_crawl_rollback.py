@@ -25,7 +25,7 @@ async def test_a_store_restored_from_an_old_snapshot_loses_no_page(tmp_path: Pat
                 await crawl.requested(pages // (turns + 2) * turn)
                 store.ask("SAVE")
                 # The links of these pages are confirmed, remembered by the workers, and then forgotten by the store.
-                await crawl.requested(crawl.asked() + 100)
+                await crawl.requested(crawl.request_count() + 100)
                 store.kill()
                 store.start()
             await crawl.finish(180)

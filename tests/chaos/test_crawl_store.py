@@ -79,8 +79,8 @@ async def test_workers_wait_for_a_frozen_store_without_busy_retries(tmp_path: Pa
             store.freeze()
             await asyncio.sleep(10.0 if LONG else 8.0)
             store.thaw()
-            requested = crawl.asked()
-            await crawl.until(lambda: crawl.asked() > requested + 5, "they continue")
+            requested = crawl.request_count()
+            await crawl.until(lambda: crawl.request_count() > requested + 5, "they continue")
             await crawl.finish()
             # On a busy machine a worker can be too late to renew a lease, and then its pages are requested again.
             await crawl.judge()
@@ -150,8 +150,8 @@ async def test_a_store_with_a_full_disk_stops_the_crawl_until_there_is_space(tmp
                 assert any(f"no space left on the disk of {disk}" in trouble for trouble in troubles), troubles
                 await asyncio.sleep(1.0)
                 crawl.check_workers()
-                stalled = crawl.asked()
+                stalled = crawl.request_count()
                 await asyncio.sleep(2.0)
-                assert crawl.asked() == stalled, "work continues without a store"
+                assert crawl.request_count() == stalled, "work continues without a store"
             await crawl.finish()
             await crawl.judge(extra=held + 200)

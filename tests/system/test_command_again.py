@@ -18,7 +18,7 @@ def tagged(*links: str, title: str, tag: str) -> Response:
     return Response(body=html(links, title), etag=f'"{tag}"')
 
 
-def asked(site: Site, host: str, since: int) -> dict[str, int]:
+def statuses_since(site: Site, host: str, since: int) -> dict[str, int]:
     """Path -> status of the requests to the host after the first `since` ones; no path twice."""
     requests = [request for request in site.requests(host)[since:] if not request.is_robots]
     assert max(Counter(request.path for request in requests).values(), default=0) <= 1
@@ -51,7 +51,7 @@ def test_another_pass_fetches_changed_pages_finds_new_ones_and_reports_missing_o
     assert "  revisited   3 unchanged, 1 changed, 1 gone, 1 new" in ran.err
     counts = shell.counts("news")["counts"]
     assert (counts["stored"], counts["failed"], counts["admitted"]) == (5, 1, 6)
-    assert asked(site, host, since) == {
+    assert statuses_since(site, host, since) == {
         "/": 304, "/same": 304, "/deep": 304, "/new-text": 200, "/gone": 404, "/fresh": 200,
     }  # fmt: skip
     if out == "pages.db":
@@ -65,8 +65,8 @@ def test_another_pass_fetches_changed_pages_finds_new_ones_and_reports_missing_o
     since = len(site.requests(host))
     ran = shell.crawl("--name", "news", "--again")
     assert ran.code == 0, ran.err
-    assert set(asked(site, host, since).values()) == {304, 404}
-    assert len(asked(site, host, since)) == 6
+    assert set(statuses_since(site, host, since).values()) == {304, 404}
+    assert len(statuses_since(site, host, since)) == 6
 
 
 @pytest.mark.smoke
@@ -105,7 +105,7 @@ def test_names_that_share_an_address_are_visited_again(site: Site, shell: Shell)
     since = len(site.requests(name))
     ran = shell.crawl("--name", "shared", "--again")
     assert ran.code == 0, ran.err
-    assert asked(site, name, since) == {"/": 304, "/a": 304}
+    assert statuses_since(site, name, since) == {"/": 304, "/a": 304}
 
 
 @pytest.mark.chaos

@@ -18,7 +18,7 @@ from tests.site.site import Site
 from tests.system.commanding import Shell
 
 
-def told(shell: Shell, crawl: str) -> dict[str, Any]:
+def options_of(shell: Shell, crawl: str) -> dict[str, Any]:
     shown: dict[str, Any] = json.loads(shell.run("show", crawl, "--json").out)
     return shown["policy"] | shown["limits"]
 
@@ -43,7 +43,7 @@ def test_a_crawl_uses_its_file_and_flags_take_precedence(site: Site, shell: Shel
     """)
     ran = shell.run("crawl", "-f", "crawl.toml", "--max-depth", "7", "--scope", "host")
     assert ran.code == 0, ran.err
-    shown = told(shell, "filed")
+    shown = options_of(shell, "filed")
     expected = {
         "delay_seconds": 0.0, "max_pages": 5, "max_depth": 7, "max_bytes": 5_000_000, "deny": ["/b$"], "reach": "host",
         "headers": {"X-One": "***"}, "follow": True, "priority": -2,

@@ -135,7 +135,7 @@ class Running:
     output: Path
     read: int = 0
 
-    def said(self) -> str:
+    def new_output(self) -> str:
         return self.output.read_text()[self.read :]
 
     def prints(self, step: Step, lines: list[str], *, ended: bool) -> None:
@@ -144,9 +144,9 @@ class Running:
             expected = pattern(lines, step.loose)
             if not ended:
                 with contextlib.suppress(AssertionError):
-                    wait_until(lambda: re.match(expected, self.said()), step.command)
-            matched = re.match(expected + (r"\Z" if ended else ""), self.said())
-            assert matched, "\n".join([step.command, "the page says:", *lines, "it printed:", self.said()])
+                    wait_until(lambda: re.match(expected, self.new_output()), step.command)
+            matched = re.match(expected + (r"\Z" if ended else ""), self.new_output())
+            assert matched, "\n".join([step.command, "the page says:", *lines, "it printed:", self.new_output()])
             self.read += matched.end()
 
 
@@ -192,7 +192,7 @@ class Reader:
             jobs = self.jobs.setdefault(step.shell, {})
             jobs[max(jobs, default=0) + 1] = running
             for port in re.findall(r"(?<= )\d{4,5}(?= )", running.command):
-                wait_until(lambda port=port: listens(int(port)), f"{running.command}: {running.said()}")  # type: ignore[misc]
+                wait_until(lambda port=port: listens(int(port)), f"{running.command}: {running.new_output()}")  # type: ignore[misc]
         else:
             running = self.start(step.shell, self.here(step.command))
             if stays:
@@ -213,7 +213,7 @@ class Reader:
         return self.started[-1]
 
     def end(self, step: Step, running: Running, lines: list[str], code: int) -> None:
-        assert running.process.wait(60) == code, f"{running.command}: {running.said()}"
+        assert running.process.wait(60) == code, f"{running.command}: {running.new_output()}"
         running.prints(step, lines, ended=True)
 
     def here(self, text: str) -> str:

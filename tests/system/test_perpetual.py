@@ -207,23 +207,23 @@ def test_differences_and_the_last_versions_of_a_page_are_stored_in_a_database(si
         "--ignore-numbers", *LOCAL,
     )  # fmt: skip
 
-    def told() -> list[dict[str, Any]]:
+    def reported_changes() -> list[dict[str, Any]]:
         ran = shell.run("changes", "live", "--json")
         return [json.loads(line) for line in ran.out.splitlines()] if ran.code == 0 else []
 
     for number in range(1, 6):
         show(number)
-        wait_until(lambda: len(told()) == number, f"version {number} is reported")  # noqa: B023
+        wait_until(lambda: len(reported_changes()) == number, f"version {number} is reported")  # noqa: B023
         if number == 2:
             before = visits(site, host, "/")
             show(number, second=59)
             wait_until(lambda: visits(site, host, "/") > before + 2, "the page with another time is visited")  # noqa: B023
-            assert len(told()) == number
+            assert len(reported_changes()) == number
         if number == 3:
             for pid in running.workers()[:1]:
                 os.kill(pid, signal.SIGKILL)
     running.end(signal.SIGINT)
-    first, *later = told()
+    first, *later = reported_changes()
     assert "diff" not in first or first["diff"] == ""
     for number, row in enumerate(later, 2):
         lines = row["diff"].splitlines()

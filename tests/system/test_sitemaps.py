@@ -41,7 +41,7 @@ def start(crawls: Crawls, *sitemaps: str) -> str:
     return host
 
 
-def asked(crawls: Crawls, *hosts: str) -> list[str]:
+def requested_paths(crawls: Crawls, *hosts: str) -> list[str]:
     return [request.path for request in crawls.site.requests(*hosts) if not request.is_robots]
 
 
@@ -105,7 +105,7 @@ def test_a_compressed_sitemap_is_decompressed(crawls: Crawls) -> None:
 def test_without_the_option_no_sitemap_is_requested(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
     crawls.run(f"http://{host}/")
-    assert asked(crawls, host) == ["/"]
+    assert requested_paths(crawls, host) == ["/"]
 
 
 def test_the_usual_sitemap_url_is_tried_once_for_seeds(crawls: Crawls) -> None:
@@ -119,8 +119,12 @@ def test_the_usual_sitemap_url_is_tried_once_for_seeds(crawls: Crawls) -> None:
     seeds = [f"http://{host}/" for host in (usual, missing, soft)]
     done = crawls.run(*seeds, sitemaps=True, scope="any")
     assert f"http://{usual}/listed" in done.rows
-    assert asked(crawls, missing).count("/sitemap.xml") == asked(crawls, soft).count("/sitemap.xml") == 1
-    assert asked(crawls, elsewhere) == ["/"]
+    assert (
+        requested_paths(crawls, missing).count("/sitemap.xml")
+        == requested_paths(crawls, soft).count("/sitemap.xml")
+        == 1
+    )
+    assert requested_paths(crawls, elsewhere) == ["/"]
     # A missing sitemap that robots.txt does not name is neither a failure nor a page.
     assert done.counts.reasons == {"excluded:no sitemap": 2}
     assert done.counts.failed == 0
@@ -151,7 +155,7 @@ def test_robots_txt_and_scope_apply_to_sitemaps_and_their_urls(crawls: Crawls) -
     crawls.site.at(host, "/s.xml", Response(body=listed, type=XML))
     crawls.site.at(host, "/a", page())
     done = crawls.run(f"{here}/", sitemaps=True, deny_extensions=("zip", "xml"), hosts=(host, other))
-    assert set(asked(crawls, host)) == {"/", "/s.xml", "/a"}
+    assert set(requested_paths(crawls, host)) == {"/", "/s.xml", "/a"}
     assert crawls.site.requests(other) == []
     assert done.counts.reasons == {"excluded:robots.txt": 2}
 
@@ -163,7 +167,7 @@ def test_a_sitemap_on_another_host_is_read_if_that_host_is_in_scope(crawls: Craw
     crawls.site.at(host, "/listed", page())
     done = crawls.run(f"http://{host}/", sitemaps=True, scope="any", hosts=(host, other))
     assert f"http://{host}/listed" in done.rows
-    assert asked(crawls, other) == ["/s.xml"]
+    assert requested_paths(crawls, other) == ["/s.xml"]
     assert not done.judge.unannounced()
 
 
@@ -184,7 +188,7 @@ def test_feeds_that_pages_link_to_are_read_too(crawls: Crawls) -> None:
     crawls.site.at(host, "/post", page())
     assert f"http://{host}/post" in crawls.run(f"http://{host}/", sitemaps=True).rows
     crawls.run(f"http://{host}/")
-    assert asked(crawls, host).count("/post") == 1
+    assert requested_paths(crawls, host).count("/post") == 1
 
 
 def test_an_endless_sitemap_index_terminates(crawls: Crawls) -> None:
@@ -193,7 +197,7 @@ def test_an_endless_sitemap_index_terminates(crawls: Crawls) -> None:
     for number in range(10):
         crawls.site.at(host, f"/{number}.xml", Response(body=index(f"/{number + 1}.xml"), type=XML))
     crawls.run(f"http://{host}/", sitemaps=True)
-    assert [path for path in asked(crawls, host) if path != "/"] == ["/0.xml", "/1.xml", "/2.xml", "/3.xml"]
+    assert [path for path in requested_paths(crawls, host) if path != "/"] == ["/0.xml", "/1.xml", "/2.xml", "/3.xml"]
 
 
 def test_a_host_has_a_maximum_number_of_sitemaps(crawls: Crawls) -> None:
@@ -201,17 +205,17 @@ def test_a_host_has_a_maximum_number_of_sitemaps(crawls: Crawls) -> None:
     crawls.site.at(host, "/wide.xml", Response(body=index(*(f"/{n}.xml" for n in range(3000))), type=XML))
     crawls.site.at(host, "*", Response(body=index("/0.xml"), type=XML))
     crawls.run(f"http://{host}/", sitemaps=True, delay_seconds=0.0, delay_factor=0.0, seconds=60)
-    assert len(asked(crawls, host)) == 1 + 1000
+    assert len(requested_paths(crawls, host)) == 1 + 1000
 
 
 def test_depth_is_counted_from_the_page_that_found_the_site(crawls: Crawls) -> None:
     host = start(crawls, "/s.xml")
     crawls.site.at(host, "/s.xml", Response(body=urlset("/listed"), type=XML))
     crawls.run(f"http://{host}/", sitemaps=True, limits={"max_depth": 0})
-    assert asked(crawls, host) == ["/"]
+    assert requested_paths(crawls, host) == ["/"]
     crawls.site.at(host, "/listed", page("/deeper"))
     crawls.run(f"http://{host}/", sitemaps=True, limits={"max_depth": 1})
-    assert set(asked(crawls, host)) == {"/", "/s.xml", "/listed"}
+    assert set(requested_paths(crawls, host)) == {"/", "/s.xml", "/listed"}
 
 
 def test_sitemaps_may_be_larger_than_pages(crawls: Crawls) -> None:

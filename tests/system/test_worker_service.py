@@ -41,10 +41,10 @@ class Manager:
         return self.messages
 
     def until(self, **fields: str) -> None:
-        def told() -> bool:
+        def is_received() -> bool:
             return any(fields.items() <= message.items() for message in self.read())
 
-        wait_until(told, f"{fields} in {self.messages[-5:]}")
+        wait_until(is_received, f"{fields} in {self.messages[-5:]}")
 
 
 @pytest.fixture

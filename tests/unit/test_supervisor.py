@@ -30,7 +30,7 @@ from shoal.model.worker_report import WorkerReport
 END = sys.argv[1]
 orders = StartupConfig.of(sys.stdin.buffer.readline())
 
-def tell(**counts):
+def report(**counts):
     sys.stdout.buffer.write(WorkerReport(worker=orders.name, pid=os.getpid(), **counts).line())
     sys.stdout.buffer.flush()
 
@@ -39,7 +39,7 @@ async def work():
     leases = await frontier.lease(hosts=1, visits=3)
     if leases:
         CrashMarker(orders.crash_marker, 100).set(leases[0].token, leases[0].visits[0].number)
-    tell(pages=7, failed={"status 404": 1}, idle=not leases)
+    report(pages=7, failed={"status 404": 1}, idle=not leases)
     print(f"{orders.name} has {len(leases)} leases", file=sys.stderr, flush=True)
     if not leases or END == "stay":
         sys.stdin.buffer.read()
@@ -50,7 +50,7 @@ async def work():
 
 if END == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    tell()
+    report()
     time.sleep(600)
 if END == "broken":
     sys.exit(1)
@@ -66,7 +66,7 @@ asyncio.run(work())
 
 
 class Fleet:
-    """A supervisor and what it tells."""
+    """Supervisors and the events they emit."""
 
     def __init__(self, folder: Path, frontier: Frontier) -> None:
         self.folder = folder
@@ -75,14 +75,14 @@ class Fleet:
         self.news = asyncio.Event()
         self.supervisors: list[Supervisor] = []
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         self.events.append(event)
         self.news.set()
 
     async def start(self, end: str, workers: int = 1) -> Supervisor:
         supervisor = Supervisor(
             flags={"store.folder": str(self.folder / "store")}, workers=workers, folder=self.folder / "workers",
-            name="tests", on_event=self.hear, program=(sys.executable, "-c", WORKER, end),
+            name="tests", on_event=self.record, program=(sys.executable, "-c", WORKER, end),
         )  # fmt: skip
         self.supervisors.append(supervisor)
         await supervisor.start(self.frontier)
@@ -230,7 +230,7 @@ async def test_the_next_supervisor_reclaims_what_a_killed_one_left(fleet: Fleet)
 
 async def test_prestarted_processes_without_work_are_stopped_too(fleet: Fleet) -> None:
     supervisor = Supervisor(
-        flags={}, workers=2, folder=fleet.folder / "workers", on_event=fleet.hear,
+        flags={}, workers=2, folder=fleet.folder / "workers", on_event=fleet.record,
         program=(sys.executable, "-c", WORKER, "stay"),
     )  # fmt: skip
     await supervisor.warm()
