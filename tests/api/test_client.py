@@ -14,7 +14,7 @@ from tests.api.served import Served, served
 from tests.servers import free_port, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 TOKEN, LINE = create_token("admin")
 

@@ -19,7 +19,7 @@ from shoal.operations import start
 from tests.api.served import Served, served
 from tests.servers import wait_until
 from tests.site.responses import page
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.api.served import served
 from tests.servers import server, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 
 @pytest.fixture(scope="module")

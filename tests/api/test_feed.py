@@ -10,7 +10,7 @@ import pytest
 from shoal.api.auth import create_token
 from tests.api.served import Got, Served, served
 from tests.site.responses import page
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 TOKENS = {role: create_token(role) for role in ("admin", "submit:appa", "submit:appb", "submit:my-app")}
 

@@ -14,7 +14,7 @@ from tests.api.served import Got, Served, served
 from tests.api.test_crawls import api, begin, client, crawls
 from tests.servers import wait_until
 from tests.site.responses import Response, page, redirect
-from tests.system.crawling import Crawls
+from tests.system.crawls import Crawls
 
 __all__ = ["api", "client", "crawls"]
 KEY = "0123456789abcdef"

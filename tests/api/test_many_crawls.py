@@ -19,7 +19,7 @@ from tests.api.served import served
 from tests.servers import wait_until
 from tests.site.responses import Responses, page
 from tests.system.commanding import LOCAL, Shell
-from tests.system.crawling import crawling
+from tests.system.crawls import crawling
 
 pytestmark = pytest.mark.full
 

@@ -17,7 +17,7 @@ from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 from tests.api.served import Served, served
 from tests.site.responses import page
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from shoal.worker.page_signals import listed_hash
 from tests.api.test_crawls import api, begin, client, crawls, ended
 from tests.servers import wait_until
 from tests.site.responses import Response, page, robots
-from tests.system.crawling import Crawls
+from tests.system.crawls import Crawls
 
 __all__ = ["api", "client", "crawls"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.api.served import MODULE, Served, served
 from tests.site.responses import page
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 
 @dataclass

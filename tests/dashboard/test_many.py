@@ -13,7 +13,7 @@ from shoal.model import Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
 from tests.api.served import Served, served
 from tests.dashboard.browser import Browser
-from tests.system.crawling import complete
+from tests.system.crawls import complete
 
 pytestmark = pytest.mark.full
 

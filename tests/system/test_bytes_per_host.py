@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.site.responses import page
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 PAGES, PAGE_BYTES = 12, 10_000
 

@@ -12,7 +12,7 @@ import pytest
 from shoal.frontier.hosts import Host
 from tests.site.judge import Judge
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 ALLOWED = "User-agent: *\nDisallow: /no\n"
 

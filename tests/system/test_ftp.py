@@ -9,7 +9,7 @@ import pytest
 
 from tests.site.ftp import serving_ftp
 from tests.site.responses import page
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 
 @pytest.fixture(scope="module")

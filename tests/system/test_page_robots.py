@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.site.responses import Response, page
-from tests.system.crawling import Crawled, Crawls, crawling
+from tests.system.crawls import Crawled, Crawls, crawling
 
 
 @pytest.fixture(scope="module")

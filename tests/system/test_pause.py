@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.site.responses import page
-from tests.system.crawling import crawling
+from tests.system.crawls import crawling
 
 pytestmark = pytest.mark.full
 

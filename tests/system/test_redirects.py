@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from shoal.frontier.hosts import Host
 from shoal.frontier.inspect import PendingHost
 from shoal.operations import describe
 from tests.site.responses import Response, page, robots
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 # A tenth of a second instead of five.
 BACK_OFF_SECONDS = 0.1

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.model import Visit
 from tests.site.responses import Response, html
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.site.judge import Judge
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DELAY = 0.05

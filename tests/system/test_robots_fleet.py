@@ -10,7 +10,7 @@ import pytest
 from shoal.model import Visit
 from shoal.politeness.robots_policy import RobotsCopy
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DAY = 86_400.0

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 XML = "application/xml"
 BOMB = '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa">' + "".join(

@@ -20,7 +20,7 @@ from tests.servers import WAIT_SECONDS
 from tests.site.log import Request
 from tests.site.responses import Responses, page
 from tests.site.site import serving
-from tests.system.crawling import Crawls, crawling
+from tests.system.crawls import Crawls, crawling
 
 pytestmark = pytest.mark.full
 
