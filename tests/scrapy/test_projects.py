@@ -46,7 +46,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with project(folder) as here:
         here.run([sys.executable, "-m", "scrapy", "startproject", "books"]).end()
     settings = folder / "books" / "books" / "settings.py"
-    more = {"ITEM_PIPELINES": {"tests.scrapy.keeping.Keeping": 1}, "DOWNLOAD_DELAY": _DELAY, "ROBOTSTXT_OBEY": False}
+    more = {"ITEM_PIPELINES": {"tests.scrapy.pipelines.Keeping": 1}, "DOWNLOAD_DELAY": _DELAY, "ROBOTSTXT_OBEY": False}
     settings.write_text(settings.read_text() + "".join(f"{name} = {value!r}\n" for name, value in more.items()))
     return folder / "books"
 

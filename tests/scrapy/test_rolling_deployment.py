@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 
 _SPIDER = """
 import scrapy
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 class Books(scrapy.Spider):
     name = "books"

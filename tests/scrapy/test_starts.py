@@ -120,7 +120,7 @@ def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, st
 def test_a_pipeline_that_overrides_scrapy_redis_method_is_called(site: Site, store: Server, here: Project) -> None:
     pytest.importorskip("redis")
     tree = site.plant(3, site.take(1), alike=0)
-    pipelines = json.dumps({"tests.scrapy.keeping.IntoSet": 300})
+    pipelines = json.dumps({"tests.scrapy.pipelines.IntoSet": 300})
     here.crawl("tree", settings={"ITEM_PIPELINES": pipelines}, start=tree.url(0))
     assert {member.decode() for member in store.ask("SMEMBERS", "tree:set")} == tree.walk()
 

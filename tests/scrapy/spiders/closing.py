@@ -5,7 +5,7 @@ import asyncio
 import scrapy
 
 from shoal.frontier import Frontier
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 _lease = Frontier.lease
 

@@ -6,7 +6,7 @@ import scrapy
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class Counting(scrapy.Spider):

@@ -1,7 +1,7 @@
 """Start URLs from Redis, with Shoal's own spider."""
 
 from shoal.scrapy import RedisSpider
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class Feeding(RedisSpider):

@@ -2,7 +2,7 @@
 
 import scrapy
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class GivingUp(scrapy.Spider):

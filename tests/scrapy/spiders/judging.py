@@ -8,7 +8,7 @@ from scrapy.utils.request import fingerprint
 from w3lib.url import url_query_cleaner
 
 from shoal.scrapy import DupeFilter
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class BySession:

@@ -3,7 +3,7 @@
 from scrapy import Request
 from scrapy_redis.spiders import RedisSpider
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class LoggingIn(RedisSpider):  # type: ignore[misc] # scrapy-redis has no types

@@ -2,7 +2,7 @@
 
 from scrapy_redis.spiders import RedisSpider
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class QuotesFromRedis(RedisSpider):  # type: ignore[misc] # scrapy-redis has no types

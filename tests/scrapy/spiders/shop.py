@@ -5,7 +5,7 @@ import datetime
 
 import scrapy
 
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class Book(scrapy.Item):

@@ -1,7 +1,7 @@
 """Follows every link of what comes in under two keys."""
 
 from shoal.scrapy import RedisSpider
-from tests.scrapy.keeping import KEPT
+from tests.scrapy.pipelines import KEPT
 
 
 class TreeFromRedis(RedisSpider):

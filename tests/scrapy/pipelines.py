@@ -56,4 +56,4 @@ class IntoSet(RedisPipeline):
         return item
 
 
-KEPT = {"ITEM_PIPELINES": {"tests.scrapy.keeping.Keeping": 300}}
+KEPT = {"ITEM_PIPELINES": {"tests.scrapy.pipelines.Keeping": 300}}
