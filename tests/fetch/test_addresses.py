@@ -12,7 +12,7 @@ from shoal.fetch import Fetcher, Request
 from shoal.fetch.dns import OriginCache
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.site.hostile import Hostile, keep, ok
 
 HERE = {"*": ok(b"inside")}

@@ -14,7 +14,7 @@ from shoal.fetch.bandwidth import TokenBucket
 from shoal.fetch.fetcher import PRUNE_SECONDS
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.site.hostile import Connection, Hostile, drip, keep, ok, resetting, silent
 
 LOOPBACK = FetchSettings(allow_networks="127.0.0.0/8")

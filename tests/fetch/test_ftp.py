@@ -14,7 +14,7 @@ from shoal.fetch import AddressGuard, Fetcher, Request
 from shoal.parse.ftp_listing import links
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.servers import WAIT_SECONDS
 from tests.site.ftp import serving_ftp
 from tests.site.hostile import Connection, Hostile

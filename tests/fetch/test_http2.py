@@ -13,7 +13,7 @@ import trustme
 from shoal.fetch import Fetcher, Request
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.fetch.programs import nginx
 from tests.servers import wait_until
 from tests.site.hostile import Hostile, ok

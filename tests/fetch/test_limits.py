@@ -17,7 +17,7 @@ import pytest
 from shoal.fetch import Fetcher, Request
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.site.hostile import Connection, Hostile, drip, endless, keep, ok, silent
 
 SAMPLES = Path(__file__).parents[3] / "shared/data/scrapy/tests/sample_data/compressed"

@@ -14,7 +14,7 @@ from shoal.fetch import Request
 from shoal.fetch import fetcher as fetcher_module
 from shoal.model.response import Response
 from shoal.politeness.backoff import Fault
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.site.hostile import Hostile, keep, ok
 
 VECTORS = Path(__file__).parents[3] / "shared/data/wpt/fetch/h1-parsing"

@@ -11,7 +11,7 @@ import trustme
 from shoal.fetch import Fetcher, Request
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.fetch.programs import tinyproxy
 from tests.servers import free_port
 from tests.site.hostile import Hostile, keep, ok

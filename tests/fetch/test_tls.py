@@ -19,7 +19,7 @@ from shoal.fetch import Fetcher, Request
 from shoal.fetch.tls import authorities
 from shoal.politeness.backoff import Fault
 from shoal.settings import FetchSettings
-from tests.fetch.failing import failure
+from tests.fetch.failure import failure
 from tests.servers import program
 from tests.site.hostile import Connection, Hostile, keep, ok
 
