@@ -14,7 +14,7 @@ from shoal.politeness.robots_parser import parse
 from shoal.politeness.robots_pattern import Pattern, spell
 from shoal.politeness.robots_rules import MAX_BYTES, MAX_NOTES, MAX_SITEMAPS, RobotsRule, Rules
 from shoal.politeness.user_agent import check_token
-from tests.unit.robots_reading import rules_of, verdicts
+from tests.unit.robots import rules_of, verdicts
 
 # --- The rule that decides ------------------------------------------------------------------------------------------
 
