@@ -16,7 +16,7 @@ from shoal.operations.plan import WORKER_PAGES_A_SECOND, plan
 from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server
-from tests.system.simulated import Simulated, simulate
+from tests.system.simulation import Simulated, simulate
 
 WORKERS = (1, 2, 5, 10, 20, 50, 100, 200)
 DELAY, RESPONSE = 1.0, 0.2

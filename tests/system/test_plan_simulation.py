@@ -4,7 +4,7 @@ The store's speed is that of the plan's own figures, so that the comparison is a
 machine: how many calls, leases and visits a page takes, how large batches get, how long places are taken, whose turn it
 is. The crawls are those of docs/guides/planning.md, shortened. A rate does not depend on how many pages are to come, so
 a few seconds of a crawl after its beginning stand for all of it. Large ones are played as one slice of many (see
-tests/system/simulated.py), with as many hosts as keep the workers busy: further ones would only wait.
+tests/system/simulation.py), with as many hosts as keep the workers busy: further ones would only wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.settings import WorkerSettings
 from shoal.store import Store
 from tests.servers import server
 from tests.system.fleet_sizes import nodes_for, play
-from tests.system.simulated import Simulated, simulate
+from tests.system.simulation import Simulated, simulate
 
 pytestmark = pytest.mark.full
 
