@@ -30,7 +30,7 @@ from bench.revisit_rules import (
 )
 from bench.size import Size
 from shoal.politeness.revisit import Bounds
-from tests.site.changing import changing
+from tests.site.changing_site import changing
 from tests.system.commanding import LOCAL, Shell
 
 _TARGETS = {3.5: 0.6, 14.0: 0.8}

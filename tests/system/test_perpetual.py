@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.servers import wait_until
-from tests.site.changing import changing
+from tests.site.changing_site import changing
 from tests.site.responses import Response, html
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell

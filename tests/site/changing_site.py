@@ -70,7 +70,7 @@ def changing(folder: Path, changes: Changes) -> Iterator[ChangingSite]:
     numbers = [listening.fileno() for listening in sockets]
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.site.changing", str(folder), *map(str, numbers)], pass_fds=numbers, cwd=ROOT,
+        [sys.executable, "-m", "tests.site.changing_site", str(folder), *map(str, numbers)], pass_fds=numbers, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}, start_new_session=True,
     )  # fmt: skip
     port = sockets[0].getsockname()[1]
