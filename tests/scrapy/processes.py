@@ -60,7 +60,7 @@ class Process:
 
 @dataclass
 class Project:
-    """A folder that Scrapy processes share: their embedded store, the items they kept, their logs."""
+    """A folder that Scrapy processes share: their embedded store, their items, their logs."""
 
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Project:
     def start(self, spider: str, *, settings: dict[str, Any] | None = None, **arguments: str) -> Process:
         options = {
             "SCHEDULER": "shoal.scrapy.Scheduler",
-            "KEPT": self.folder / "kept",
+            "ITEMS_FILE": self.folder / "kept",
             **self.settings,
             **(settings or {}),
         }
@@ -99,18 +99,18 @@ class Project:
             process.end()
         return started
 
-    def kept(self) -> list[dict[str, Any]]:
+    def items(self) -> list[dict[str, Any]]:
         path = self.folder / "kept"
         lines = path.read_bytes().splitlines() if path.exists() else []
         return [json.loads(line) for line in lines]
 
     def keys(self) -> Counter[str]:
         """How often the pipeline got an item, by the item's key."""
-        return Counter(item["key"] for item in self.kept())
+        return Counter(item["key"] for item in self.items())
 
     def wait_for_items(self, count: int) -> None:
-        wait_until(lambda: len(self.kept()) >= count or not self.living(), f"{count} items; logs: {self._tails()}")
-        assert len(self.kept()) >= count, self._tails()
+        wait_until(lambda: len(self.items()) >= count or not self.living(), f"{count} items; logs: {self._tails()}")
+        assert len(self.items()) >= count, self._tails()
 
     def living(self) -> list[Process]:
         return [process for process in self.processes if process.popen.poll() is None]

@@ -55,9 +55,9 @@ def _crawl_mixed(site: Site, here: Project, python: str = sys.executable) -> str
     site.at(host, "/file", Response(body="data", type="image/png"))
     here.python = python
     first, second = here.crawl("mixed", count=2, site=f"http://{host}")
-    assert {item["key"] for item in here.kept()} == {"generator", "returned", "plain", "failed"}
+    assert {item["key"] for item in here.items()} == {"generator", "returned", "plain", "failed"}
     assert max(here.keys().values()) == 1
-    (plain,) = [item for item in here.kept() if item["key"] == "plain"]
+    (plain,) = [item for item in here.items() if item["key"] == "plain"]
     assert [file["status"] for file in plain["files"]] == ["downloaded"]
     assert not site.judge(host).impolite(0.02)
     for process in (first, second):
@@ -95,7 +95,7 @@ def test_pages_are_rendered_by_scrapy_playwright(site: Site, here: Project) -> N
         site.at(host, path, page(body=script))
     settings = {"ROBOTSTXT_OBEY": 0}
     started = here.crawl("browsing", count=2, settings=settings, start=start)
-    assert {item["key"]: item["text"] for item in here.kept()} == dict.fromkeys(
+    assert {item["key"]: item["text"] for item in here.items()} == dict.fromkeys(
         (start, f"{start}a", f"{start}b"), "made by a script"
     )
     pages = [request for request in site.requests(host) if request.path in ("/", "/a", "/b")]
@@ -111,7 +111,7 @@ def test_two_jobs_of_scrapyd_work_on_one_crawl(site: Site, tmp_path: Path) -> No
     shutil.copy(SPIDERS / "tree.py", folder / "shop" / "spiders")
     options = {
         **QUIET, "SCHEDULER": "shoal.scrapy.Scheduler", "SPIDER_MODULES": ["shop.spiders"], "DOWNLOAD_DELAY": 0.05,
-        "KEPT": str(folder / "kept"), "SHOAL_STORE_FOLDER": str(folder / ".shoal"),
+        "ITEMS_FILE": str(folder / "kept"), "SHOAL_STORE_FOLDER": str(folder / ".shoal"),
     }  # fmt: skip
     (folder / "shop" / "settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in options.items()))
     port = free_port()

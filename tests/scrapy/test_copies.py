@@ -40,7 +40,7 @@ def test_a_start_page_that_is_not_ready_is_requested_again_by_its_process(
             first.popen.send_signal(signal.SIGTERM)
         for _, here, _, url, first in running:
             assert "Closing spider (shutdown)" in first.end()
-            assert not here.kept(), "there is something left to do"
+            assert not here.items(), "there is something left to do"
             for _ in range(2):
                 here.start("waiting", start=url)
         for name, here, host, url, _ in running:

@@ -94,9 +94,9 @@ def test_a_page_with_items_in_a_pipeline_is_not_acknowledged_and_does_not_block_
     site: Site, here: Project
 ) -> None:
     tree = site.plant(12, site.take(1), alike=0)
-    started = here.start("tree", settings={"KEEPING_SECONDS": 3, "SHOAL_FRONTIER_LEASE_SECONDS": 2}, start=tree.url(0))
+    started = here.start("tree", settings={"PIPELINE_SECONDS": 3, "SHOAL_FRONTIER_LEASE_SECONDS": 2}, start=tree.url(0))
     wait_until(lambda: len(site.requests(*tree.hosts)) == 12, "all pages are requested while items wait")
-    assert len(here.kept()) < 12
+    assert len(here.items()) < 12
     started.kill()
     here.crawl("tree", start=tree.url(0))
     assert set(here.keys()) == tree.walk()
@@ -154,7 +154,7 @@ def test_a_store_that_does_not_answer_does_not_stop_the_reactor(site: Site, tmp_
             wait_until(lambda: ticks.stat().st_size >= before + 40, "the reactor keeps ticking")
         finally:
             os.kill(store.pid, signal.SIGCONT)
-        kept = len(here.kept())
+        kept = len(here.items())
         here.wait_for_items(kept + 20)
 
 
@@ -213,7 +213,7 @@ def test_with_one_request_at_a_time_a_callback_can_download_from_another_host(
     site.at(first, "*", page())
     site.at(second, "*", page())
     here.crawl("fetching", start=start, elsewhere=f"http://{second}/of/")
-    assert {item["key"]: item["other"] for item in here.kept()} == {
+    assert {item["key"]: item["other"] for item in here.items()} == {
         f"http://{first}/{name}": f"http://{second}/of/{name}" for name in ("", *map(str, range(6)))
     }
 

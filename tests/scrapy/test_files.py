@@ -46,8 +46,8 @@ def test_pages_and_files_of_all_processes_keep_the_delay_of_a_host(scrapy: str, 
     urls = _files(site, first, [first, second], 6)
     settings = {"DOWNLOAD_DELAY": 0.1, "ROBOTSTXT_OBEY": 1}
     started = here.crawl("with_files", count=2, settings=settings, start=f"http://{first}/")
-    items = {item["key"]: item for item in here.kept()}
-    assert len(items) == len(here.kept()) == 7
+    items = {item["key"]: item for item in here.items()}
+    assert len(items) == len(here.items()) == 7
     assert {file["url"] for item in items.values() for file in item["files"]} == urls
     judge = site.judge(first, second)
     assert not judge.impolite(0.1)
@@ -62,7 +62,7 @@ def test_processes_full_of_waiting_files_do_not_block_each_others_hosts(site: Si
     urls = _files(site, first, [second], 6) | _files(site, second, [first], 6)
     settings = {"CONCURRENT_REQUESTS": 2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1, "DOWNLOAD_DELAY": 0.03}
     here.crawl("with_files", count=2, settings=settings, start=f"http://{first}/,http://{second}/")
-    assert {file["url"] for item in here.kept() for file in item["files"]} == urls
+    assert {file["url"] for item in here.items() for file in item["files"]} == urls
     assert not site.judge(first, second).impolite(0.03)
 
 
@@ -72,10 +72,10 @@ async def test_a_page_whose_file_was_being_downloaded_at_a_kill_is_requested_aga
     site.at(host, "/file", Response(fault="silent"), Response(body="data", type="image/png"))
     first = here.start("with_files", start=url)
     wait_until(lambda: any(request.path == "/file" for request in site.requests(host)), "it requests the file")
-    assert not here.kept()
+    assert not here.items()
     first.kill()
     here.crawl("with_files", start=url)
-    (item,) = here.kept()
+    (item,) = here.items()
     assert [file["status"] for file in item["files"]] == ["downloaded"]
     async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
         assert not [crawl.id async for crawl in frontier.crawls.all() if crawl.id.startswith("guests:")]

@@ -74,7 +74,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kille
     """A crawl on Shoal and one on scrapy-redis, at the same time and under the same kills."""
     needs_scrapy_redis()
     folder = tmp_path_factory.mktemp("killed")
-    pipelines = {"ITEM_PIPELINES": json.dumps({f"tests.scrapy.pipelines.{name}": 300 for name in ("Keyed", "Keeping")})}
+    pipelines = {
+        "ITEM_PIPELINES": json.dumps(
+            {f"tests.scrapy.pipelines.{name}": 300 for name in ("KeyedPipeline", "JsonLinesPipeline")}
+        )
+    }
     # Each process of scrapy-redis keeps the delay for itself: two of them ask as often as the fleet on Shoal.
     theirs = {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler", "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",

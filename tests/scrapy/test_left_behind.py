@@ -46,7 +46,7 @@ async def test_many_runs_leave_as_many_keys_as_three(site: Site, store: Server, 
     for number in range(1, RUNS + 1):
         here.crawl("with_files", start=url)
         counts.append(len(_keys(store)))
-        assert len(here.kept()) == number
+        assert len(here.items()) == number
     assert counts[-1] == counts[2], counts
     async with await Frontier.open(store.url) as frontier:
         totals = CrawlTotals(frontier)

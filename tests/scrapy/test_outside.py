@@ -110,7 +110,7 @@ def test_a_slot_that_the_spider_chose_stays_on_retries_and_redirects(site: Site,
         site.at(host, path, page())
     with project(tmp_path / "project") as here:
         here.crawl("slotted", start=f"http://{host}")
-        slots = {item["key"]: item["slot"] for item in here.kept()}
+        slots = {item["key"]: item["slot"] for item in here.items()}
     assert slots == {"/flaky": "mine", "/there": "mine", "/plain": "shoal", "/next": "shoal"}
 
 

@@ -48,7 +48,7 @@ def test_robots_txt_is_fetched_once_for_the_fleet_and_obeyed(scrapy: str, site: 
         site.at(host, "*", page("/a", "/b", "/private/c", f"http://{second}/d"))
     started = here.crawl("tree", count=3, settings={"ROBOTSTXT_OBEY": 1}, start=f"http://{first}/a")
     judge = site.judge(first, second)
-    assert {item["key"] for item in here.kept()} == {
+    assert {item["key"] for item in here.items()} == {
         f"http://{first}/a", f"http://{first}/b", f"http://{second}/d", f"http://{second}/a", f"http://{second}/b",
     }  # fmt: skip
     assert [judge.paths(host).count("/robots.txt") for host in (first, second)] == [1, 1]
@@ -227,7 +227,7 @@ def test_urls_that_scrapys_own_parser_forbids_are_forbidden(site: Site, here: Pr
     agent = "Mozilla/5.0 (compatible; MyBot/1.0; +https://example.org/bot)"
     settings = {"ROBOTSTXT_OBEY": 1, "USER_AGENT": agent}
     here.crawl("errbacks", settings=settings, urls=",".join(f"http://{host}{path}" for path in paths))
-    causes = {item["key"].removeprefix(f"http://{host}"): item["cause"] for item in here.kept()}
+    causes = {item["key"].removeprefix(f"http://{host}"): item["cause"] for item in here.items()}
     forbidden = "IgnoreRequest"
     assert causes == {
         "/a": forbidden, "/a?anyway": 200, "/b": 200, "/c": 200, "/a?own": 200, "/b?own": forbidden,

@@ -46,7 +46,11 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with project(folder) as here:
         here.run([sys.executable, "-m", "scrapy", "startproject", "books"]).end()
     settings = folder / "books" / "books" / "settings.py"
-    more = {"ITEM_PIPELINES": {"tests.scrapy.pipelines.Keeping": 1}, "DOWNLOAD_DELAY": _DELAY, "ROBOTSTXT_OBEY": False}
+    more = {
+        "ITEM_PIPELINES": {"tests.scrapy.pipelines.JsonLinesPipeline": 1},
+        "DOWNLOAD_DELAY": _DELAY,
+        "ROBOTSTXT_OBEY": False,
+    }
     settings.write_text(settings.read_text() + "".join(f"{name} = {value!r}\n" for name, value in more.items()))
     return folder / "books"
 
@@ -55,7 +59,7 @@ class Runs:
     """The three runs of one project: the items of each, and what the site saw of each."""
 
     def __init__(self, site: Site, host: str) -> None:
-        self.kept: dict[str, Counter[str]] = {}
+        self.items: dict[str, Counter[str]] = {}
         self._site = site
         self._host = host
 
@@ -63,9 +67,9 @@ class Runs:
         return Judge(request for request in self._site.requests(self._host) if request.headers.get("user-agent") == run)
 
     def check(self, expected: set[str]) -> None:
-        assert set(self.kept["alone"]) == expected
+        assert set(self.items["alone"]) == expected
         for run in ("one", "four"):
-            assert self.kept[run] == self.kept["alone"], run
+            assert self.items[run] == self.items["alone"], run
             assert self.judge(run).counts() == self.judge("one").counts(), run
             assert not self.judge(run).impolite(_DELAY), run
 
@@ -84,7 +88,7 @@ def _run(
             place = folder / run
             shutil.copytree(stock, place)
             here = running[run] = stack.enter_context(project(place))
-            options = {"KEPT": place / "kept", "USER_AGENT": run, **QUIET, **settings(run)}
+            options = {"ITEMS_FILE": place / "kept", "USER_AGENT": run, **QUIET, **settings(run)}
             options |= _OURS if run != "alone" else alone or {}
             words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
             for more in plan:
@@ -96,7 +100,7 @@ def _run(
                 assert "Closing spider (finished)" in output, output[-2000:]
                 # Without a network, tldextract logs that it cannot fetch its list, and uses its own.
                 assert run == "alone" or "Traceback" not in output or "tldextract" in output, output[-3000:]
-            runs.kept[run] = here.keys()
+            runs.items[run] = here.keys()
     return runs
 
 

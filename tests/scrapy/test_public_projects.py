@@ -69,7 +69,7 @@ def test_a_project_like_quotesbot_works(site: Site, here: Project, count: int) -
     texts = _quotes(site, host, 5)
     here.crawl("quotes", count=count, start=f"http://{host}/")
     assert here.keys() == dict.fromkeys(texts, 1)
-    assert all(item["tags"] == [f"t{item['key'][-1]}"] for item in here.kept())
+    assert all(item["tags"] == [f"t{item['key'][-1]}"] for item in here.items())
     assert not site.judge(host).repeated()
     assert not site.judge(host).impolite(_DELAY)
 
@@ -86,7 +86,7 @@ def test_a_project_like_booksbot_works(site: Site, here: Project, count: int) ->
             body = f"<h1>Book {number}-{n}</h1><table><tr><th>Price</th><td>{number}.{n}0</td></tr></table>"
             site.at(host, f"/book/{number}-{n}", Response(body=html(body=body)))
     here.crawl("catalogue", count=count, start=f"http://{host}/")
-    assert {item["key"]: item["price"] for item in here.kept()} == {
+    assert {item["key"]: item["price"] for item in here.items()} == {
         f"Book {number}-{n}": f"{number}.{n}0" for number in range(1, 4) for n in range(8)
     }
     assert max(here.keys().values()) == 1

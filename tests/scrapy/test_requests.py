@@ -38,13 +38,13 @@ async def test_forms_cookies_items_errbacks_redirects_and_retries_behave_as_in_s
     site.at(host, "/broken", page())
     with project(tmp_path / "project", scrapy=scrapy, SCHEDULER_PERSIST=1) as here:
         started = here.crawl("shop", count=3, settings={"DOWNLOAD_DELAY": 0.05}, start=base)
-        items = {item["key"]: item for item in here.kept()}
+        items = {item["key"]: item for item in here.items()}
         output = "".join(process.output() for process in started)
         async with await Frontier.open(folder=str(here.folder / ".shoal")) as frontier:
             crawls = [crawl.id async for crawl in frontier.crawls.all()]
             counts = await frontier.crawls.count(crawls[0])
             failed = await frontier.crawls.failed(crawls[0])
-    assert len(items) == len(here.kept()) == 11, here.kept()
+    assert len(items) == len(here.items()) == 11, here.items()
     for number in range(6):
         assert items[f"book {number}"]["seen"] == [["poems", "2026-01-02", [1, 2], "tuple", "Shelf"]]
     assert items["api"] == {"key": "api", "body": '{"a": [1]}', "pages": [3, 4], "type": "set"}
@@ -78,7 +78,7 @@ def test_large_requests_and_long_urls_are_sent_once_and_keep_the_delay_of_their_
     start = _serve_large(site)
     with project(tmp_path / "project", ROBOTSTXT_OBEY=1, DOWNLOAD_DELAY=0.3, URLLENGTH_LIMIT=0) as here:
         started = here.crawl("large", count=2, start=start, size="1000000")
-        sizes = {item["key"]: item.get("size", 0) for item in here.kept()}
+        sizes = {item["key"]: item.get("size", 0) for item in here.items()}
     assert here.keys() == {"start": 1, "form": 1, "meta": 1, "long": 1}
     assert all(sizes[key] > 999_000 for key in ("form", "meta"))
     assert sizes["long"] > 9000

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.full
 
 _SPIDER = """
 import scrapy
-from tests.scrapy.pipelines import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 class Books(scrapy.Spider):
     name = "books"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, **arguments):
         super().__init__(**arguments)
@@ -47,7 +47,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def _start(here: Project, callback: str, url: str, **settings: object) -> Process:
     spider = here.folder / f"{callback}.py"
     spider.write_text(_SPIDER.format(callback=callback))
-    scrapy_settings = {"SCHEDULER": "shoal.scrapy.Scheduler", "KEPT": here.folder / "kept", **here.settings, **settings}
+    scrapy_settings = {
+        "SCHEDULER": "shoal.scrapy.Scheduler",
+        "ITEMS_FILE": here.folder / "kept",
+        **here.settings,
+        **settings,
+    }
     options = [word for name, value in scrapy_settings.items() for word in ("-s", f"{name}={value}")]
     return here.run([sys.executable, "-m", "scrapy", "runspider", str(spider), *options, "-a", f"start={url}"])
 
@@ -72,7 +77,7 @@ def test_requests_without_their_callback_stay_until_a_process_has_it(site: Site,
         assert shown == ""
         assert "Spider closed (finished)" in _start(here, "new", start).end()
         assert books <= set(here.keys())
-        assert {item["by"] for item in here.kept() if "by" in item} == {"new"}
+        assert {item["by"] for item in here.items() if "by" in item} == {"new"}
 
 
 def test_two_versions_of_a_spider_share_a_crawl(site: Site, tmp_path: Path) -> None:

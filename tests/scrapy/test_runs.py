@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 
 
 def _program(here: Project, *runs: dict[str, Any], at_once: bool = False) -> Process:
-    settings = {"SCHEDULER": "shoal.scrapy.Scheduler", "KEPT": str(here.folder / "kept"), **here.settings}
+    settings = {"SCHEDULER": "shoal.scrapy.Scheduler", "ITEMS_FILE": str(here.folder / "kept"), **here.settings}
     order = json.dumps({"settings": settings, "at_once": at_once, "runs": runs})
     return here.run([sys.executable, "-m", "tests.scrapy.program", order])
 

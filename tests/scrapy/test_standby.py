@@ -34,7 +34,7 @@ def here(store: Server, tmp_path: Path) -> Iterator[Project]:
         shutil.copy(SPIDERS / f"{name}.py", spiders)
     options = {
         **QUIET, "SCHEDULER": "shoal.scrapy.Scheduler", "REDIS_URL": store.url, "SPIDER_MODULES": ["shop.spiders"],
-        "KEPT": str(folder / "kept"), "DOWNLOAD_DELAY": 0.05, "RETRY_TIMES": 0,
+        "ITEMS_FILE": str(folder / "kept"), "DOWNLOAD_DELAY": 0.05, "RETRY_TIMES": 0,
     }  # fmt: skip
     (folder / "shop" / "settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in options.items()))
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")

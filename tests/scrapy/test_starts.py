@@ -43,7 +43,7 @@ def test_start_urls_of_every_form_become_requests(site: Site, store: Server, her
     messages = [f"{base}/plain", json.dumps(whole), json.dumps(form), "{not json and no url", json.dumps({"no": "url"})]
     store.ask("RPUSH", "feeding:start_urls", *messages)
     output = here.crawl("feeding")[0].output()
-    items = {item["key"].removeprefix(base): item for item in here.kept()}
+    items = {item["key"].removeprefix(base): item for item in here.items()}
     assert items.keys() == {"/plain", "/json", "/form"}
     assert items["/plain"]["method"] == "GET"
     assert items["/json"] == {
@@ -95,7 +95,7 @@ def test_a_spider_written_for_scrapy_redis_runs_unchanged_on_the_oldest_scrapy(
         process.end()
     assert set(here.keys()) == tree.walk()
     assert sum(here.keys().values()) == 41
-    assert {item["key"] for item in here.kept() if item["pushed"]} == {tree.url(0)}
+    assert {item["key"] for item in here.items() if item["pushed"]} == {tree.url(0)}
     assert all("Traceback" not in process.output() for process in started)
 
 
@@ -120,7 +120,7 @@ def test_items_and_statistics_go_to_redis_under_scrapy_redis_keys(site: Site, st
 def test_a_pipeline_that_overrides_scrapy_redis_method_is_called(site: Site, store: Server, here: Project) -> None:
     pytest.importorskip("redis")
     tree = site.plant(3, site.take(1), alike=0)
-    pipelines = json.dumps({"tests.scrapy.pipelines.IntoSet": 300})
+    pipelines = json.dumps({"tests.scrapy.pipelines.SetPipeline": 300})
     here.crawl("tree", settings={"ITEM_PIPELINES": pipelines}, start=tree.url(0))
     assert {member.decode() for member in store.ask("SMEMBERS", "tree:set")} == tree.walk()
 
@@ -143,7 +143,7 @@ def test_fields_of_a_message_without_a_method_become_a_query(site: Site, store: 
     site.at(host, "*", page())
     store.ask("RPUSH", "feeding:start_urls", json.dumps({"url": f"http://{host}/list", "page": "2"}))
     here.crawl("feeding")
-    assert [(item["key"], item["method"], item["body"]) for item in here.kept()] == [
+    assert [(item["key"], item["method"], item["body"]) for item in here.items()] == [
         (f"http://{host}/list?page=2", "GET", "")
     ]
 
@@ -193,6 +193,6 @@ def test_statistics_of_all_processes_are_read_and_removed_by_the_last_one(
     tree = site.plant(12, site.take(2))
     settings = {"STATS_CLASS": "shoal.scrapy.RedisStatsCollector", "CONCURRENT_REQUESTS": 1}
     here.crawl("counting", count=2, settings=settings, start=tree.url(0))
-    totals = [item["total"] for item in here.kept() if "total" in item]
+    totals = [item["total"] for item in here.items() if "total" in item]
     assert totals == [2, 2]
     assert store.ask("EXISTS", "counting:stats") == 0

@@ -31,7 +31,7 @@ def here(tmp_path: Path) -> Iterator[Project]:
 
 def _causes(here: Project) -> dict[str, set[str]]:
     causes: dict[str, set[str]] = {}
-    for item in here.kept():
+    for item in here.items():
         causes.setdefault(item["key"], set()).add(str(item["cause"]))
     return causes
 

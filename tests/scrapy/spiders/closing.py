@@ -5,14 +5,14 @@ import asyncio
 import scrapy
 
 from shoal.frontier import Frontier
-from tests.scrapy.pipelines import KEPT
+from tests.scrapy.pipelines import ITEM_PIPELINE
 
 _lease = Frontier.lease
 
 
 class Closing(scrapy.Spider):
     name = "closing"
-    custom_settings = KEPT
+    custom_settings = ITEM_PIPELINE
 
     def __init__(self, start, **arguments):
         super().__init__(**arguments)
