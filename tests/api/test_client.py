@@ -14,7 +14,7 @@ from tests.api.served import Served, served
 from tests.servers import free_port, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 TOKEN, LINE = create_token("admin")
 
@@ -22,7 +22,7 @@ TOKEN, LINE = create_token("admin")
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     folder = tmp_path_factory.mktemp("client")
-    with crawling(folder, hosts=10, settings={"outputs": {"main": str(folder / "main.db")}}) as crawls:
+    with open_crawls(folder, hosts=10, settings={"outputs": {"main": str(folder / "main.db")}}) as crawls:
         yield crawls
 
 

@@ -19,14 +19,14 @@ from shoal.operations import start
 from tests.api.served import Served, served
 from tests.servers import wait_until
 from tests.site.responses import page
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     folder = tmp_path_factory.mktemp("api")
     outputs = {"main": str(folder / "api.db")}
-    with crawling(folder, hosts=40, workers=2, settings={"outputs": outputs}) as crawls:
+    with open_crawls(folder, hosts=40, workers=2, settings={"outputs": outputs}) as crawls:
         yield crawls
 
 

@@ -21,12 +21,12 @@ from tests.api.served import served
 from tests.servers import server, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("faults"), hosts=12, workers=2) as crawls:
+    with open_crawls(tmp_path_factory.mktemp("faults"), hosts=12, workers=2) as crawls:
         yield crawls
 
 

@@ -10,7 +10,7 @@ import pytest
 from shoal.api.auth import create_token
 from tests.api.served import Got, Served, served
 from tests.site.responses import page
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 TOKENS = {role: create_token(role) for role in ("admin", "submit:appa", "submit:appb", "submit:my-app")}
 
@@ -18,7 +18,7 @@ TOKENS = {role: create_token(role) for role in ("admin", "submit:appa", "submit:
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     folder = tmp_path_factory.mktemp("feed")
-    with crawling(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
+    with open_crawls(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
         yield crawls
 
 

@@ -19,7 +19,7 @@ from tests.api.served import served
 from tests.servers import wait_until
 from tests.site.responses import Responses, page
 from tests.system.commanding import LOCAL, Shell
-from tests.system.crawls import crawling
+from tests.system.crawls import open_crawls
 
 pytestmark = pytest.mark.full
 
@@ -32,7 +32,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
     output = tmp_path / "all.db"
     toml = f'[outputs]\nmain = "{output}"\n'
     with (
-        crawling(tmp_path, hosts=HOSTS, workers=0, settings={"outputs": {"main": str(output)}}) as crawls,
+        open_crawls(tmp_path, hosts=HOSTS, workers=0, settings={"outputs": {"main": str(output)}}) as crawls,
         served(tmp_path / "served", "--folder", tmp_path / "store", settings=toml) as api,
     ):
         site, client = crawls.site, api.client
@@ -57,7 +57,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
 
         shell = Shell(tmp_path / "served")
         try:
-            crawls.hire(2)
+            crawls.start_workers(2)
             shell.start("worker", "--folder", tmp_path / "store", "--workers", 2, *LOCAL)
             wait_until(lambda: len(client.workers()) == 4, "both groups are there")
             wait_until(lambda: len(site.requests()) > 40, "they work")

@@ -17,13 +17,13 @@ from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
 from tests.api.served import Served, served
 from tests.site.responses import page
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     folder = tmp_path_factory.mktemp("cluster")
-    with crawling(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
+    with open_crawls(folder, hosts=10, settings={"outputs": {"default": str(folder / "default.db")}}) as crawls:
         yield crawls
 
 

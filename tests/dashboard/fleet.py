@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.api.served import MODULE, Served, served
 from tests.site.responses import page
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 
 @dataclass
@@ -34,7 +34,7 @@ def fleet(
 ) -> Iterator[Fleet]:  # fmt: skip
     output = folder / "default.db"
     chosen = {"outputs": {"default": str(output)}, **(worker_settings or {})}
-    with crawling(folder, hosts=hosts, workers=workers, settings=chosen, shared=True) as crawls:
+    with open_crawls(folder, hosts=hosts, workers=workers, settings=chosen, shared=True) as crawls:
         settings = f'[api]\nrate = 100000\n[outputs]\ndefault = "{output}"\n{settings}'
         where = ("--folder", folder / "store")
         with served(folder / "served", *where, settings=settings, token=token, program=program) as api:

@@ -12,7 +12,7 @@ import pytest
 from shoal.frontier.hosts import Host
 from tests.site.judge import Judge
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 ALLOWED = "User-agent: *\nDisallow: /no\n"
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("delays"), hosts=80, workers=3) as opened:
+    with open_crawls(tmp_path_factory.mktemp("delays"), hosts=80, workers=3) as opened:
         yield opened
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.site.ftp import serving_ftp
 from tests.site.responses import page
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("ftp"), hosts=5, workers=2) as opened:
+    with open_crawls(tmp_path_factory.mktemp("ftp"), hosts=5, workers=2) as opened:
         yield opened
 
 

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from tests.site.responses import Response, page
-from tests.system.crawls import Crawled, Crawls, crawling
+from tests.system.crawls import CrawlResult, Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("pages"), hosts=60, workers=2) as opened:
+    with open_crawls(tmp_path_factory.mktemp("pages"), hosts=60, workers=2) as opened:
         yield opened
 
 
-def followed(crawls: Crawls, response: Response, **policy: Any) -> tuple[bool, str, Crawled]:
+def followed(crawls: Crawls, response: Response, **policy: Any) -> tuple[bool, str, CrawlResult]:
     """Whether the link /next of a page was followed, and the flags in its row."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "/next", page())

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("redirects"), hosts=80, workers=2) as opened:
+    with open_crawls(tmp_path_factory.mktemp("redirects"), hosts=80, workers=2) as opened:
         yield opened
 
 
@@ -165,7 +165,7 @@ def test_a_redirect_to_a_forbidden_address_opens_no_connection(
     # Only the site's own first addresses are allowed here, so that a listener on another one stands for a private net.
     settings: dict[str, object] = {"fetch.allow_networks": "127.0.1.0/24"}
     with (
-        crawling(tmp_path_factory.mktemp("inside"), hosts=3, settings=settings) as inside,
+        open_crawls(tmp_path_factory.mktemp("inside"), hosts=3, settings=settings) as inside,
         socket.create_server(("127.0.9.9", 0)) as listener,
     ):
         (host,) = inside.site.take()
@@ -205,7 +205,7 @@ def test_cookies_and_passwords_are_dropped_at_a_redirect_to_another_origin(crawl
 
 
 def test_another_port_is_another_origin_for_a_password(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with crawling(tmp_path_factory.mktemp("origin"), hosts=1, second_port=True) as two:
+    with open_crawls(tmp_path_factory.mktemp("origin"), hosts=1, second_port=True) as two:
         (here,) = two.site.take()
         there = two.site.beside(here)
         two.site.at(here, "/", page(f"http://{there}/"))

@@ -10,7 +10,7 @@ from shoal.frontier.hosts import Host
 from shoal.frontier.inspect import PendingHost
 from shoal.operations import describe
 from tests.site.responses import Response, page, robots
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 # A tenth of a second instead of five.
 BACK_OFF_SECONDS = 0.1
@@ -20,7 +20,7 @@ OPEN = robots("User-agent: *\nDisallow:\n")
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
     settings: dict[str, object] = {"frontier.backoff_seconds": BACK_OFF_SECONDS, "frontier.longest_backoff_seconds": 2}
-    with crawling(tmp_path_factory.mktemp("retries"), hosts=20, workers=2, settings=settings) as opened:
+    with open_crawls(tmp_path_factory.mktemp("retries"), hosts=20, workers=2, settings=settings) as opened:
         yield opened
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from shoal.model import Visit
 from tests.site.responses import Response, html
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("revisits"), hosts=10) as opened:
+    with open_crawls(tmp_path_factory.mktemp("revisits"), hosts=10) as opened:
         yield opened
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.site.judge import Judge
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DELAY = 0.05
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("robots"), hosts=90, workers=2, second_port=True) as opened:
+    with open_crawls(tmp_path_factory.mktemp("robots"), hosts=90, workers=2, second_port=True) as opened:
         yield opened
 
 

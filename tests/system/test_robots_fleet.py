@@ -10,7 +10,7 @@ import pytest
 from shoal.model import Visit
 from shoal.politeness.robots_policy import RobotsCopy
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 CLOSED = "User-agent: *\nDisallow: /private\n"
 DAY = 86_400.0
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("fleet"), hosts=60, workers=8) as opened:
+    with open_crawls(tmp_path_factory.mktemp("fleet"), hosts=60, workers=8) as opened:
         yield opened
 
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tests.site.responses import Response, page, redirect, robots
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 XML = "application/xml"
 BOMB = '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa">' + "".join(
@@ -21,7 +21,7 @@ BOMB = '<!DOCTYPE urlset [<!ENTITY a "aaaaaaaaaa">' + "".join(
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("sitemaps"), hosts=60, workers=2) as opened:
+    with open_crawls(tmp_path_factory.mktemp("sitemaps"), hosts=60, workers=2) as opened:
         yield opened
 
 

@@ -20,7 +20,7 @@ from tests.servers import WAIT_SECONDS
 from tests.site.log import Request
 from tests.site.responses import Responses, page
 from tests.site.site import serving
-from tests.system.crawls import Crawls, crawling
+from tests.system.crawls import Crawls, open_crawls
 
 pytestmark = pytest.mark.full
 
@@ -31,7 +31,7 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture(scope="module")
 def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
-    with crawling(tmp_path_factory.mktemp("traps"), hosts=40, workers=1) as opened:
+    with open_crawls(tmp_path_factory.mktemp("traps"), hosts=40, workers=1) as opened:
         yield opened
 
 
