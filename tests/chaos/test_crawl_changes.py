@@ -21,7 +21,7 @@ import pytest
 
 from shoal.frontier.acknowledgement import replay
 from shoal.sinks import merge
-from tests.chaos.crawl import LONG, Crawling, crawling
+from tests.chaos.crawl import LONG, CrawlRun, open_crawl
 from tests.servers import server
 from tests.site.responses import Response, html
 from tests.site.site import Site
@@ -61,7 +61,7 @@ def reported(path: Path) -> dict[str, list[dict[str, Any]]]:
     return by_url
 
 
-def check(output: Path, last: dict[str, int], fickle: set[str], crawl: Crawling) -> int:
+def check(output: Path, last: dict[str, int], fickle: set[str], crawl: CrawlRun) -> int:
     """Every change once and in order. Returns how many visits were not acknowledged."""
     versions, changes = served(crawl.site), reported(output)
     rows = {str(row["url"]): row for row in crawl.rows()}
@@ -98,7 +98,7 @@ async def test_each_change_is_reported_once_while_workers_and_the_store_are_kill
     policy = {"every": "1s", "changes": tuple(map(str, outputs))}
     rounds, pages = (200, 60) if LONG else (9, 30)
     with server(tmp_path / "server") as store:
-        crawled = crawling(
+        crawled = open_crawl(
             tmp_path,
             pages=pages,
             hosts=3,
@@ -141,7 +141,7 @@ async def test_each_change_is_reported_once_while_workers_and_the_store_are_kill
                 return all(len(seen) > made[url] + 1 for url, seen in served(crawl.site).items())
 
             await crawl.until(seen_again, "the last versions are visited")
-            await crawl.dismiss()
+            await crawl.stop_workers()
             for output in outputs:
                 await merge(str(output), live=set(), replay=partial(replay, crawl.frontier.void_batch))
             lost = [check(output, last, fickle, crawl) for output in outputs]

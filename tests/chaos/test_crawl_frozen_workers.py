@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, Crawling, crawling, stopped
+from tests.chaos.crawl import LONG, CrawlRun, open_crawl, stopped
 from tests.proxy import proxy
 from tests.servers import server
 from tests.site.responses import Response
@@ -22,7 +22,7 @@ LEASE_SECONDS = 1.5
 
 @pytest.mark.smoke
 async def test_a_worker_frozen_between_lease_and_request_sends_nothing_when_it_wakes(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=90, hosts=6, seeds=6, outputs=BOTH, lease_seconds=LEASE_SECONDS) as crawl:
+    async with open_crawl(tmp_path, pages=90, hosts=6, seeds=6, outputs=BOTH, lease_seconds=LEASE_SECONDS) as crawl:
         # At the first lease: no page was fetched before that would have to be fetched again.
         frozen = crawl.start(
             program=STEPPING, environ={"STEP": "leased", "TIME": "1", "SIGNAL": str(int(signal.SIGSTOP))}
@@ -39,7 +39,7 @@ async def test_a_worker_frozen_between_lease_and_request_sends_nothing_when_it_w
 
 
 async def test_a_worker_frozen_with_fetched_pages_cannot_acknowledge_them(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=90, hosts=6, outputs=BOTH, lease_seconds=LEASE_SECONDS) as crawl:
+    async with open_crawl(tmp_path, pages=90, hosts=6, outputs=BOTH, lease_seconds=LEASE_SECONDS) as crawl:
         frozen = crawl.start(
             program=STEPPING, environ={"STEP": "written", "TIME": "4", "SIGNAL": str(int(signal.SIGSTOP))}
         )
@@ -57,7 +57,7 @@ async def test_a_worker_frozen_with_fetched_pages_cannot_acknowledge_them(tmp_pa
 
 @pytest.mark.parametrize("turn", range(5 if LONG else 1))
 async def test_a_worker_frozen_during_a_long_transfer_overlaps_at_most_once(tmp_path: Path, turn: int) -> None:
-    async with crawling(
+    async with open_crawl(
         tmp_path, pages=40, hosts=4, lease_seconds=LEASE_SECONDS, policy={"timeout_seconds": 60.0}
     ) as crawl:
         slow = crawl.tree.url(20 + turn)
@@ -79,7 +79,7 @@ async def test_a_worker_frozen_during_a_long_transfer_overlaps_at_most_once(tmp_
 
 
 async def test_a_transfer_longer_than_a_lease_continues_while_the_lease_is_renewed(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=12, hosts=3, lease_seconds=1.0, policy={"timeout_seconds": 60.0}) as crawl:
+    async with open_crawl(tmp_path, pages=12, hosts=3, lease_seconds=1.0, policy={"timeout_seconds": 60.0}) as crawl:
         slow = crawl.tree.url(7)
         host, path = slow.split("/", 3)[2], "/" + slow.split("/", 3)[3]
         crawl.site.at(host, path, Response(size=500_000, lasting=3.0))
@@ -88,7 +88,7 @@ async def test_a_transfer_longer_than_a_lease_continues_while_the_lease_is_renew
         await crawl.judge(extra=0)
 
 
-async def cut_off(crawl: Crawling, store_port: int, seconds: float) -> None:
+async def cut_off(crawl: CrawlRun, store_port: int, seconds: float) -> None:
     async with proxy(store_port) as door:
         far = crawl.start(settings={"store.url": f"redis://127.0.0.1:{door.port}", "store.timeout_seconds": 1.0})
         await crawl.requested(30)
@@ -110,7 +110,7 @@ async def cut_off(crawl: Crawling, store_port: int, seconds: float) -> None:
 
 async def test_other_workers_take_over_the_hosts_of_a_worker_without_the_store(tmp_path: Path) -> None:
     with server(tmp_path / "server") as store:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=15_000 if LONG else 1600, hosts=12, url=store.url, outputs=BOTH, lease_seconds=2.0
         ) as crawl:
             await cut_off(crawl, store.port, 60.0 if LONG else 5.0)

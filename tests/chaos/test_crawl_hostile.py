@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.model import Visit
-from tests.chaos.crawl import CRAWL, crawling
+from tests.chaos.crawl import CRAWL, open_crawl
 from tests.site.hostile import Hostile, Reply, drip, endless, keep, ok, resetting, silent
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -86,7 +86,7 @@ async def test_hostile_hosts_end_in_time_and_do_not_affect_other_hosts(tmp_path:
         stuck = await stack.enter_async_context(Hostile({"*": silent()}, address="127.0.9.100"))
         names[stuck.url("/page")] = "a silent robots.txt"
         crawl = await stack.enter_async_context(
-            crawling(
+            open_crawl(
                 tmp_path,
                 pages=150,
                 hosts=5,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import Crawling, crawling
+from tests.chaos.crawl import CrawlRun, open_crawl
 from tests.site.log import Began, Ended, Writer, read
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
-def ask(crawl: Crawling, page: int, after_seconds: float, lasting_seconds: float = 0.001) -> None:
+def ask(crawl: CrawlRun, page: int, after_seconds: float, lasting_seconds: float = 0.001) -> None:
     """One more request in the log, so long after the last one of its host had ended."""
     url = crawl.tree.url(page)
     host, path = url.split("/", 3)[2], "/" + url.split("/", 3)[3]
@@ -27,7 +27,7 @@ def ask(crawl: Crawling, page: int, after_seconds: float, lasting_seconds: float
 
 
 @contextlib.contextmanager
-def broken(crawl: Crawling) -> Iterator[None]:
+def broken(crawl: CrawlRun) -> Iterator[None]:
     """What the crawl left behind is as it was again afterwards."""
     left = [crawl.site.log, *crawl.outputs]
     kept = {path: path.read_bytes() for path in left}
@@ -37,7 +37,7 @@ def broken(crawl: Crawling) -> Iterator[None]:
 
 
 async def test_every_deliberate_violation_is_detected(tmp_path: Path) -> None:
-    async with crawling(tmp_path, pages=24, hosts=3, outputs=("pages.db", "pages.jsonl")) as crawl:
+    async with open_crawl(tmp_path, pages=24, hosts=3, outputs=("pages.db", "pages.jsonl")) as crawl:
         crawl.start()
         await crawl.finish()
         await crawl.judge(extra=0)

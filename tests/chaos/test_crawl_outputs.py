@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, Crawling, crawling
+from tests.chaos.crawl import LONG, CrawlRun, open_crawl
 from tests.chaos.small_disk import filled, small_disk
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -28,7 +28,7 @@ def locked(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("ROLLBACK")
 
 
-async def watch(crawl: Crawling, stored: int, seconds: float) -> None:
+async def watch(crawl: CrawlRun, stored: int, seconds: float) -> None:
     """While the output takes nothing, nothing more is counted as stored, and memory is bounded."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -42,7 +42,7 @@ async def watch(crawl: Crawling, stored: int, seconds: float) -> None:
 
 async def test_a_crawl_waits_for_a_locked_database_and_stores_every_page_once(tmp_path: Path) -> None:
     # Large pages, and no pause between them: a worker without a bound would take them all in.
-    async with crawling(
+    async with open_crawl(
         tmp_path, pages=4_000 if LONG else 700, hosts=20, seeds=20, size=300_000, delay_seconds=0.01,
         lease_seconds=2.0, policy={"delay_factor": 0.0},
     ) as crawl:  # fmt: skip
@@ -64,7 +64,7 @@ async def test_a_crawl_waits_for_a_locked_database_and_stores_every_page_once(tm
 
 @pytest.mark.smoke
 async def test_a_worker_whose_output_is_locked_stops_in_time(tmp_path: Path) -> None:
-    async with crawling(
+    async with open_crawl(
         tmp_path, pages=600, hosts=20, seeds=20, size=300_000, delay_seconds=0.01, lease_seconds=600.0,
         policy={"delay_factor": 0.0}, settings={"worker.grace_seconds": 1.0},
     ) as crawl:  # fmt: skip
@@ -88,7 +88,7 @@ async def test_a_worker_whose_output_is_locked_stops_in_time(tmp_path: Path) -> 
 
 async def test_a_crawl_waits_for_outputs_on_a_full_disk_and_stores_every_page_once(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 120_000_000) as disk:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=2_000 if LONG else 500, hosts=10, seeds=10, size=20_000, outputs=BOTH,
             output_folder=disk, lease_seconds=2.0,
         ) as crawl:  # fmt: skip

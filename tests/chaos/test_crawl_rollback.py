@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.crawl import LONG, crawling
+from tests.chaos.crawl import LONG, open_crawl
 from tests.servers import server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.full]
 async def test_a_store_restored_from_an_old_snapshot_loses_no_page(tmp_path: Path) -> None:
     pages, turns = (6_000, 5) if LONG else (900, 2)
     with server(tmp_path / "server", options={"appendonly": "no"}) as store:
-        async with crawling(
+        async with open_crawl(
             tmp_path, pages=pages, hosts=20, url=store.url, outputs=("pages.db",), lease_seconds=2.0
         ) as crawl:
             for _ in range(2):
