@@ -92,13 +92,13 @@ class CrawlRun:
         return name
 
     async def kill(self, name: str, *, reap: bool = False) -> int:
-        """Kill a worker, and with `reap` do what a supervisor does then. Returns the number of unacknowledged visits."""
+        """Kill a worker; with `reap`, do what a supervisor does then. Returns the number of unacknowledged visits."""
         process = self.workers.pop(name)
         process.kill()
         return await self.bury(name, process, reap=reap)
 
     async def bury(self, name: str, process: subprocess.Popen[bytes], *, reap: bool) -> int:
-        """The same for a worker that died by itself."""
+        """Do the same for a worker that died by itself."""
         process.communicate()
         held = await self.held_by(name)
         if reap:

@@ -185,6 +185,6 @@ def test_a_page_that_redirects_to_itself_with_a_cookie_is_visited_again() -> Non
     assert [request.path for request in site.requests][:3] == ["/0", "/consent", "/0"]
     # Without end it is a loop still.
     with serving(lambda request: moved("/0", 302, ("Set-Cookie", f"n={len(site.requests)}"))) as site:
-        crawling = shoal.crawl(f"{site.url}/0", spider=Visits, delay_seconds=0, settings=LOCAL)
-        assert list(crawling) == []
-        assert crawling.counts.reasons == {"failed:too many redirects": 1, "excluded:redirect": 20}
+        crawl = shoal.crawl(f"{site.url}/0", spider=Visits, delay_seconds=0, settings=LOCAL)
+        assert list(crawl) == []
+        assert crawl.counts.reasons == {"failed:too many redirects": 1, "excluded:redirect": 20}

@@ -46,16 +46,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_crawl_can_be_iterated_over(site: Site, folder: Path) -> None:
     tree = site.plant(30, site.take(2))
-    crawling = shoal.crawl(tree.url(0), scope="any", delay_seconds=0.02, settings=LOCAL)
-    records = list(crawling)
+    crawl = shoal.crawl(tree.url(0), scope="any", delay_seconds=0.02, settings=LOCAL)
+    records = list(crawl)
     assert sorted(record.url for record in records) == sorted(tree.walk())
     assert all(isinstance(record, shoal.Record) and record.status == 200 for record in records)
-    assert (crawling.counts.stored, crawling.counts.open) == (30, 0)
+    assert (crawl.counts.stored, crawl.counts.open) == (30, 0)
     # Nothing is left behind: no store, no thread.
     assert not list(folder.iterdir())
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
     with pytest.raises(InvalidInput, match="once"):
-        next(iter(crawling))
+        next(iter(crawl))
 
 
 def test_a_crawl_with_a_spider_of_the_same_module_yields_its_items(site: Site) -> None:
@@ -109,14 +109,14 @@ async def test_a_crawl_can_be_iterated_over_in_an_event_loop_too(site: Site) -> 
 def test_a_slow_caller_makes_the_crawl_wait(site: Site) -> None:
     hosts = site.take(8)
     tree = site.plant(3000, hosts)
-    crawling = iter(shoal.crawl(tree.url(0), scope="any", delay_seconds=0, settings=LOCAL))
-    next(crawling)
+    records = iter(shoal.crawl(tree.url(0), scope="any", delay_seconds=0, settings=LOCAL))
+    next(records)
     requested, before = 0, -1
     while requested != before:
         time.sleep(0.5)
         before, requested = requested, len(site.requests(*hosts))
     assert requested < 1500
-    assert len(list(crawling)) == 2999
+    assert len(list(records)) == 2999
 
 
 @pytest.mark.full
@@ -199,9 +199,9 @@ def test_pages_for_a_missing_spider_fail_instead_of_waiting_forever(
 ) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", title="Root"))
-    crawling = shoal.crawl(f"http://{host}/", spider=Lists, delay_seconds=0, settings=LOCAL)
-    assert list(crawling) == []
-    assert crawling.counts.reasons == {"failed:spider: Titles is not here": 1}
+    crawl = shoal.crawl(f"http://{host}/", spider=Lists, delay_seconds=0, settings=LOCAL)
+    assert list(crawl) == []
+    assert crawl.counts.reasons == {"failed:spider: Titles is not here": 1}
     assert "pass spiders=[Titles] to shoal.crawl" in capfd.readouterr().err
 
 

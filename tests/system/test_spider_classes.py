@@ -163,8 +163,8 @@ def test_an_error_in_closed_is_printed_and_does_no_harm(site: Site, capfd: pytes
 
     (host,) = site.take()
     site.at(host, "/", page(title="x"))
-    crawling = shoal.crawl(f"http://{host}/", spider=Ends, delay_seconds=0, settings=LOCAL)
-    assert len(list(crawling)) == 1
+    crawl = shoal.crawl(f"http://{host}/", spider=Ends, delay_seconds=0, settings=LOCAL)
+    assert len(list(crawl)) == 1
     assert "ValueError: it is finished" in capfd.readouterr().err
 
 
@@ -174,7 +174,7 @@ def test_a_pipeline_that_fails_fails_its_page(site: Site, tmp_path: Path, capfd:
 
     (host,) = site.take()
     site.at(host, "/", page(title="x"))
-    crawling = shoal.crawl(f"http://{host}/", spider=Piped, delay_seconds=0, settings=LOCAL)
-    assert list(crawling) == []
-    assert crawling.counts.reasons == {"failed:spider: KeyError": 1}
+    crawl = shoal.crawl(f"http://{host}/", spider=Piped, delay_seconds=0, settings=LOCAL)
+    assert list(crawl) == []
+    assert crawl.counts.reasons == {"failed:spider: KeyError": 1}
     assert "no such" in capfd.readouterr().err

@@ -207,9 +207,9 @@ def test_an_impossible_request_fails_its_page_with_one_sentence(
             yield shoal.Follow(**{"url": "/api", **request_})
 
     with serving(echo) as site:
-        crawling = shoal.crawl(site.url, spider=Asks, delay_seconds=0, settings=LOCAL)
-        assert list(crawling) == []
-        assert crawling.counts.failed == 1
+        crawl = shoal.crawl(site.url, spider=Asks, delay_seconds=0, settings=LOCAL)
+        assert list(crawl) == []
+        assert crawl.counts.failed == 1
     if request_.get("callback") != "_private":
         assert sentence in capfd.readouterr().err
         assert not site.requests_to("/api")
