@@ -29,7 +29,7 @@ import msgspec
 from bench.figures import Figure
 from shoal.frontier import Frontier, keys
 from shoal.frontier.history import Step
-from tests.api.served import Served
+from tests.api.process import Served
 from tests.dashboard.fleet import Fleet
 from tests.servers import wait_until
 

@@ -26,8 +26,8 @@ from typing import Any
 import msgspec
 
 from shoal.api.auth import create_token
+from tests.api.process import ROOT, Served, served
 from tests.api.schema_hooks import COUNTS
-from tests.api.served import ROOT, Served, served
 from tests.servers import Server, server
 
 FOLDER = Path("build/schema")

@@ -13,7 +13,7 @@ from shoal.api.middleware import HEADERS, RateLimiter
 from shoal.api.routes import ROUTES, Route
 from shoal.client import Client
 from shoal.errors import SettingsError, ShoalError, UnknownCrawl
-from tests.api.served import Got, Served, served
+from tests.api.process import Got, Served, served
 from tests.system.commanding import Shell
 
 ROLES = ("read", "submit", "admin", "read:shop", "submit:shop", "admin:shop")

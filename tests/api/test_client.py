@@ -10,7 +10,7 @@ import pytest
 from shoal.api.auth import create_token
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCrawl
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import free_port, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError
-from tests.api.served import served
+from tests.api.process import served
 from tests.servers import free_port, wait_until
 from tests.system.commanding import Shell
 

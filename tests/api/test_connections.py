@@ -12,7 +12,7 @@ import pytest
 
 from shoal.api import connections
 from shoal.api.connections import ConnectionLimits
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 

@@ -16,7 +16,7 @@ from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, ShoalError, Unkn
 from shoal.model.crawl import State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations import start
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import wait_until
 from tests.site.responses import page
 from tests.system.crawls import Crawls, open_crawls

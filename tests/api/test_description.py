@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 
 if os.environ.get("CI") != "true":
     pytest.importorskip("schemathesis", reason="it is not installed; run: pip install schemathesis")

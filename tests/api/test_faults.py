@@ -17,7 +17,7 @@ from shoal.model import Limits
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import FrontierSettings, Settings
-from tests.api.served import served
+from tests.api.process import served
 from tests.servers import server, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell

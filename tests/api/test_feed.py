@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import Got, Served, served
+from tests.api.process import Got, Served, served
 from tests.site.responses import page
 from tests.system.crawls import Crawls, open_crawls
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.frontier import Frontier
 from shoal.frontier.history import Totals
-from tests.api.served import served
+from tests.api.process import served
 from tests.servers import wait_until
 
 START = 1_800_000_000 // 3600 * 3600

@@ -14,7 +14,7 @@ import pytest
 from shoal.api.auth import create_token
 from shoal.client import Client
 from shoal.errors import CrawlEnded
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import wait_until
 from tests.system.commanding import Shell
 

@@ -10,7 +10,7 @@ import pytest
 from shoal.frontier.signals import SignalKind
 from shoal.operations.indexnow import IndexNow, Refused
 from shoal.settings import ApiSettings, Settings
-from tests.api.served import Got, Served, served
+from tests.api.process import Got, Served, served
 from tests.api.test_crawls import api, begin, client, crawls
 from tests.servers import wait_until
 from tests.site.responses import Response, page, redirect

@@ -14,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl_request import CrawlRequest
 from shoal.model.record import Record
 from shoal.operations.submit import submit, to_submission
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import Server, server
 from tests.sinks.test_reading import written
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import CrawlEnded
-from tests.api.served import served
+from tests.api.process import served
 from tests.servers import wait_until
 from tests.site.responses import Responses, page
 from tests.system.commanding import LOCAL, Shell

@@ -14,7 +14,7 @@ from shoal.api.pagination import make_cursor
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.record import Record
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import Server, server
 from tests.sinks.test_reading import written
 from tests.system.commanding import Shell

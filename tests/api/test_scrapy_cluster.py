@@ -15,7 +15,7 @@ from shoal.operations.scrapy_cluster import Action, cluster_name
 from shoal.operations.submit import parse, to_submission
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.site.responses import page
 from tests.system.crawls import Crawls, open_crawls
 

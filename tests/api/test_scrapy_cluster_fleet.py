@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import Got, Served, served
+from tests.api.process import Got, Served, served
 
 TOKENS = {role: create_token(role) for role in ("admin", "submit", "admin:shop")}
 

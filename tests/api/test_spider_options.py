@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import Server, server
 from tests.system.commanding import Shell
 

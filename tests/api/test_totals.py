@@ -10,7 +10,7 @@ from shoal.frontier.deletion import noted
 from shoal.model.crawl import Counts
 from shoal.model.limits import Limits
 from shoal.settings import Settings, StoreSettings
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.contract.fleet import end
 from tests.servers import server
 

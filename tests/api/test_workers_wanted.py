@@ -11,7 +11,7 @@ from shoal.api.fleet_stats import workers_wanted
 from shoal.frontier import Frontier
 from shoal.model.limits import Limits
 from shoal.settings import Settings, StoreSettings
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.contract.fleet import end
 from tests.servers import server
 

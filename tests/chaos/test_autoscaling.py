@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import Server, wait_until
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Running, Shell

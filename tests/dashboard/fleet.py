@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.api.served import MODULE, Served, served
+from tests.api.process import MODULE, Served, served
 from tests.site.responses import page
 from tests.system.crawls import Crawls, open_crawls
 

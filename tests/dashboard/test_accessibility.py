@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import served
+from tests.api.process import served
 from tests.dashboard.browser import Browser, Opened
 from tests.dashboard.fleet import Fleet, fleet
 from tests.dashboard.screenshots import populate, screens

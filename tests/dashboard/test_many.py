@@ -11,7 +11,7 @@ import pytest
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.crawl_spec import CrawlSpec
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.dashboard.browser import Browser
 from tests.system.crawls import complete
 

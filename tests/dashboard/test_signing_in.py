@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.dashboard.browser import Browser, chromium, sign_in
 from tests.servers import server
 

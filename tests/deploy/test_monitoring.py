@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.api.served import served
+from tests.api.process import served
 from tests.deploy.helm import ROOT
 from tests.servers import Server, free_port, program, wait_until
 from tests.site.site import Site

@@ -13,7 +13,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.describe import describe
 from shoal.operations.start import begin
-from tests.api.served import served
+from tests.api.process import served
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
 from tests.site.responses import Response, page, redirect

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served import served
+from tests.api.process import served
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Process, Project, project
 from tests.servers import Server, wait_until
 from tests.site.responses import Response, page

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.client import Client
 from shoal.errors import CrawlEnded, InvalidInput
-from tests.api.served import served
+from tests.api.process import served
 from tests.servers import wait_until
 from tests.site.responses import page
 from tests.site.site import Site

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served import served
+from tests.api.process import served
 from tests.system.commanding import Shell
 
 pytestmark = pytest.mark.full

@@ -38,7 +38,7 @@ from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
 from shoal.operations.submit import submit, to_submission
 from shoal.settings import FetchSettings, FrontierSettings, Settings
-from tests.api.served import Served, served
+from tests.api.process import Served, served
 from tests.servers import Server, wait_until
 from tests.system.commanding import LOCAL, ROOT, Shell
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.served import served
+from tests.api.process import served
 from tests.servers import Server, free_port, wait_until
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
