@@ -13,7 +13,7 @@ from shoal.api.middleware import HEADERS, RateLimiter
 from shoal.api.routes import ROUTES, Route
 from shoal.client import Client
 from shoal.errors import SettingsError, ShoalError, UnknownCrawl
-from tests.api.process import Got, Served, served
+from tests.api.process import ApiProcess, ApiResponse, serve_api
 from tests.system.commanding import Shell
 
 ROLES = ("read", "submit", "admin", "read:shop", "submit:shop", "admin:shop")
@@ -26,12 +26,12 @@ GUARDED = [route for route in ROUTES if route.role is not None]
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("access"), settings=SETTINGS) as api:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    with serve_api(tmp_path_factory.mktemp("access"), settings=SETTINGS) as api:
         yield api
 
 
-def ask(api: Served, route: Route, token: str) -> Got:
+def ask(api: ApiProcess, route: Route, token: str) -> ApiResponse:
     path = route.path.replace("{crawl}", "nobody").replace("{host}", "example.org")
     body = {"seeds": ["http://example.org/"]} if route.method in ("POST", "PATCH") else None
     return api.ask(route.method, path, body, Authorization=f"Bearer {token}" if token else "")
@@ -44,7 +44,7 @@ def test_only_routes_without_private_data_are_public() -> None:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
-def test_a_route_refuses_a_missing_wrong_or_insufficient_token(api: Served, route: Route) -> None:
+def test_a_route_refuses_a_missing_wrong_or_insufficient_token(api: ApiProcess, route: Route) -> None:
     for token in ("", "wrong", TOKENS["admin"][0][:-1], TOKENS["admin"][1].rpartition(":")[2]):
         got = ask(api, route, token)
         assert got.status == 401, token
@@ -58,7 +58,7 @@ def test_a_route_refuses_a_missing_wrong_or_insufficient_token(api: Served, rout
     assert (got.status == 403) == route.fleet_wide
 
 
-def test_every_response_has_strict_headers(api: Served) -> None:
+def test_every_response_has_strict_headers(api: ApiProcess) -> None:
     for path in ("/healthz", "/v1/crawls", "/nowhere", "/v1/crawls/x", "/openapi.json"):
         got = api.ask("GET", path, Authorization=f"Bearer {TOKENS['read'][0]}")
         for name, value in HEADERS.items():
@@ -73,7 +73,7 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
         ran = shell.run("serve", "--host", host, "--port", "0")
         assert ran.code == 2
         assert "no [tokens] are configured" in ran.err
-    with served(tmp_path / "own") as api:
+    with serve_api(tmp_path / "own") as api:
         assert api.host == "127.0.0.1"
         assert api.ask("GET", "/v1/crawls").status == 200
         # A name that an attacker's DNS points here, and a page of another site.
@@ -104,7 +104,7 @@ def test_a_token_is_created_and_never_stored(tmp_path: Path) -> None:
         Tokens({"x": f"admin {token}"})
 
 
-def test_a_token_of_an_application_can_only_see_and_create_its_own_crawls(api: Served) -> None:
+def test_a_token_of_an_application_can_only_see_and_create_its_own_crawls(api: ApiProcess) -> None:
     admin, shop = (Client(api.url, token=TOKENS[role][0]) for role in ("admin", "submit:shop"))
     with admin, shop:
         admin.submit(seeds=["http://example.org/"], name="other", app="press", outputs=["main"], spider="nobody")
@@ -125,7 +125,7 @@ def test_a_token_of_an_application_can_only_see_and_create_its_own_crawls(api: S
         shop.stop(mine)
 
 
-def test_ids_are_per_application(api: Served) -> None:
+def test_ids_are_per_application(api: ApiProcess) -> None:
     admin, shop = (Client(api.url, token=TOKENS[role][0]) for role in ("admin", "submit:shop"))
     request = {"seeds": ["http://example.org/"], "name": "same", "outputs": ["main"], "spider": "nobody"}
     with admin, shop:
@@ -151,7 +151,7 @@ def test_ids_are_per_application(api: Served) -> None:
                 admin.submit(**{**request, "name": dots})
 
 
-def test_options_that_only_administrators_may_set(api: Served, tmp_path: Path) -> None:
+def test_options_that_only_administrators_may_set(api: ApiProcess, tmp_path: Path) -> None:
     with Client(api.url, token=TOKENS["submit"][0]) as client:
         with pytest.raises(ShoalError, match="ignore_robots requires a token with the role admin"):
             client.submit(seeds=["http://example.org/"], ignore_robots=True)
@@ -170,7 +170,7 @@ def test_options_that_only_administrators_may_set(api: Served, tmp_path: Path) -
         client.stop(crawl)
 
 
-def test_request_bodies_are_bounded(api: Served) -> None:
+def test_request_bodies_are_bounded(api: ApiProcess) -> None:
     token = TOKENS["submit"][0]
     for body in (b'{"seeds":["' + b"a" * 5_000_000 + b'"]}', b"[" * 200_000):
         got = api.ask(
@@ -195,7 +195,7 @@ def test_request_bodies_are_bounded(api: Served) -> None:
 
 def test_a_client_that_exceeds_the_rate_limit_gets_429(tmp_path: Path) -> None:
     token, line = create_token("read")
-    with served(tmp_path, settings=f'[api]\nrate = 5\n[tokens]\na = "{line}"\n', token=token) as api:
+    with serve_api(tmp_path, settings=f'[api]\nrate = 5\n[tokens]\na = "{line}"\n', token=token) as api:
         responses = [api.ask("GET", "/v1/workers") for _ in range(15)]
         assert responses[0].status == 200
         refused = next(got for got in responses if got.status == 429)

@@ -10,7 +10,7 @@ import pytest
 from shoal.api.auth import create_token
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCrawl
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import free_port, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell
@@ -27,13 +27,15 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
 
 
 @pytest.fixture(scope="module")
-def api(crawls: Crawls) -> Iterator[Served]:
+def api(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[outputs]\nmain = "{crawls.folder / "main.db"}"\n[tokens]\nme = "{LINE}"\n'
-    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings, token=TOKEN) as api:
+    with serve_api(
+        crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings, token=TOKEN
+    ) as api:
         yield api
 
 
-def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
+def test_every_method_works_with_asyncio(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone"))
 
@@ -72,7 +74,7 @@ def test_every_method_works_with_asyncio(crawls: Crawls, api: Served) -> None:
     crawls.do(use())
 
 
-def test_a_client_reports_what_is_wrong(api: Served) -> None:
+def test_a_client_reports_what_is_wrong(api: ApiProcess) -> None:
     with pytest.raises(StoreUnavailable, match="is unavailable"):
         Client(f"http://127.0.0.1:{free_port()}").stats()
     with pytest.raises(InvalidInput, match="must start with http"):
@@ -86,7 +88,7 @@ def test_a_client_reports_what_is_wrong(api: Served) -> None:
 
 
 @pytest.mark.full
-def test_commands_work_on_an_api(crawls: Crawls, api: Served, shell: Shell) -> None:
+def test_commands_work_on_an_api(crawls: Crawls, api: ApiProcess, shell: Shell) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone"))
     shell.environ = {"SHOAL_STORE": api.url, "SHOAL_TOKEN": TOKEN}
@@ -155,7 +157,7 @@ def test_submitting_to_a_store_works_like_submitting_to_an_api(crawls: Crawls, s
 
 
 @pytest.mark.full
-def test_a_file_output_is_merged_where_the_file_is(crawls: Crawls, api: Served, shell: Shell) -> None:
+def test_a_file_output_is_merged_where_the_file_is(crawls: Crawls, api: ApiProcess, shell: Shell) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(12, [host])
     lines = crawls.folder / "lines.jsonl"

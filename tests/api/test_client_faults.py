@@ -14,7 +14,7 @@ import pytest
 
 from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.servers import free_port, wait_until
 from tests.system.commanding import Shell
 
@@ -58,12 +58,12 @@ def test_waiting_continues_when_the_server_restarts(tmp_path: Path) -> None:
         return [task.result()["state"] for task in waits]
 
     states: list[str] = []
-    with served(tmp_path / "first", *where) as api:
+    with serve_api(tmp_path / "first", *where) as api:
         api.client.submit(seeds=["http://example.org/"], name="long", outputs=["main"], spider="nobody")
         waiting = threading.Thread(target=lambda: states.extend(asyncio.run(wait())))
         waiting.start()
         wait_until(lambda: "shoal_api_streams 2.0" in api.ask("GET", "/metrics").raw.decode(), "both watch")
-    with served(tmp_path / "second", *where) as api:
+    with serve_api(tmp_path / "second", *where) as api:
         api.client.stop("long")
         waiting.join(60)
     assert states == ["stopped", "stopped"]
@@ -75,7 +75,7 @@ def test_waiting_with_asyncio_ends_at_its_timeout(tmp_path: Path) -> None:
             with pytest.raises(TimeoutError, match="did not end"):
                 await client.wait("long", timeout_seconds=0.1)
 
-    with served(tmp_path) as api:
+    with serve_api(tmp_path) as api:
         api.client.submit(seeds=["http://example.org/"], name="long", outputs=["main"], spider="nobody")
         asyncio.run(wait(api.url))
 

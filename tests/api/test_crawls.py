@@ -16,7 +16,7 @@ from shoal.errors import CrawlEnded, CrawlExists, InvalidInput, ShoalError, Unkn
 from shoal.model.crawl import State
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations import start
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import wait_until
 from tests.site.responses import page
 from tests.system.crawls import Crawls, open_crawls
@@ -31,14 +31,14 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
 
 
 @pytest.fixture(scope="module")
-def api(crawls: Crawls) -> Iterator[Served]:
+def api(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[outputs]\nmain = "{crawls.folder / "api.db"}"\n'
-    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
+    with serve_api(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
         yield api
 
 
 @pytest.fixture
-def client(api: Served) -> Client:
+def client(api: ApiProcess) -> Client:
     return api.client
 
 
@@ -66,7 +66,7 @@ def test_the_workers_run_a_submitted_crawl_and_its_end_is_reported(crawls: Crawl
     assert crawls.site.judge(host).crowded() == []
 
 
-def test_records_are_paged_without_gaps_or_duplicates(crawls: Crawls, api: Served, client: Client) -> None:
+def test_records_are_paged_without_gaps_or_duplicates(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     (host,) = crawls.site.take()
     tree = crawls.site.plant(25, [host])
     crawl = begin(client, tree.url(0), delay_seconds=0)
@@ -84,7 +84,7 @@ def test_records_are_paged_without_gaps_or_duplicates(crawls: Crawls, api: Serve
     assert records[0].keys() == {"url", "status"}
 
 
-def test_crawls_are_filtered_by_state_and_listed_in_pages(crawls: Crawls, api: Served, client: Client) -> None:
+def test_crawls_are_filtered_by_state_and_listed_in_pages(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     (host,) = crawls.site.take()
     names = [begin(client, f"http://{host}/{n}", app="lister", delay_seconds=60) for n in range(5)]
     client.pause(names[0])
@@ -220,7 +220,7 @@ def test_a_crawl_expires_at_its_time(crawls: Crawls, client: Client) -> None:
     wait_until(lambda: client.crawl(crawl)["ended_at"] > 0, "its end is written down")
 
 
-def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: Served, client: Client) -> None:
+def test_secrets_are_accepted_and_never_returned(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page())
     crawl = begin(
@@ -295,7 +295,7 @@ def test_a_host_can_be_slowed_down_and_blocked_for_all_crawls(crawls: Crawls, cl
     assert crawls.site.judge(host).hasty(0.4) == []
 
 
-def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: Served, client: Client) -> None:
+def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: ApiProcess, client: Client) -> None:
     assert {worker["name"] for worker in client.workers()} == {"w1", "w2"}
     assert all(worker["machine"] and worker["seen_seconds_ago"] < 30 for worker in client.workers())
     host, visited = crawls.site.take(2)
@@ -324,7 +324,7 @@ def test_workers_and_metrics_show_the_state_of_the_fleet(crawls: Crawls, api: Se
     client.stop(crawl)
 
 
-def test_an_invalid_request_is_refused_in_one_sentence(client: Client, api: Served) -> None:
+def test_an_invalid_request_is_refused_in_one_sentence(client: Client, api: ApiProcess) -> None:
     meaningless: tuple[dict[str, Any], ...] = (
         {"seeds": []},
         {"seeds": ["mailto:a@b"]},

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 
 if os.environ.get("CI") != "true":
     pytest.importorskip("schemathesis", reason="it is not installed; run: pip install schemathesis")
@@ -31,15 +31,15 @@ CHECKS = [not_a_server_error, content_type_conformance, response_schema_conforma
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("described"), settings="[api]\nrate = 100000\n") as api:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    with serve_api(tmp_path_factory.mktemp("described"), settings="[api]\nrate = 100000\n") as api:
         # Something to find, for those who guess well.
         api.client.submit(seeds=["http://example.org/"], name="0", outputs=["main"], spider="nobody")
         yield api
 
 
 @pytest.fixture(scope="module")
-def description(api: Served) -> Any:
+def description(api: ApiProcess) -> Any:
     openapi = api.ask("GET", "/openapi.json").json
     # Streams do not end; they have tests of their own.
     del openapi["paths"]["/v1/crawls/{crawl}/events"]
@@ -67,7 +67,7 @@ def test_every_route_responds_as_described_without_internal_errors(description: 
     assert len(requested) > 100
 
 
-def test_the_description_names_every_route_with_examples(api: Served) -> None:
+def test_the_description_names_every_route_with_examples(api: ApiProcess) -> None:
     openapi = api.ask("GET", "/openapi.json").json
     assert openapi["openapi"].startswith("3.1")
     for path, methods in openapi["paths"].items():
@@ -80,7 +80,7 @@ def test_the_description_names_every_route_with_examples(api: Served) -> None:
     assert api.client.submit(**example) == {"id": "by-example", "created": True}
 
 
-def test_the_description_allows_what_the_server_accepts(api: Served, tmp_path: Path) -> None:
+def test_the_description_allows_what_the_server_accepts(api: ApiProcess, tmp_path: Path) -> None:
     openapi = api.ask("GET", "/openapi.json").json
     listing = {each["name"]: each["schema"] for each in openapi["paths"]["/v1/crawls"]["get"]["parameters"]}
     assert listing["state"]["enum"] == ["running", "paused", "stopped", "expired", "finished"]
@@ -94,13 +94,13 @@ def test_the_description_allows_what_the_server_accepts(api: Served, tmp_path: P
     # This server has no tokens, so its description requires none; another one does.
     assert "securitySchemes" not in openapi["components"]
     assert not [each for path in openapi["paths"].values() for each in path.values() if "security" in each]
-    with served(tmp_path, settings=f'[tokens]\nreader = "{create_token("read")[1]}"\n') as guarded:
+    with serve_api(tmp_path, settings=f'[tokens]\nreader = "{create_token("read")[1]}"\n') as guarded:
         openapi = guarded.ask("GET", "/openapi.json").json
     assert openapi["components"]["securitySchemes"]
     assert openapi["paths"]["/v1/crawls"]["get"]["security"] == [{"token": []}]
 
 
-def test_an_invalid_request_head_gets_the_described_400(api: Served) -> None:
+def test_an_invalid_request_head_gets_the_described_400(api: ApiProcess) -> None:
     with socket.create_connection((api.host, api.port), timeout=60) as connection:
         connection.sendall(b"GET /v1/crawls HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n")
         response = http.client.HTTPResponse(connection)

@@ -17,7 +17,7 @@ from shoal.model import Limits
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.maintenance import Maintainer
 from shoal.settings import FrontierSettings, Settings
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.servers import server, wait_until
 from tests.site.responses import page
 from tests.system.commanding import Shell
@@ -36,7 +36,7 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
     tree = crawls.site.plant(240, hosts)
     flags = ("--folder", crawls.folder / "store")
     output = crawls.folder / "killed.db"
-    with served(tmp_path / "one", *flags) as api:
+    with serve_api(tmp_path / "one", *flags) as api:
         client = api.client
         crawl = client.submit(
             seeds=[tree.url(0)], name="killed", scope="any", delay_seconds=0.01, outputs=[str(output)]
@@ -48,7 +48,7 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
             client.crawl(crawl)
     before = len(crawls.site.requests(*hosts))
     wait_until(lambda: len(crawls.site.requests(*hosts)) > before + 20, "nobody cared")
-    with served(tmp_path / "two", *flags) as api:
+    with serve_api(tmp_path / "two", *flags) as api:
         status = api.client.wait("killed", timeout_seconds=60)
     assert status["state"] == "finished"
     assert status["counts"]["stored"] == status["counts"]["admitted"] == 240
@@ -61,7 +61,7 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
 
 def test_a_signal_stops_the_server_cleanly_even_with_open_event_streams(crawls: Crawls, tmp_path: Path) -> None:
     (host,) = crawls.site.take()
-    with served(tmp_path, "--folder", crawls.folder / "store") as api:
+    with serve_api(tmp_path, "--folder", crawls.folder / "store") as api:
         crawl = api.client.submit(seeds=[f"http://{host}/"], outputs=["main"], spider="nobody")["id"]
         events: list[str] = []
 
@@ -80,7 +80,7 @@ def test_a_signal_stops_the_server_cleanly_even_with_open_event_streams(crawls: 
 
 @pytest.mark.full
 def test_an_unavailable_store_is_reported_and_reconnected(tmp_path: Path) -> None:
-    with server(tmp_path / "valkey") as store, served(tmp_path / "served", "--store", store.url) as api:
+    with server(tmp_path / "valkey") as store, serve_api(tmp_path / "served", "--store", store.url) as api:
         assert api.ask("GET", "/readyz").status == 200
         store.freeze()
         assert api.ask("GET", "/readyz").status == 503
@@ -96,7 +96,7 @@ def test_an_unavailable_store_is_reported_and_reconnected(tmp_path: Path) -> Non
 
 def test_the_password_of_a_store_is_never_shown(tmp_path: Path) -> None:
     with server(tmp_path / "valkey", options={"requirepass": "hush"}) as store:
-        with served(tmp_path / "served", "--store", store.url) as api:
+        with serve_api(tmp_path / "served", "--store", store.url) as api:
             assert api.ask("GET", "/v1/stats").status == 200
             assert "hush" not in api.output()
         ran = Shell(tmp_path).run("serve", "--port", "0", "--store", store.url.replace("hush", "guess"))

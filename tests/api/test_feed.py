@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.process import Got, Served, served
+from tests.api.process import ApiProcess, ApiResponse, serve_api
 from tests.site.responses import page
 from tests.system.crawls import Crawls, open_crawls
 
@@ -23,26 +23,26 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
 
 
 @pytest.fixture(scope="module")
-def api(crawls: Crawls) -> Iterator[Served]:
+def api(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[api]\nrate = 100000\n[outputs]\ndefault = "{crawls.folder / "default.db"}"\n[tokens]\n'
     settings += "".join(f'{role.replace(":", "-")} = "{line}"\n' for role, (_, line) in TOKENS.items())
     where = ("--folder", crawls.folder / "store")
-    with served(crawls.folder / "served", *where, settings=settings, token=TOKENS["admin"][0]) as api:
+    with serve_api(crawls.folder / "served", *where, settings=settings, token=TOKENS["admin"][0]) as api:
         yield api
 
 
-def ask(api: Served, role: str = "admin", **request: Any) -> Got:
+def ask(api: ApiProcess, role: str = "admin", **request: Any) -> ApiResponse:
     got = api.ask("POST", "/feed", request, Authorization=f"Bearer {TOKENS[role][0]}")
     assert got.json.keys() == {"status", "data", "error"}
     assert (got.json["status"] == "SUCCESS") == (got.status == 200) == (got.json["error"] is None)
     return got
 
 
-def state(api: Served, crawl: str) -> str:
+def state(api: ApiProcess, crawl: str) -> str:
     return str(api.client.crawl(crawl)["state"])
 
 
-def test_an_action_does_not_reach_a_crawl_of_another_application_with_that_name(api: Served) -> None:
+def test_an_action_does_not_reach_a_crawl_of_another_application_with_that_name(api: ApiProcess) -> None:
     request = {"seeds": ["http://example.org/"], "name": "appa:x", "spider": "nobody"}
     got = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit:appb'][0]}")
     assert got.status == 201
@@ -56,7 +56,7 @@ def test_an_action_does_not_reach_a_crawl_of_another_application_with_that_name(
     assert state(api, "appb:appa:x") == "stopped"
 
 
-def test_actions_on_an_application_apply_to_one_spider(api: Served) -> None:
+def test_actions_on_an_application_apply_to_one_spider(api: ApiProcess) -> None:
     for crawlid, spider in (("one", "other"), ("two", "other"), ("three", "third")):
         request = {"url": "http://example.org/", "appid": "appa", "crawlid": crawlid, "spiderid": spider}
         assert ask(api, **request).status == 200
@@ -80,7 +80,7 @@ def test_actions_on_an_application_apply_to_one_spider(api: Served) -> None:
     assert ask(api, **act, action="expire").status == 400
 
 
-def test_an_application_is_identified_by_the_name_that_it_uses(api: Served) -> None:
+def test_an_application_is_identified_by_the_name_that_it_uses(api: ApiProcess) -> None:
     sender = {"appid": "my app", "spiderid": "nobody"}
     for crawlid in ("plain", "with space"):
         assert ask(api, "submit:my-app", url="http://example.org/", crawlid=crawlid, **sender).status == 200
@@ -92,7 +92,7 @@ def test_an_application_is_identified_by_the_name_that_it_uses(api: Served) -> N
         assert (data["crawlid"], data["total_purged"]) == (crawlid, 1)
 
 
-def test_an_impossible_action_is_reported_in_the_format_of_scrapy_cluster(api: Served) -> None:
+def test_an_impossible_action_is_reported_in_the_format_of_scrapy_cluster(api: ApiProcess) -> None:
     assert ask(api, "submit:appb", action="info", appid="appa", uuid="u").status == 403
     assert ask(api, url="http://example.org/", appid="appa", crawlid="shape", spiderid="nobody").status == 200
     assert ask(api, "submit:appa", action="stop", appid="appa", crawlid="shape", uuid="u").status == 200
@@ -101,7 +101,7 @@ def test_an_impossible_action_is_reported_in_the_format_of_scrapy_cluster(api: S
     assert "exists and is stopped" in got.json["error"]["message"]
 
 
-def test_a_request_that_has_expired_does_not_use_up_its_id(api: Served) -> None:
+def test_a_request_that_has_expired_does_not_use_up_its_id(api: ApiProcess) -> None:
     request = {"url": "http://example.org/", "appid": "appa", "crawlid": "late", "spiderid": "nobody"}
     got = ask(api, **request, expires=1000)
     assert got.status == 400
@@ -111,7 +111,7 @@ def test_a_request_that_has_expired_does_not_use_up_its_id(api: Served) -> None:
 
 
 @pytest.mark.full
-def test_a_finished_crawl_accepts_more_urls(crawls: Crawls, api: Served) -> None:
+def test_a_finished_crawl_accepts_more_urls(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     for number in range(4):
         crawls.site.at(host, f"/{number}", page())
@@ -125,7 +125,7 @@ def test_a_finished_crawl_accepts_more_urls(crawls: Crawls, api: Served) -> None
     assert got.status == 409
 
 
-def test_a_crawl_that_ended_at_a_limit_stays_ended(crawls: Crawls, api: Served) -> None:
+def test_a_crawl_that_ended_at_a_limit_stays_ended(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     for path in "01":
         crawls.site.at(host, f"/{path}", page())

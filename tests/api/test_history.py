@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.frontier import Frontier
 from shoal.frontier.history import Totals
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.servers import wait_until
 
 START = 1_800_000_000 // 3600 * 3600
@@ -23,7 +23,7 @@ async def write(folder: Path) -> None:
 
 def test_rates_and_counts_are_in_the_api(tmp_path: Path) -> None:
     folder = tmp_path / "store"
-    with served(tmp_path / "served", "--folder", folder) as api:
+    with serve_api(tmp_path / "served", "--folder", folder) as api:
         api.ask("POST", "/v1/crawls", {"seeds": ["http://example.org/"], "name": "x", "outputs": ["y"]})
 
         def written() -> bool:

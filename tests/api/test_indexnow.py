@@ -10,7 +10,7 @@ import pytest
 from shoal.frontier.signals import SignalKind
 from shoal.operations.indexnow import IndexNow, Refused
 from shoal.settings import ApiSettings, Settings
-from tests.api.process import Got, Served, served
+from tests.api.process import ApiProcess, ApiResponse, serve_api
 from tests.api.test_crawls import api, begin, client, crawls
 from tests.servers import wait_until
 from tests.site.responses import Response, page, redirect
@@ -21,14 +21,14 @@ KEY = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def reporting(crawls: Crawls) -> Iterator[Served]:
+def reporting(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[api]\nindexnow = "news, other"\n[outputs]\nmain = "{crawls.folder / "api.db"}"\n'
-    with served(crawls.folder / "reporting", "--folder", crawls.folder / "store", settings=settings) as api:
+    with serve_api(crawls.folder / "reporting", "--folder", crawls.folder / "store", settings=settings) as api:
         yield api
 
 
 @pytest.fixture(scope="module")
-def news(crawls: Crawls, reporting: Served) -> Iterator[str]:
+def news(crawls: Crawls, reporting: ApiProcess) -> Iterator[str]:
     """The host of a perpetual crawl with three pages, and with a key."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/a", "/b"))
@@ -41,9 +41,9 @@ def news(crawls: Crawls, reporting: Served) -> Iterator[str]:
     reporting.client.stop("news")
 
 
-def settled(reporting: Served, method: str, path: str, body: Any = None) -> Got:
+def settled(reporting: ApiProcess, method: str, path: str, body: Any = None) -> ApiResponse:
     """The answer when it is not that there were too many requests."""
-    got: list[Got] = []
+    got: list[ApiResponse] = []
 
     def answered() -> bool:
         got.append(reporting.ask(method, path, body))
@@ -53,7 +53,7 @@ def settled(reporting: Served, method: str, path: str, body: Any = None) -> Got:
     return got[-1]
 
 
-def post(reporting: Served, host: str, *paths: str, key: str = KEY, **more: Any) -> int:
+def post(reporting: ApiProcess, host: str, *paths: str, key: str = KEY, **more: Any) -> int:
     body = {"host": host, "key": key, "urlList": [f"http://{host}{path}" for path in paths], **more}
     return settled(reporting, "POST", "/indexnow", body).status
 
@@ -64,7 +64,7 @@ def visits(crawls: Crawls, host: str, path: str) -> int:
 
 @pytest.mark.full
 def test_reported_pages_are_visited_and_the_key_is_requested_once(
-    crawls: Crawls, reporting: Served, news: str
+    crawls: Crawls, reporting: ApiProcess, news: str
 ) -> None:  # fmt: skip
     assert post(reporting, news, "/a") == 200
     wait_until(lambda: visits(crawls, news, "/a") == 2, "the page is visited")
@@ -78,7 +78,7 @@ def test_reported_pages_are_visited_and_the_key_is_requested_once(
 
 @pytest.mark.full
 def test_a_key_that_the_site_does_not_have_is_refused_and_not_requested_again(
-    crawls: Crawls, reporting: Served, news: str
+    crawls: Crawls, reporting: ApiProcess, news: str
 ) -> None:  # fmt: skip
     before = visits(crawls, news, "/")
     for key, response in {
@@ -92,7 +92,7 @@ def test_a_key_that_the_site_does_not_have_is_refused_and_not_requested_again(
 
 
 def test_an_invalid_notification_is_refused_without_a_request(
-    crawls: Crawls, reporting: Served, news: str
+    crawls: Crawls, reporting: ApiProcess, news: str
 ) -> None:  # fmt: skip
     (other,) = crawls.site.take()
     before = len(crawls.site.requests(news))
@@ -128,12 +128,12 @@ def test_a_private_address_is_not_requested_unless_it_is_allowed(crawls: Crawls,
     assert len(crawls.site.requests(news)) == before
 
 
-def test_indexnow_is_off_unless_crawls_are_named(api: Served) -> None:
+def test_indexnow_is_off_unless_crawls_are_named(api: ApiProcess) -> None:
     assert api.ask("GET", f"/indexnow?url=http://a.example/&key={KEY}").status == 404
     assert api.ask("POST", "/indexnow", {}).status == 404
 
 
-def test_one_address_cannot_send_without_limit(reporting: Served) -> None:
+def test_one_address_cannot_send_without_limit(reporting: ApiProcess) -> None:
     responses = [reporting.ask("GET", "/indexnow") for _ in range(40)]
     refused = [response for response in responses if response.status == 429]
     assert refused

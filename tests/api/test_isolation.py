@@ -14,7 +14,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl_request import CrawlRequest
 from shoal.model.record import Record
 from shoal.operations.submit import submit, to_submission
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, server
 from tests.sinks.test_reading import written
 
@@ -26,9 +26,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def api(store: Server, tmp_path: Path) -> Iterator[Served]:
+def api(store: Server, tmp_path: Path) -> Iterator[ApiProcess]:
     settings = f'[outputs]\nmain = "{tmp_path / "pages.db"}"\n'
-    with served(tmp_path / "served", "--store", store.url, settings=settings) as api:
+    with serve_api(tmp_path / "served", "--store", store.url, settings=settings) as api:
         yield api
 
 
@@ -36,7 +36,7 @@ def request(**fields: Any) -> dict[str, Any]:
     return {"seeds": ["http://example.org/"], "outputs": ["main"], "spider": "nobody", **fields}
 
 
-def test_a_name_whose_records_were_written_by_another_store_is_refused(api: Served, tmp_path: Path) -> None:
+def test_a_name_whose_records_were_written_by_another_store_is_refused(api: ApiProcess, tmp_path: Path) -> None:
     output = str(tmp_path / "pages.db")
     asyncio.run(written(output, Record(crawl="foreign", url="http://secret.example/", status=200)))
     got = api.ask("POST", "/v1/crawls", request(name="foreign"))
@@ -48,7 +48,7 @@ def test_a_name_whose_records_were_written_by_another_store_is_refused(api: Serv
     assert api.ask("POST", "/v1/crawls", request(name="own")).json == {"id": "own", "created": False}
 
 
-def test_attributes_are_bounded_and_records_are_streamed(api: Served, tmp_path: Path) -> None:
+def test_attributes_are_bounded_and_records_are_streamed(api: ApiProcess, tmp_path: Path) -> None:
     got = api.ask("POST", "/v1/crawls", request(attributes={"x": "y" * 1_000_000}))
     assert got.status == 422
     assert "attributes have more than 16,384 bytes" in got.json["detail"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import CrawlEnded
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.servers import wait_until
 from tests.site.responses import Responses, page
 from tests.system.commanding import LOCAL, Shell
@@ -33,7 +33,7 @@ def test_crawls_that_share_hosts_get_their_shares_and_exact_counts(tmp_path: Pat
     toml = f'[outputs]\nmain = "{output}"\n'
     with (
         open_crawls(tmp_path, hosts=HOSTS, workers=0, settings={"outputs": {"main": str(output)}}) as crawls,
-        served(tmp_path / "served", "--folder", tmp_path / "store", settings=toml) as api,
+        serve_api(tmp_path / "served", "--folder", tmp_path / "store", settings=toml) as api,
     ):
         site, client = crawls.site, api.client
         hosts = site.take(HOSTS)

@@ -14,7 +14,7 @@ from shoal.api.pagination import make_cursor
 from shoal.frontier import Frontier
 from shoal.model import Limits, Visit
 from shoal.model.record import Record
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, server
 from tests.sinks.test_reading import written
 from tests.system.commanding import Shell
@@ -30,10 +30,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory, store: Server) -> Iterator[Served]:
+def api(tmp_path_factory: pytest.TempPathFactory, store: Server) -> Iterator[ApiProcess]:
     folder = tmp_path_factory.mktemp("paging")
     settings = f'[api]\nrate = 100000\n[outputs]\nmain = "{folder}/main.db"\n'
-    with served(folder, "--store", store.url, settings=settings) as api:
+    with serve_api(folder, "--store", store.url, settings=settings) as api:
         yield api
 
 
@@ -67,7 +67,7 @@ def failing(store: Server, crawl: str, hosts: range = range(HOSTS)) -> None:
     do(store, make)
 
 
-def pages(api: Served, path: str, field: str, between: Callable[[int], None] = lambda page: None) -> list[Any]:
+def pages(api: ApiProcess, path: str, field: str, between: Callable[[int], None] = lambda page: None) -> list[Any]:
     """Everything of a list. `between` is called after each page but the last."""
     entries: list[Any] = []
     sign = "&" if "?" in path else "?"
@@ -84,7 +84,7 @@ def pages(api: Served, path: str, field: str, between: Callable[[int], None] = l
     raise AssertionError("it has no end")
 
 
-def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: Served, store: Server) -> None:
+def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: ApiProcess, store: Server) -> None:
     failing(store, "grows")
     later = iter(range(HOSTS, HOSTS + 5))
 
@@ -101,7 +101,7 @@ def test_each_failed_url_is_on_exactly_one_page_while_more_fail(api: Served, sto
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: Served, store: Server, after: int) -> None:
+def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: ApiProcess, store: Server, after: int) -> None:
     crawl = f"retried{after}"
     failing(store, crawl)
 
@@ -122,7 +122,7 @@ def test_a_retry_while_paging_is_neither_an_error_nor_a_loop(api: Served, store:
     assert max(seen.values()) <= 2
 
 
-def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: Served, store: Server) -> None:
+def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: ApiProcess, store: Server) -> None:
     async def make(frontier: Frontier) -> list[str]:
         await frontier.crawls.create("family", Limits(delay_seconds=0, spider="one"))
         names = ["family", *[await frontier.crawls.branch("family", spider) for spider in ("three", "two")]]
@@ -140,7 +140,9 @@ def test_failed_urls_of_branches_are_listed_after_those_of_the_crawl(api: Served
     assert [url[-1] for url in urls] == ["0"] * 15 + ["1"] * 15 + ["2"] * 15
 
 
-def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(api: Served, store: Server, shell: Shell) -> None:
+def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(
+    api: ApiProcess, store: Server, shell: Shell
+) -> None:
     failing(store, "listed")
     on_api = shell.run("failed", "listed", "--store", api.url)
     on_store = shell.run("failed", "listed", "--store", store.url)
@@ -150,7 +152,7 @@ def test_the_command_lists_all_failed_urls_of_an_api_and_of_a_store(api: Served,
         assert len(shell.run("failed", "listed", "--limit", "1203", "--store", where).out.splitlines()) == 1203
 
 
-def test_crawls_hosts_and_workers_are_listed_in_pages(api: Served, store: Server) -> None:
+def test_crawls_hosts_and_workers_are_listed_in_pages(api: ApiProcess, store: Server) -> None:
     names = [f"many-{n}" for n in range(25)]
 
     async def make(frontier: Frontier) -> None:
@@ -172,7 +174,7 @@ def test_crawls_hosts_and_workers_are_listed_in_pages(api: Served, store: Server
 
 
 def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
-    api: Served, store: Server, tmp_path: Path
+    api: ApiProcess, store: Server, tmp_path: Path
 ) -> None:
     for crawl in ("mine", "other"):
         failing(store, crawl, range(3))
@@ -192,7 +194,7 @@ def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
     assert api.ask("GET", f"/v1/crawls?app=shop&cursor={filtered}").status == 422
 
 
-def test_a_forged_cursor_causes_no_internal_error(api: Served, store: Server) -> None:
+def test_a_forged_cursor_causes_no_internal_error(api: ApiProcess, store: Server) -> None:
     """A cursor is not a secret: a forged one gets a response or a refusal."""
     failing(store, "forged", range(3))
     strange: list[Any] = [
@@ -211,7 +213,7 @@ def test_a_forged_cursor_causes_no_internal_error(api: Served, store: Server) ->
 
 @pytest.mark.parametrize("name", ["pages.db", "pages.jsonl", "pages.csv.gz"])
 def test_each_record_is_on_exactly_one_page_while_more_are_written(
-    api: Served, store: Server, tmp_path: Path, name: str
+    api: ApiProcess, store: Server, tmp_path: Path, name: str
 ) -> None:
     crawl = f"kept-{name}"
     output = str(tmp_path / name)

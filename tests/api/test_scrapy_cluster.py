@@ -15,7 +15,7 @@ from shoal.operations.scrapy_cluster import Action, cluster_name
 from shoal.operations.submit import parse, to_submission
 from shoal.urls.canonical import canonical
 from shoal.urls.scope import Scope
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.site.responses import page
 from tests.system.crawls import Crawls, open_crawls
 
@@ -28,19 +28,19 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
 
 
 @pytest.fixture(scope="module")
-def api(crawls: Crawls) -> Iterator[Served]:
+def api(crawls: Crawls) -> Iterator[ApiProcess]:
     settings = f'[outputs]\ndefault = "{crawls.folder / "default.db"}"\n'
-    with served(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
+    with serve_api(crawls.folder / "served", "--folder", crawls.folder / "store", settings=settings) as api:
         yield api
 
 
-def feed(api: Served, **request: Any) -> Any:
+def feed(api: ApiProcess, **request: Any) -> Any:
     got = api.ask("POST", "/feed", request)
     assert got.json.keys() == {"status", "data", "error"}
     return got.json
 
 
-def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api: Served) -> None:
+def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/a", "/b.pdf", "/no"))
     crawls.site.at(host, "/a", page("/a/b"))
@@ -61,7 +61,7 @@ def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api
 
 
 def test_more_urls_join_a_crawl_and_actions_are_answered_in_the_format_of_scrapy_cluster(
-    crawls: Crawls, api: Served
+    crawls: Crawls, api: ApiProcess
 ) -> None:
     first, second = crawls.site.take(2)
     api.client.change_host(first, delay_seconds=600)
@@ -92,7 +92,7 @@ def test_more_urls_join_a_crawl_and_actions_are_answered_in_the_format_of_scrapy
     assert api.ask("POST", "/feed", {"url": f"http://{first}/z", "appid": "testapp", "crawlid": "two"}).status == 409
 
 
-def test_the_expire_action_ends_a_crawl_at_once(crawls: Crawls, api: Served) -> None:
+def test_the_expire_action_ends_a_crawl_at_once(crawls: Crawls, api: ApiProcess) -> None:
     (host,) = crawls.site.take()
     feed(api, url=f"http://{host}/", appid="testapp", crawlid="old", spiderid="other")
     data = feed(api, action="expire", appid="testapp", crawlid="old", uuid="u", spiderid="other")["data"]
@@ -100,7 +100,7 @@ def test_the_expire_action_ends_a_crawl_at_once(crawls: Crawls, api: Served) -> 
     assert api.client.crawl("testapp:old")["state"] == "expired"
 
 
-def test_errors_are_reported_in_the_format_of_scrapy_cluster(api: Served) -> None:
+def test_errors_are_reported_in_the_format_of_scrapy_cluster(api: ApiProcess) -> None:
     got = api.ask("POST", "/feed", {"url": "http://a/", "appid": "testapp", "crawlid": "x", "crazykey": 1})
     assert got.status == 400
     assert got.json["status"] == "FAILURE"
@@ -108,7 +108,7 @@ def test_errors_are_reported_in_the_format_of_scrapy_cluster(api: Served) -> Non
 
 
 def test_without_a_default_output_requests_are_refused_in_the_format_of_scrapy_cluster(tmp_path: Path) -> None:
-    with served(tmp_path) as api:
+    with serve_api(tmp_path) as api:
         got = api.ask("POST", "/feed", {"url": "http://a.example/", "appid": "testapp", "crawlid": "x"})
         assert (got.status, got.json["status"]) == (400, "FAILURE")
         assert "name an output `default` in [outputs] of shoal.toml" in got.json["error"]["message"]

@@ -11,7 +11,7 @@ from shoal.api.fleet_stats import workers_wanted
 from shoal.frontier import Frontier
 from shoal.model.limits import Limits
 from shoal.settings import Settings, StoreSettings
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.contract.fleet import end
 from tests.servers import server
 
@@ -40,7 +40,7 @@ def test_the_number_of_wanted_workers_depends_on_hosts_and_not_on_urls(
 
 
 def test_the_number_of_wanted_workers_follows_the_hosts_that_can_be_leased(tmp_path: Path) -> None:
-    async def check(api: Served, url: str) -> None:
+    async def check(api: ApiProcess, url: str) -> None:
         def stats() -> tuple[int, int, int, int]:
             stats = api.client.stats()
             metrics = api.ask("GET", "/metrics").raw.decode()
@@ -71,6 +71,6 @@ def test_the_number_of_wanted_workers_follows_the_hosts_that_can_be_leased(tmp_p
 
     with (
         server(tmp_path / "valkey") as store,
-        served(tmp_path / "api", "--store", store.url, settings="[worker]\nhosts = 2\n") as api,
+        serve_api(tmp_path / "api", "--store", store.url, settings="[worker]\nhosts = 2\n") as api,
     ):
         asyncio.run(check(api, store.url))

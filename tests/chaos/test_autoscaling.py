@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, wait_until
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Running, Shell
@@ -22,7 +22,7 @@ DELAY_SECONDS = 0.2
 class Autoscaler:
     """Starts and stops one worker at a time, until there are as many as are wanted."""
 
-    def __init__(self, api: Served, shell: Shell, store: Server) -> None:
+    def __init__(self, api: ApiProcess, shell: Shell, store: Server) -> None:
         self._client = api.client
         self._shell = shell
         self._store = store
@@ -54,7 +54,7 @@ def test_workers_join_for_hosts_and_drain_when_the_hosts_are_done(
     shell.environ |= {
         "SHOAL_WORKER_HOSTS": str(HOSTS_PER_WORKER), "SHOAL_OUTPUTS_RESULTS": f"{store.url}/0/results",
     }  # fmt: skip
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         scaler = Autoscaler(api, shell, store)
         assert scaler.step() == 0
         assert scaler.running == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.api.auth import create_token
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.dashboard.browser import Browser, Opened
 from tests.dashboard.fleet import Fleet, fleet
 from tests.dashboard.screenshots import populate, screens
@@ -61,7 +61,7 @@ def test_axe_finds_no_violation_on_any_screen(
 
 def test_axe_finds_no_violation_on_the_sign_in_page(browser: Browser, tmp_path: Path) -> None:
     with (
-        served(tmp_path, settings=f'[tokens]\nann = "{create_token("read")[1]}"\n') as api,
+        serve_api(tmp_path, settings=f'[tokens]\nann = "{create_token("read")[1]}"\n') as api,
         browser.page(api) as opened,
     ):
         opened.page.goto("/")

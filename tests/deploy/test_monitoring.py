@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.deploy.helm import ROOT
 from tests.servers import Server, free_port, program, wait_until
 from tests.site.site import Site
@@ -41,7 +41,7 @@ def test_prometheus_answers_every_query_of_the_dashboard(
     worker.until_said("1 worker on")
     ran = shell.run("submit", "--store", store.url, "--scope", "any", "--delay", "0.2", "--out", "results", tree.url(0))
     assert ran.code == 0, ran.err
-    with served(tmp_path / "api", "--store", store.url, settings=settings, token=token) as api:
+    with serve_api(tmp_path / "api", "--store", store.url, settings=settings, token=token) as api:
         # The configuration of deploy/, with this API and paths of this test.
         config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}

@@ -13,7 +13,7 @@ from shoal.frontier import Frontier
 from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.describe import describe
 from shoal.operations.start import begin
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.scrapy.processes import Project, project
 from tests.servers import wait_until
 from tests.site.responses import Response, page, redirect
@@ -33,7 +33,7 @@ def test_the_api_shows_a_scrapy_process_and_a_stop_is_its_reason_to_close(
     with project(tmp_path / "project", scrapy=scrapy) as here:
         process = here.start("tree", settings={"DOWNLOAD_DELAY": 0.2}, start=tree.url(0))
         here.wait_for_items(2)
-        with served(tmp_path / "api", "--folder", here.folder / ".shoal") as api:
+        with serve_api(tmp_path / "api", "--folder", here.folder / ".shoal") as api:
             crawl = api.ask("GET", "/v1/crawls").json["crawls"][0]["id"]
             assert api.ask("GET", f"/v1/crawls/{crawl}").json["waiting"] == []
             refused = api.ask("POST", f"/v1/crawls/{crawl}/seeds", {"seeds": [tree.url(0)]})

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.scrapy.processes import QUIET, ROOT, SPIDERS, Process, Project, project
 from tests.servers import Server, wait_until
 from tests.site.responses import Response, page
@@ -115,7 +115,7 @@ def test_every_tool_shows_a_crawl_of_scrapy_under_one_name(
     assert name in shown
     assert f"http://{bad}/1" in _shoal(here, store, "failed", name)
     assert bad in _shoal(here, store, "hosts", bad)
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         crawl = api.ask("GET", f"/v1/crawls/{name}").json
         assert crawl["id"] == name
         assert (crawl["counts"]["stored"], crawl["counts"]["failed"]) == (1, 1)

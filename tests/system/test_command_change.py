@@ -8,7 +8,7 @@ import pytest
 
 from shoal.client import Client
 from shoal.errors import CrawlEnded, InvalidInput
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.servers import wait_until
 from tests.site.responses import page
 from tests.site.site import Site
@@ -68,7 +68,7 @@ def test_an_impossible_change_is_refused_in_one_sentence(site: Site, shell: Shel
 def test_the_api_changes_options_and_previews_them(site: Site, shell: Shell) -> None:
     (host,) = site.take()
     site.at(host, "/", page("/a", "/b.zip"))
-    with served(shell.folder / "served", "--folder", shell.folder / "store") as api:
+    with serve_api(shell.folder / "served", "--folder", shell.folder / "store") as api:
         client: Client = api.client
         (shell.folder / "out").mkdir()
         crawl = client.submit(seeds=[f"http://{host}/"], name="far", outputs=[str(shell.folder / "out/pages.db")])["id"]

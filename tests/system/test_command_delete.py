@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.system.commanding import Shell
 
 pytestmark = pytest.mark.full
@@ -43,7 +43,7 @@ def test_an_ended_crawl_is_deleted_from_a_store(shell: Shell) -> None:
 
 
 def test_an_ended_crawl_is_deleted_through_an_api(shell: Shell, tmp_path: Path) -> None:
-    with served(tmp_path / "served") as api:
+    with serve_api(tmp_path / "served") as api:
         shell.environ = {"SHOAL_STORE": api.url}
         check(shell)
 
@@ -62,7 +62,7 @@ def test_a_command_that_needs_the_store_itself_reports_it(args: tuple[str, ...],
 
 
 def test_the_url_of_an_api_may_be_in_the_settings(shell: Shell, tmp_path: Path) -> None:
-    with served(tmp_path / "served") as api:
+    with serve_api(tmp_path / "served") as api:
         (shell.folder / "shoal.toml").write_text(f'[store]\nurl = "{api.url}"\n')
         assert shell.run("submit", URL, "--out", "main", "--name", "set", "--spider", "nobody").out == "set\n"
         assert "set" in shell.run("crawls").out

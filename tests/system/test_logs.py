@@ -38,7 +38,7 @@ from shoal.operations.maintenance import Maintainer
 from shoal.operations.scrapy_cluster import expire_now
 from shoal.operations.submit import submit, to_submission
 from shoal.settings import FetchSettings, FrontierSettings, Settings
-from tests.api.process import Served, served
+from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, wait_until
 from tests.system.commanding import LOCAL, ROOT, Shell
 
@@ -164,16 +164,16 @@ def test_a_new_token_is_shown_once_and_not_logged(shell: Shell) -> None:
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     folder = tmp_path_factory.mktemp("logged")
-    with served(folder, settings=SETTINGS.format(folder=folder)) as api:
+    with serve_api(folder, settings=SETTINGS.format(folder=folder)) as api:
         yield api
     for secret in SECRETS:
         assert secret not in api.output()
 
 
 @contextlib.contextmanager
-def logged(api: Served) -> Iterator[list[dict[str, Any]]]:
+def logged(api: ApiProcess) -> Iterator[list[dict[str, Any]]]:
     """The events of the block. The maintainer logs the end of a crawl later, so that event is left out."""
     before = len(api.output())
     entries: list[dict[str, Any]] = []
@@ -181,7 +181,7 @@ def logged(api: Served) -> Iterator[list[dict[str, Any]]]:
     entries += [event for event in events(api.output()[before:]) if event["event"] != "crawl.ended"]
 
 
-def ask(api: Served, role: str, method: str, path: str, body: Any = None) -> Any:
+def ask(api: ApiProcess, role: str, method: str, path: str, body: Any = None) -> Any:
     got = api.ask(method, path, body, Authorization=f"Bearer {TOKENS[role][0]}")
     return got.json if got.raw else None
 
@@ -193,7 +193,7 @@ def request(name: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: Served) -> None:
+def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: ApiProcess) -> None:
     who = {"who": "boss", "role": "admin", "level": "info"}
     with logged(api) as entries:
         ask(api, "admin", "POST", "/v1/crawls", request("docs", app="shop"))
@@ -227,7 +227,7 @@ def test_every_change_of_a_crawl_is_one_event_with_its_caller(api: Served) -> No
     ]
 
 
-def test_requests_of_scrapy_cluster_are_logged_under_the_same_names(api: Served) -> None:
+def test_requests_of_scrapy_cluster_are_logged_under_the_same_names(api: ApiProcess) -> None:
     feed_request = {"appid": "shop", "crawlid": "old", "url": "http://127.0.0.1:1/"}
     with logged(api) as entries:
         # Its requests name no output, and the server has none called default.
@@ -247,7 +247,7 @@ def test_requests_of_scrapy_cluster_are_logged_under_the_same_names(api: Served)
     assert entries[0]["status"] == 400
 
 
-def test_a_change_of_a_host_is_logged_with_the_new_values(api: Served) -> None:
+def test_a_change_of_a_host_is_logged_with_the_new_values(api: ApiProcess) -> None:
     with logged(api) as entries:
         ask(api, "admin", "PATCH", "/v1/hosts/Example.org", {"delay_seconds": 4, "blocked": "they asked"})
         ask(api, "admin", "PATCH", "/v1/hosts/example.org", {"blocked": ""})
@@ -260,7 +260,7 @@ def test_a_change_of_a_host_is_logged_with_the_new_values(api: Served) -> None:
     assert "blocked" not in second
 
 
-def test_a_refused_request_is_logged_with_the_id_of_its_response(api: Served) -> None:
+def test_a_refused_request_is_logged_with_the_id_of_its_response(api: ApiProcess) -> None:
     with logged(api) as entries:
         late = ask(api, "admin", "POST", "/v1/crawls/none/pause")
         bad = ask(api, "admin", "POST", "/v1/crawls", request("bad", seeds=["gopher://a:hunter2@127.0.0.1/"]))
@@ -283,7 +283,7 @@ def test_a_refused_request_is_logged_with_the_id_of_its_response(api: Served) ->
     assert entries[-1]["address"] == "127.0.0.1"
 
 
-def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: Served) -> None:
+def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: ApiProcess) -> None:
     with logged(api) as entries:
         for _ in range(60):
             ask(api, "read", "POST", "/v1/crawls/none/stop")
@@ -294,7 +294,7 @@ def test_a_client_with_many_refused_requests_does_not_fill_the_log(api: Served) 
     assert sum(event.get("left_out", 0) for event in entries) > 0
 
 
-def test_an_invalid_http_request_is_logged_as_json_too(api: Served) -> None:
+def test_an_invalid_http_request_is_logged_as_json_too(api: ApiProcess) -> None:
     with logged(api) as entries, socket.create_connection((api.host, api.port)) as line:
         line.sendall(b"\x00\x01\r\n\r\n")
         line.recv(1000)
@@ -303,7 +303,7 @@ def test_an_invalid_http_request_is_logged_as_json_too(api: Served) -> None:
 
 @pytest.mark.full
 def test_read_requests_that_fail_without_the_store_are_logged_too(store: Server, tmp_path: Path) -> None:
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         store.kill()
         got = api.ask("GET", "/v1/crawls/docs").json
         (entry,) = [event for event in events(api.output()) if event["event"] == "request.failed"]

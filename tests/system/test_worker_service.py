@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.process import served
+from tests.api.process import serve_api
 from tests.servers import Server, free_port, wait_until
 from tests.site.site import Site
 from tests.system.commanding import LOCAL, Shell
@@ -158,7 +158,7 @@ def test_the_health_command_checks_workers_and_servers(store: Server, shell: She
     assert (stuck.code, "No sign of life of " in stuck.err) == (1, True), stuck.err
     os.kill(pid, signal.SIGCONT)
     assert worker.end(signal.SIGTERM).code == 0
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         assert shell.run("health", "--port", str(api.port)).out == "alive\n"
         # Nobody answers on the port of workers any more: the next one is the server's.
         shell.environ["SHOAL_API_PORT"] = str(api.port)
@@ -202,7 +202,7 @@ def test_systemd_is_notified_of_start_watchdog_and_end_of_the_api(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", manager.name)
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
-    with served(tmp_path / "api", "--store", store.url) as api:
+    with serve_api(tmp_path / "api", "--store", store.url) as api:
         manager.until(READY="1", STATUS=f"Serving {store.url} at {api.url}")
         manager.until(WATCHDOG="1")
     manager.until(STOPPING="1")
