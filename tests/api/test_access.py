@@ -46,25 +46,25 @@ def test_only_routes_without_private_data_are_public() -> None:
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
 def test_a_route_refuses_a_missing_wrong_or_insufficient_token(api: ApiProcess, route: Route) -> None:
     for token in ("", "wrong", TOKENS["admin"][0][:-1], TOKENS["admin"][1].rpartition(":")[2]):
-        got = ask(api, route, token)
-        assert got.status == 401, token
-        assert got.headers["www-authenticate"].startswith("Bearer")
-        assert got.json["status"] == 401
+        response = ask(api, route, token)
+        assert response.status == 401, token
+        assert response.headers["www-authenticate"].startswith("Bearer")
+        assert response.json["status"] == 401
     assert route.role is not None
     for role in Role:
-        got = ask(api, route, TOKENS[role.name.lower()][0])
-        assert (got.status == 403) == (role < route.role), (role, got)
-    got = ask(api, route, TOKENS["admin:shop"][0])
-    assert (got.status == 403) == route.fleet_wide
+        response = ask(api, route, TOKENS[role.name.lower()][0])
+        assert (response.status == 403) == (role < route.role), (role, response)
+    response = ask(api, route, TOKENS["admin:shop"][0])
+    assert (response.status == 403) == route.fleet_wide
 
 
 def test_every_response_has_strict_headers(api: ApiProcess) -> None:
     for path in ("/healthz", "/v1/crawls", "/nowhere", "/v1/crawls/x", "/openapi.json"):
-        got = api.ask("GET", path, Authorization=f"Bearer {TOKENS['read'][0]}")
+        response = api.ask("GET", path, Authorization=f"Bearer {TOKENS['read'][0]}")
         for name, value in HEADERS.items():
-            assert got.headers[name.lower()] == value
-        assert "server" not in got.headers
-        assert "html" not in got.headers["content-type"]
+            assert response.headers[name.lower()] == value
+        assert "server" not in response.headers
+        assert "html" not in response.headers["content-type"]
 
 
 def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
         # A name that an attacker's DNS points here, and a page of another site.
         assert api.ask("GET", "/v1/crawls", Host="evil.example:80").status == 403
         assert api.ask("GET", "/v1/crawls", Origin="http://evil.example").status == 403
-        got = api.ask("POST", "/v1/crawls", b'{"seeds":["http://a/"]}', Content_Type="text/plain")
-        assert got.status == 415
+        response = api.ask("POST", "/v1/crawls", b'{"seeds":["http://a/"]}', Content_Type="text/plain")
+        assert response.status == 415
 
 
 def test_a_port_in_use_is_reported_with_what_to_do(tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_options_that_only_administrators_may_set(api: ApiProcess, tmp_path: Pat
 def test_request_bodies_are_bounded(api: ApiProcess) -> None:
     token = TOKENS["submit"][0]
     for body in (b'{"seeds":["' + b"a" * 5_000_000 + b'"]}', b"[" * 200_000):
-        got = api.ask(
+        submitted = api.ask(
             "POST", "/v1/crawls", body, Authorization=f"Bearer {token}", Content_Type="application/json"
         )  # fmt: skip
-        assert got.status in (413, 422)
+        assert submitted.status in (413, 422)
     # One that says less than it sends, in pieces.
     with socket.create_connection((api.host, api.port), 10) as line:
         head = f"POST /v1/crawls HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
@@ -198,7 +198,7 @@ def test_a_client_that_exceeds_the_rate_limit_gets_429(tmp_path: Path) -> None:
     with serve_api(tmp_path, settings=f'[api]\nrate = 5\n[tokens]\na = "{line}"\n', token=token) as api:
         responses = [api.ask("GET", "/v1/workers") for _ in range(15)]
         assert responses[0].status == 200
-        refused = next(got for got in responses if got.status == 429)
+        refused = next(response for response in responses if response.status == 429)
         assert int(refused.headers["retry-after"]) >= 1
         # A client waits as long as the server requests.
         assert [api.client.stats()["workers"] for _ in range(3)] == [0] * 3

@@ -73,10 +73,10 @@ def test_records_are_paged_without_gaps_or_duplicates(crawls: Crawls, api: ApiPr
     ended(client, crawl)
     records, cursor, pages = [], "", 0
     while True:
-        got = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=10&fields=url,status&cursor={cursor}").json
-        records += got["records"]
+        response = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=10&fields=url,status&cursor={cursor}").json
+        records += response["records"]
         pages += 1
-        cursor = got["next"]
+        cursor = response["next"]
         if not cursor:
             break
     assert pages == 3
@@ -91,9 +91,9 @@ def test_crawls_are_filtered_by_state_and_listed_in_pages(crawls: Crawls, api: A
     assert [crawl["id"] for crawl in client.crawls(app="lister", state="paused")] == [names[0]]
     listed, cursor = [], ""
     while True:
-        got = api.ask("GET", f"/v1/crawls?app=lister&limit=2&cursor={cursor}").json
-        listed += [crawl["id"] for crawl in got["crawls"]]
-        cursor = got["next"]
+        response = api.ask("GET", f"/v1/crawls?app=lister&limit=2&cursor={cursor}").json
+        listed += [crawl["id"] for crawl in response["crawls"]]
+        cursor = response["next"]
         if not cursor:
             break
     assert listed == names[::-1]
@@ -340,11 +340,11 @@ def test_an_invalid_request_is_refused_in_one_sentence(client: Client, api: ApiP
         with pytest.raises(ShoalError) as refused:
             client.submit(**request)
         assert str(refused.value).endswith("."), request
-    got = api.ask("POST", "/v1/crawls", {"seeds": []})
-    assert got.status == 422
-    assert got.headers["content-type"] == "application/problem+json"
-    assert got.json["type"] == "urn:shoal:problem:InvalidInput"
-    assert got.json["id"]
+    response = api.ask("POST", "/v1/crawls", {"seeds": []})
+    assert response.status == 422
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json["type"] == "urn:shoal:problem:InvalidInput"
+    assert response.json["id"]
     with pytest.raises(InvalidInput):
         client.change_host("a b", delay_seconds=1)
 

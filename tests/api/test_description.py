@@ -89,8 +89,8 @@ def test_the_description_allows_what_the_server_accepts(api: ApiProcess, tmp_pat
     (crawl,) = openapi["paths"]["/v1/crawls/{crawl}/pause"]["post"]["parameters"]
     for name in ("a", "..", ".", "...", "a:b@c_d.e-f", "a" * 128, "a" * 129, "a%0A", "a b"):
         valid = re.search(crawl["schema"]["pattern"], unquote(name).replace("\n", " ")) is not None
-        got = api.ask("POST", f"/v1/crawls/{quote(unquote(name), safe='')}/pause")
-        assert got.status == (404 if valid else 422), (name, got)
+        response = api.ask("POST", f"/v1/crawls/{quote(unquote(name), safe='')}/pause")
+        assert response.status == (404 if valid else 422), (name, response)
     # This server has no tokens, so its description requires none; another one does.
     assert "securitySchemes" not in openapi["components"]
     assert not [each for path in openapi["paths"].values() for each in path.values() if "security" in each]

@@ -85,10 +85,10 @@ def test_an_unavailable_store_is_reported_and_reconnected(tmp_path: Path) -> Non
         store.freeze()
         assert api.ask("GET", "/readyz").status == 503
         assert api.ask("GET", "/healthz").status == 200
-        got = api.ask("GET", "/v1/crawls")
-        assert got.status == 503
-        assert got.headers["retry-after"]
-        assert got.json["type"] == "urn:shoal:problem:StoreUnavailable"
+        response = api.ask("GET", "/v1/crawls")
+        assert response.status == 503
+        assert response.headers["retry-after"]
+        assert response.json["type"] == "urn:shoal:problem:StoreUnavailable"
         store.thaw()
         wait_until(lambda: api.ask("GET", "/readyz").status == 200, "it is back")
         assert api.ask("GET", "/v1/crawls").status == 200

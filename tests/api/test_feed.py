@@ -32,10 +32,10 @@ def api(crawls: Crawls) -> Iterator[ApiProcess]:
 
 
 def ask(api: ApiProcess, role: str = "admin", **request: Any) -> ApiResponse:
-    got = api.ask("POST", "/feed", request, Authorization=f"Bearer {TOKENS[role][0]}")
-    assert got.json.keys() == {"status", "data", "error"}
-    assert (got.json["status"] == "SUCCESS") == (got.status == 200) == (got.json["error"] is None)
-    return got
+    response = api.ask("POST", "/feed", request, Authorization=f"Bearer {TOKENS[role][0]}")
+    assert response.json.keys() == {"status", "data", "error"}
+    assert (response.json["status"] == "SUCCESS") == (response.status == 200) == (response.json["error"] is None)
+    return response
 
 
 def state(api: ApiProcess, crawl: str) -> str:
@@ -44,13 +44,13 @@ def state(api: ApiProcess, crawl: str) -> str:
 
 def test_an_action_does_not_reach_a_crawl_of_another_application_with_that_name(api: ApiProcess) -> None:
     request = {"seeds": ["http://example.org/"], "name": "appa:x", "spider": "nobody"}
-    got = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit:appb'][0]}")
-    assert got.status == 201
+    response = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit:appb'][0]}")
+    assert response.status == 201
     for action in ("info", "stop", "expire"):
         for crawlid in ("x", "appa:x"):
-            got = ask(api, "submit:appa", action=action, appid="appa", crawlid=crawlid, uuid="1")
-            assert got.status == 404
-            assert "has no crawl" in got.json["error"]["message"]
+            response = ask(api, "submit:appa", action=action, appid="appa", crawlid=crawlid, uuid="1")
+            assert response.status == 404
+            assert "has no crawl" in response.json["error"]["message"]
     assert state(api, "appb:appa:x") == "running"
     assert ask(api, "submit:appb", action="stop", appid="appb", crawlid="appa:x", uuid="1").status == 200
     assert state(api, "appb:appa:x") == "stopped"
@@ -67,9 +67,9 @@ def test_actions_on_an_application_apply_to_one_spider(api: ApiProcess) -> None:
         data = ask(api, **act, **usual, action="info").json["data"]
         assert (data["total_crawlids"], data["spiderid"]) == (0, "link")
     for action in ("info", "stop"):
-        got = ask(api, **act, action=action, crawlid="three", spiderid="other")
-        assert got.status == 404
-        assert "of spider 'other'" in got.json["error"]["message"]
+        response = ask(api, **act, action=action, crawlid="three", spiderid="other")
+        assert response.status == 404
+        assert "of spider 'other'" in response.json["error"]["message"]
     data = ask(api, **act, action="stop", spiderid="other").json["data"]
     assert data.pop("server_time") > 0
     assert data == {**act, "spiderid": "other", "action": "stop", "total_purged": 2}
@@ -96,16 +96,16 @@ def test_an_impossible_action_is_reported_in_the_format_of_scrapy_cluster(api: A
     assert ask(api, "submit:appb", action="info", appid="appa", uuid="u").status == 403
     assert ask(api, url="http://example.org/", appid="appa", crawlid="shape", spiderid="nobody").status == 200
     assert ask(api, "submit:appa", action="stop", appid="appa", crawlid="shape", uuid="u").status == 200
-    got = ask(api, url="http://example.org/2", appid="appa", crawlid="shape", spiderid="nobody")
-    assert got.status == 409
-    assert "exists and is stopped" in got.json["error"]["message"]
+    response = ask(api, url="http://example.org/2", appid="appa", crawlid="shape", spiderid="nobody")
+    assert response.status == 409
+    assert "exists and is stopped" in response.json["error"]["message"]
 
 
 def test_a_request_that_has_expired_does_not_use_up_its_id(api: ApiProcess) -> None:
     request = {"url": "http://example.org/", "appid": "appa", "crawlid": "late", "spiderid": "nobody"}
-    got = ask(api, **request, expires=1000)
-    assert got.status == 400
-    assert "is in the past" in got.json["error"]["message"]
+    response = ask(api, **request, expires=1000)
+    assert response.status == 400
+    assert "is in the past" in response.json["error"]["message"]
     assert ask(api, **request).status == 200
     api.client.stop("appa:late")
 
@@ -121,8 +121,8 @@ def test_a_finished_crawl_accepts_more_urls(crawls: Crawls, api: ApiProcess) -> 
     assert ask(api, url=f"http://{host}/0", appid="appa", crawlid="many").status == 200
     assert crawls.site.judge(host).paths(host) == ["/robots.txt", "/0", "/1", "/2", "/3"]
     # In our own words an id is used once.
-    got = api.ask("POST", "/v1/crawls", {"seeds": [f"http://{host}/9"], "name": "appa:many", "app": "appa"})
-    assert got.status == 409
+    response = api.ask("POST", "/v1/crawls", {"seeds": [f"http://{host}/9"], "name": "appa:many", "app": "appa"})
+    assert response.status == 409
 
 
 def test_a_crawl_that_ended_at_a_limit_stays_ended(crawls: Crawls, api: ApiProcess) -> None:

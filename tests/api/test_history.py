@@ -37,10 +37,10 @@ def test_rates_and_counts_are_in_the_api(tmp_path: Path) -> None:
         wait_until(written, "the server has written a point")
         asyncio.run(write(folder))
         for path in ("/v1/history", "/v1/crawls/x/history?step=minute"):
-            got = api.ask("GET", path)
-            assert got.status == 200
-            assert got.json["step"] == "minute"
-            last = got.json["points"][-1]
+            response = api.ask("GET", path)
+            assert response.status == 200
+            assert response.json["step"] == "minute"
+            last = response.json["points"][-1]
             expected = {"at": START + 120, "seconds": 60, "stored": 60, "failed": 1, "bytes": 1000, "open": 7}
             assert expected.items() <= last.items()
         assert api.client.history("x")[-1]["stored"] == api.client.history()[-1]["stored"] == 60

@@ -57,16 +57,16 @@ def test_a_broken_host_or_origin_is_a_bad_request(api: ApiProcess, header: str) 
     ],
 )
 def test_an_invalid_field_is_named(api: ApiProcess, fields: dict[str, Any], detail: str) -> None:
-    got = api.ask("POST", "/v1/crawls", request(**fields))
-    assert got.status == 422
-    assert detail in got.json["detail"]
+    response = api.ask("POST", "/v1/crawls", request(**fields))
+    assert response.status == 422
+    assert detail in response.json["detail"]
 
 
 def test_a_trailing_slash_is_another_path_and_not_a_redirect(api: ApiProcess) -> None:
     for path in ("/v1/crawls/", "/healthz/", "/v1/hosts/a/"):
-        got = api.ask("GET", path, Authorization="", Host="evil.example")
-        assert got.status == 404
-        assert "location" not in got.headers
+        response = api.ask("GET", path, Authorization="", Host="evil.example")
+        assert response.status == 404
+        assert "location" not in response.headers
 
 
 def test_allow_names_every_method_of_the_path(api: ApiProcess) -> None:
@@ -74,9 +74,9 @@ def test_allow_names_every_method_of_the_path(api: ApiProcess) -> None:
         ("/v1/crawls", {"GET", "HEAD", "POST"}), ("/v1/crawls/x", {"GET", "HEAD", "PATCH", "DELETE"}),
         ("/v1/hosts/x", {"GET", "HEAD", "PATCH"}), ("/feed", {"POST"}),
     ):  # fmt: skip
-        got = api.ask("PUT", path)
-        assert got.status == 405
-        assert set(got.headers["allow"].split(", ")) == methods
+        response = api.ask("PUT", path)
+        assert response.status == 405
+        assert set(response.headers["allow"].split(", ")) == methods
 
 
 def test_one_token_cannot_take_all_event_streams(api: ApiProcess) -> None:
@@ -102,9 +102,9 @@ def test_one_token_cannot_take_all_event_streams(api: ApiProcess) -> None:
 
 def test_an_administrator_of_an_application_writes_to_named_outputs_only(api: ApiProcess, tmp_path: Path) -> None:
     for fields in ({"outputs": [str(tmp_path / "x.db")]}, {"files": str(tmp_path)}):
-        got = api.ask("POST", "/v1/crawls", request(**fields), Authorization=f"Bearer {TOKENS['admin:shop'][0]}")
-        assert got.status == 403
-        assert "not bound to an application" in got.json["detail"]
+        response = api.ask("POST", "/v1/crawls", request(**fields), Authorization=f"Bearer {TOKENS['admin:shop'][0]}")
+        assert response.status == 403
+        assert "not bound to an application" in response.json["detail"]
 
 
 def test_only_a_paused_crawl_is_resumed(api: ApiProcess) -> None:

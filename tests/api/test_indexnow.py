@@ -43,14 +43,14 @@ def news(crawls: Crawls, reporting: ApiProcess) -> Iterator[str]:
 
 def settled(reporting: ApiProcess, method: str, path: str, body: Any = None) -> ApiResponse:
     """The answer when it is not that there were too many requests."""
-    got: list[ApiResponse] = []
+    response: list[ApiResponse] = []
 
     def answered() -> bool:
-        got.append(reporting.ask(method, path, body))
-        return got[-1].status != 429
+        response.append(reporting.ask(method, path, body))
+        return response[-1].status != 429
 
     wait_until(answered, "the request is taken")
-    return got[-1]
+    return response[-1]
 
 
 def post(reporting: ApiProcess, host: str, *paths: str, key: str = KEY, **more: Any) -> int:

@@ -39,9 +39,9 @@ def request(**fields: Any) -> dict[str, Any]:
 def test_a_name_whose_records_were_written_by_another_store_is_refused(api: ApiProcess, tmp_path: Path) -> None:
     output = str(tmp_path / "pages.db")
     asyncio.run(written(output, Record(crawl="foreign", url="http://secret.example/", status=200)))
-    got = api.ask("POST", "/v1/crawls", request(name="foreign"))
-    assert got.status == 409
-    assert "already has records of another crawl 'foreign'" in got.json["detail"]
+    response = api.ask("POST", "/v1/crawls", request(name="foreign"))
+    assert response.status == 409
+    assert "already has records of another crawl 'foreign'" in response.json["detail"]
     # Another name is free, and the same request again is the same crawl although it has records by then.
     assert api.ask("POST", "/v1/crawls", request(name="own")).status == 201
     asyncio.run(written(output, Record(crawl="own", url="http://example.org/", status=200)))
@@ -49,18 +49,18 @@ def test_a_name_whose_records_were_written_by_another_store_is_refused(api: ApiP
 
 
 def test_attributes_are_bounded_and_records_are_streamed(api: ApiProcess, tmp_path: Path) -> None:
-    got = api.ask("POST", "/v1/crawls", request(attributes={"x": "y" * 1_000_000}))
-    assert got.status == 422
-    assert "attributes have more than 16,384 bytes" in got.json["detail"]
+    response = api.ask("POST", "/v1/crawls", request(attributes={"x": "y" * 1_000_000}))
+    assert response.status == 422
+    assert "attributes have more than 16,384 bytes" in response.json["detail"]
     assert api.ask("POST", "/v1/crawls", request(name="wide", attributes={"x": "y" * 16_000})).status == 201
     rows = [Record(crawl="wide", url=f"http://example.org/{n:04}", status=200) for n in range(1200)]
     asyncio.run(written(str(tmp_path / "pages.db"), *rows))
     urls, cursor = [], ""
     while True:
-        got = api.ask("GET", f"/v1/crawls/wide/records?limit=500&fields=url&cursor={cursor}")
-        assert "content-length" not in got.headers, "it is sent while it is read"
-        urls += [record["url"] for record in got.json["records"]]
-        cursor = got.json["next"]
+        response = api.ask("GET", f"/v1/crawls/wide/records?limit=500&fields=url&cursor={cursor}")
+        assert "content-length" not in response.headers, "it is sent while it is read"
+        urls += [record["url"] for record in response.json["records"]]
+        cursor = response.json["next"]
         if cursor is None:
             break
     assert urls == [row.url for row in rows]

@@ -73,13 +73,13 @@ def pages(api: ApiProcess, path: str, field: str, between: Callable[[int], None]
     sign = "&" if "?" in path else "?"
     cursor = ""
     for page in range(300):
-        got = api.ask("GET", f"{path}{sign}cursor={cursor}")
-        assert got.status == 200, got.raw
-        entries += got.json[field]
-        cursor = got.json["next"]
+        response = api.ask("GET", f"{path}{sign}cursor={cursor}")
+        assert response.status == 200, response.raw
+        entries += response.json[field]
+        cursor = response.json["next"]
         if cursor is None:
             return entries
-        assert got.json[field] or page
+        assert response.json[field] or page
         between(page)
     raise AssertionError("it has no end")
 
@@ -185,11 +185,11 @@ def test_an_invalid_cursor_or_one_of_another_list_is_refused_in_one_sentence(
     for path in lists:
         strange = [cursor for other, cursor in cursors.items() if other != path]
         for cursor in [*invalid, *strange, api.ask("GET", "/v1/crawls/other/failed?limit=1").json["next"]]:
-            got = api.ask("GET", f"/v1/{path}?cursor={cursor.replace('é', '%C3%A9')}")
-            assert got.status in (400, 422), (path, cursor)
+            response = api.ask("GET", f"/v1/{path}?cursor={cursor.replace('é', '%C3%A9')}")
+            assert response.status in (400, 422), (path, cursor)
             if len(cursor) < 12_000:
-                assert got.headers["content-type"] == "application/problem+json"
-                assert got.json["detail"].count(".") == 1
+                assert response.headers["content-type"] == "application/problem+json"
+                assert response.json["detail"].count(".") == 1
     filtered = api.ask("GET", "/v1/crawls?limit=1&app=").json["next"]
     assert api.ask("GET", f"/v1/crawls?app=shop&cursor={filtered}").status == 422
 
@@ -207,8 +207,8 @@ def test_a_forged_cursor_causes_no_internal_error(api: ApiProcess, store: Server
         ("crawls", ("crawls", "", "")), ("hosts", ("hosts",)), ("workers", ("workers",)),
     ):  # fmt: skip
         for value in strange:
-            got = api.ask("GET", f"/v1/{path}?cursor={make_cursor(value, *of)}")
-            assert got.status in (200, 422), (path, value, got.raw)
+            response = api.ask("GET", f"/v1/{path}?cursor={make_cursor(value, *of)}")
+            assert response.status in (200, 422), (path, value, response.raw)
 
 
 @pytest.mark.parametrize("name", ["pages.db", "pages.jsonl", "pages.csv.gz"])
@@ -240,6 +240,6 @@ def test_each_record_is_on_exactly_one_page_while_more_are_written(
         cursor = api.ask("GET", f"/v1/crawls/{crawl}/records?limit=1").json["next"]
         assert len(cursor) < 30, "it says how far and not of what"
         Path(output).write_bytes(b"")
-        got = api.ask("GET", f"/v1/crawls/{crawl}/records?cursor={cursor}")
-        assert (got.status, got.json["type"]) == (422, "urn:shoal:problem:InvalidInput")
-        assert "omit the cursor to start again" in got.json["detail"]
+        response = api.ask("GET", f"/v1/crawls/{crawl}/records?cursor={cursor}")
+        assert (response.status, response.json["type"]) == (422, "urn:shoal:problem:InvalidInput")
+        assert "omit the cursor to start again" in response.json["detail"]

@@ -35,9 +35,9 @@ def api(crawls: Crawls) -> Iterator[ApiProcess]:
 
 
 def feed(api: ApiProcess, **request: Any) -> Any:
-    got = api.ask("POST", "/feed", request)
-    assert got.json.keys() == {"status", "data", "error"}
-    return got.json
+    response = api.ask("POST", "/feed", request)
+    assert response.json.keys() == {"status", "data", "error"}
+    return response.json
 
 
 def test_a_scrapy_cluster_request_is_crawled_with_its_limits(crawls: Crawls, api: ApiProcess) -> None:
@@ -101,20 +101,20 @@ def test_the_expire_action_ends_a_crawl_at_once(crawls: Crawls, api: ApiProcess)
 
 
 def test_errors_are_reported_in_the_format_of_scrapy_cluster(api: ApiProcess) -> None:
-    got = api.ask("POST", "/feed", {"url": "http://a/", "appid": "testapp", "crawlid": "x", "crazykey": 1})
-    assert got.status == 400
-    assert got.json["status"] == "FAILURE"
-    assert "crazykey" in got.json["error"]["message"]
+    response = api.ask("POST", "/feed", {"url": "http://a/", "appid": "testapp", "crawlid": "x", "crazykey": 1})
+    assert response.status == 400
+    assert response.json["status"] == "FAILURE"
+    assert "crazykey" in response.json["error"]["message"]
 
 
 def test_without_a_default_output_requests_are_refused_in_the_format_of_scrapy_cluster(tmp_path: Path) -> None:
     with serve_api(tmp_path) as api:
-        got = api.ask("POST", "/feed", {"url": "http://a.example/", "appid": "testapp", "crawlid": "x"})
-        assert (got.status, got.json["status"]) == (400, "FAILURE")
-        assert "name an output `default` in [outputs] of shoal.toml" in got.json["error"]["message"]
-        got = api.ask("POST", "/v1/crawls", {"seeds": ["http://a.example/"]})
-        assert got.status == 422
-        assert got.json["detail"].startswith('No output: pass e.g. "outputs": ["NAME"] in the request, or')
+        response = api.ask("POST", "/feed", {"url": "http://a.example/", "appid": "testapp", "crawlid": "x"})
+        assert (response.status, response.json["status"]) == (400, "FAILURE")
+        assert "name an output `default` in [outputs] of shoal.toml" in response.json["error"]["message"]
+        response = api.ask("POST", "/v1/crawls", {"seeds": ["http://a.example/"]})
+        assert response.status == 422
+        assert response.json["detail"].startswith('No output: pass e.g. "outputs": ["NAME"] in the request, or')
         assert list(api.client.crawls()) == []
 
 

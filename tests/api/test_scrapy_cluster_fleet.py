@@ -30,11 +30,11 @@ def feed(api: ApiProcess, role: str = "admin", **fields: Any) -> ApiResponse:
 
 def test_statistics_come_from_the_frontier_in_scrapy_clusters_format(api: ApiProcess) -> None:
     for number, spider in ((1, "link"), (2, "link"), (3, "wiki")):
-        got = api.ask(
+        response = api.ask(
             "POST", "/feed",
             {"url": f"http://h{number}.example/", "appid": "app", "crawlid": str(number), "spiderid": spider},
         )  # fmt: skip
-        assert got.status == 200
+        assert response.status == 200
     queue = feed(api, "submit", stats="queue").json["data"]
     assert (queue["stats"], queue["appid"], queue["uuid"]) == ("queue", "app", "u1")
     assert queue["server_time"] > 0
@@ -56,10 +56,10 @@ def test_statistics_come_from_the_frontier_in_scrapy_clusters_format(api: ApiPro
 
 @pytest.mark.parametrize("stats", ["kafka-monitor", "redis-monitor", "rest"])
 def test_components_that_shoal_does_not_have_are_refused_with_the_alternative(api: ApiProcess, stats: str) -> None:
-    got = feed(api, stats=stats)
-    assert (got.status, got.json["status"]) == (400, "FAILURE")
-    assert "is not supported" in got.json["error"]["message"]
-    assert "/metrics" in got.json["error"]["message"]
+    response = feed(api, stats=stats)
+    assert (response.status, response.json["status"]) == (400, "FAILURE")
+    assert "is not supported" in response.json["error"]["message"]
+    assert "/metrics" in response.json["error"]["message"]
 
 
 def test_domains_are_slowed_and_blocked_by_administrators_of_the_fleet(api: ApiProcess) -> None:

@@ -66,9 +66,9 @@ def test_options_of_the_request_override_those_of_the_spider(api: ApiProcess) ->
 
 def test_a_spider_cannot_set_options_that_its_caller_may_not_set(api: ApiProcess) -> None:
     request = {"seeds": [SEED], "name": "r", "spider": "rude"}
-    got = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit'][0]}")
-    assert got.status == 403
-    assert "ignore_robots" in got.json["detail"]
+    response = api.ask("POST", "/v1/crawls", request, Authorization=f"Bearer {TOKENS['submit'][0]}")
+    assert response.status == 403
+    assert "ignore_robots" in response.json["detail"]
     assert api.ask("POST", "/v1/crawls", request).status == 201
     assert options(api, "r")["ignore_robots"] is True
 

@@ -49,9 +49,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 
 def test_the_overview_stays_small_and_counts_everything(browser: Browser, api: ApiProcess) -> None:
-    got = api.ask("GET", "/", Accept="text/html")
-    assert got.status == 200
-    assert len(got.raw) < 100_000
+    response = api.ask("GET", "/", Accept="text/html")
+    assert response.status == 200
+    assert len(response.raw) < 100_000
     with browser.page(api) as opened:
         opened.page.goto("/")
         assert "2,000" in opened.text(".figures div:has(dt:text-is('Crawls running'))")

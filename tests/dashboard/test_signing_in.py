@@ -71,20 +71,22 @@ def test_a_wrong_token_gets_no_session_and_a_right_one_does(browser: Browser, ap
 def test_signing_out_ends_the_session_on_the_server(api: ApiProcess) -> None:
     token = TOKENS["read"][0]
     form = f"token={token}&next=/crawls".encode()
-    got = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded", Origin=api.url)
-    assert (got.status, got.headers["location"]) == (303, "/crawls")
-    cookie = got.headers["set-cookie"].partition(";")[0]
+    response = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded", Origin=api.url)
+    assert (response.status, response.headers["location"]) == (303, "/crawls")
+    cookie = response.headers["set-cookie"].partition(";")[0]
     assert api.ask("GET", "/crawls", Cookie=cookie, Accept="text/html").status == 200
-    got = api.ask("POST", "/sign-out", b"proof=wrong", Cookie=cookie, Content_Type="application/x-www-form-urlencoded")
-    assert got.status == 403
+    response = api.ask(
+        "POST", "/sign-out", b"proof=wrong", Cookie=cookie, Content_Type="application/x-www-form-urlencoded"
+    )
+    assert response.status == 403
     assert api.ask("GET", "/crawls", Cookie=cookie).status == 200
 
 
 def test_signing_in_never_redirects_to_another_server(api: ApiProcess) -> None:
     for following in ("//evil.example/", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"):
         form = f"token={TOKENS['read'][0]}&next={following}".encode()
-        got = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded")
-        assert (got.status, got.headers["location"]) == (303, "/")
+        response = api.ask("POST", "/sign-in", form, Content_Type="application/x-www-form-urlencoded")
+        assert (response.status, response.headers["location"]) == (303, "/")
 
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
@@ -92,8 +94,8 @@ FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
 def signed_in(api: ApiProcess, token: str) -> str:
     """The cookie of a new session."""
-    got = api.ask("POST", "/sign-in", f"token={token}".encode(), **FORM)
-    return got.headers["set-cookie"].partition(";")[0]
+    response = api.ask("POST", "/sign-in", f"token={token}".encode(), **FORM)
+    return response.headers["set-cookie"].partition(";")[0]
 
 
 def proof_of(api: ApiProcess, cookie: str) -> str:
@@ -288,13 +290,13 @@ def test_a_hostile_page_cannot_use_a_server_without_tokens(browser: Browser, tmp
 
 
 def test_every_page_has_a_strict_policy(api: ApiProcess) -> None:
-    got = api.ask("GET", "/sign-in", Accept="text/html")
-    policy = got.headers["content-security-policy"]
+    response = api.ask("GET", "/sign-in", Accept="text/html")
+    policy = response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
-    assert b"<script>" not in got.raw
-    assert b" style=" not in got.raw
+    assert b"<script>" not in response.raw
+    assert b" style=" not in response.raw
     for path in ("/static/dashboard.css", "/static/dashboard.js", "/static/icon.svg"):
         assert api.ask("GET", path).status == 200
     assert api.ask("GET", "/static/../app.py").status == 404

@@ -182,8 +182,8 @@ def logged(api: ApiProcess) -> Iterator[list[dict[str, Any]]]:
 
 
 def ask(api: ApiProcess, role: str, method: str, path: str, body: Any = None) -> Any:
-    got = api.ask(method, path, body, Authorization=f"Bearer {TOKENS[role][0]}")
-    return got.json if got.raw else None
+    response = api.ask(method, path, body, Authorization=f"Bearer {TOKENS[role][0]}")
+    return response.json if response.raw else None
 
 
 def request(name: str, **more: Any) -> dict[str, Any]:
@@ -305,9 +305,9 @@ def test_an_invalid_http_request_is_logged_as_json_too(api: ApiProcess) -> None:
 def test_read_requests_that_fail_without_the_store_are_logged_too(store: Server, tmp_path: Path) -> None:
     with serve_api(tmp_path / "api", "--store", store.url) as api:
         store.kill()
-        got = api.ask("GET", "/v1/crawls/docs").json
+        response = api.ask("GET", "/v1/crawls/docs").json
         (entry,) = [event for event in events(api.output()) if event["event"] == "request.failed"]
-    assert (entry["status"], entry["problem"], entry["id"]) == (503, "StoreUnavailable", got["id"])
+    assert (entry["status"], entry["problem"], entry["id"]) == (503, "StoreUnavailable", response["id"])
     assert (entry["crawl"], entry["who"]) == ("docs", "local (no authentication)")
 
 
