@@ -123,17 +123,17 @@ async def test_each_change_is_reported_once_while_workers_and_the_store_are_kill
             for _ in range(2):
                 crawl.start()
             await crawl.requested(2 * pages)
-            dice = random.Random(5)
+            rng = random.Random(5)
             for round_ in range(rounds):
-                for url in dice.sample(urls, pages // 2):
+                for url in rng.sample(urls, pages // 2):
                     last[url] += 1
                     change(url)
-                await crawl.requested(crawl.request_count() + dice.randrange(1, pages))
+                await crawl.requested(crawl.request_count() + rng.randrange(1, pages))
                 if round_ % 4 == 2:
                     store.kill()
                     store.start()
                 else:
-                    await crawl.kill(dice.choice(list(crawl.workers)), reap=True)
+                    await crawl.kill(rng.choice(list(crawl.workers)), reap=True)
                     crawl.start()
             made = {url: len(seen) for url, seen in served(crawl.site).items()}
 

@@ -89,18 +89,18 @@ async def test_a_transfer_longer_than_a_lease_continues_while_the_lease_is_renew
 
 
 async def cut_off(crawl: CrawlRun, store_port: int, seconds: float) -> None:
-    async with proxy(store_port) as door:
-        far = crawl.start(settings={"store.url": f"redis://127.0.0.1:{door.port}", "store.timeout_seconds": 1.0})
+    async with proxy(store_port) as store_proxy:
+        far = crawl.start(settings={"store.url": f"redis://127.0.0.1:{store_proxy.port}", "store.timeout_seconds": 1.0})
         await crawl.requested(30)
         near = crawl.start()
         await crawl.until(lambda: crawl.last_report(near).worker and crawl.last_report(far).pages, "both work")
-        door.silent = True
-        door.cut()
+        store_proxy.silent = True
+        store_proxy.cut()
         await asyncio.sleep(seconds)
         assert await crawl.held_by(far) == 0, "its leases did not run out"
         crawl.check_workers()
-        door.silent = False
-        door.cut()
+        store_proxy.silent = False
+        store_proxy.cut()
         # It is whole again: it can do what is left without the other.
         before = crawl.last_report(far).pages
         await crawl.stop(near)

@@ -22,7 +22,7 @@ BOTH = ("pages.db", "pages.jsonl")
 async def test_repeatedly_killed_workers_lose_no_page_and_stay_polite(tmp_path: Path, reap: bool) -> None:
     pages, hosts = (20_000, 40) if LONG else (1_500 if reap else 1_000, 20)
     async with open_crawl(tmp_path, pages=pages, hosts=hosts, outputs=BOTH, lease_seconds=2.0) as crawl:
-        dice = random.Random(11)
+        rng = random.Random(11)
         for _ in range(4):
             crawl.start()
         await crawl.requested(2 * hosts)
@@ -32,7 +32,7 @@ async def test_repeatedly_killed_workers_lose_no_page_and_stay_polite(tmp_path: 
             if await crawl.finished() or kills >= (1000 if LONG else 5):
                 break
             crawl.check_workers()
-            unacknowledged += await crawl.kill(dice.choice(sorted(crawl.workers)), reap=reap)
+            unacknowledged += await crawl.kill(rng.choice(sorted(crawl.workers)), reap=reap)
             crawl.start()
             kills += 1
         await crawl.finish(300)

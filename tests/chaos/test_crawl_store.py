@@ -70,12 +70,12 @@ async def test_workers_wait_for_a_frozen_store_without_busy_retries(tmp_path: Pa
     with server(tmp_path / "server") as store:
         crawled = open_crawl(tmp_path, pages=500, hosts=10, url=store.url, outputs=BOTH, lease_seconds=30.0)
         async with crawled as crawl, proxy(store.port) as first, proxy(store.port) as second:
-            doors = (first, second)
-            for door in doors:
-                crawl.start(settings={"store.url": f"redis://127.0.0.1:{door.port}"})
+            store_proxies = (first, second)
+            for store_proxy in store_proxies:
+                crawl.start(settings={"store.url": f"redis://127.0.0.1:{store_proxy.port}"})
             await crawl.requested(100)
             await crawl.until(lambda: all(crawl.last_report(name).worker for name in crawl.workers), "both work")
-            before = [len(door.accepted) for door in doors]
+            before = [len(store_proxy.accepted) for store_proxy in store_proxies]
             store.freeze()
             await asyncio.sleep(10.0 if LONG else 8.0)
             store.thaw()
@@ -84,10 +84,12 @@ async def test_workers_wait_for_a_frozen_store_without_busy_retries(tmp_path: Pa
             await crawl.finish()
             # On a busy machine a worker can be too late to renew a lease, and then its pages are requested again.
             await crawl.judge()
-            for door, was in zip(doors, before, strict=True):
-                door.accepted = door.accepted[was:]
-                assert door.most_in_a_second() < 5
-            assert any(door.accepted for door in doors), "nobody tried again: this test proves nothing"
+            for store_proxy, was in zip(store_proxies, before, strict=True):
+                store_proxy.accepted = store_proxy.accepted[was:]
+                assert store_proxy.most_in_a_second() < 5
+            assert any(store_proxy.accepted for store_proxy in store_proxies), (
+                "nobody tried again: this test proves nothing"
+            )
 
 
 async def test_a_store_frozen_beyond_lease_expiry_repeats_requests_but_loses_no_record(tmp_path: Path) -> None:
