@@ -108,11 +108,11 @@ async def test_one_lease_in_four_comes_from_a_lower_class(fleet: Fleet) -> None:
     hosts = fleet.hosts(30)
     for priority, group in ((1, hosts[:20]), (0, hosts[20:25]), (-1, hosts[25:])):
         await ann.add("c", [Visit(url=f"http://{host}/", priority=priority) for host in group])
-    got: list[int] = []
+    priorities: list[int] = []
     for _ in range(8):
         (lease,) = await ann.lease(hosts=1, shards=[0])
-        got.append(lease.visits[0].priority)
-    assert (got.count(1), got.count(0), got.count(-1)) == (6, 1, 1)
+        priorities.append(lease.visits[0].priority)
+    assert (priorities.count(1), priorities.count(0), priorities.count(-1)) == (6, 1, 1)
     # The same holds when many hosts are taken at once.
     many = [lease.visits[0].priority for lease in await ann.lease(hosts=8, shards=[0])]
     assert (many.count(1), many.count(0), many.count(-1)) == (6, 1, 1)

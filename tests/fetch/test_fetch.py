@@ -103,15 +103,15 @@ async def test_nothing_of_one_request_leaks_into_the_next(fetcher):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 async def test_other_methods_send_their_body_without_waiting_for_100_continue(fetcher, method):
     body = b"x" * 2_000_000 if method in ("POST", "PUT") else b""
-    got = []
+    bodies = []
 
     async def reply(connection: Connection) -> None:
-        got.append(await connection.reader.readexactly(len(body)))
+        bodies.append(await connection.reader.readexactly(len(body)))
         await connection.send(ok(b"done"))
 
     async with Hostile({"*": reply}) as site:
         page = await fetcher.fetch(Request(url=site.url(), method=method, body=body))
-        assert (page.body, got) == (b"done", [body])
+        assert (page.body, bodies) == (b"done", [body])
         assert site.requests[0].startswith(method.encode())
         assert site.header("expect") == ""
 

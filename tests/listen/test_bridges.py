@@ -87,7 +87,7 @@ def post(request: pytest.FixtureRequest) -> Post:
             cluster.uri(name, "group=bridges"), lambda bodies: cluster.produce(name, bodies),
             lambda place, count: [
                 json.loads(message.value())
-                for message in cluster.consume(f"{name}-{place}", lambda got: len(got) >= count)
+                for message in cluster.consume(f"{name}-{place}", lambda received: len(received) >= count)
             ], name,
         )  # fmt: skip
     broker: Rabbit = request.getfixturevalue("rabbit")
@@ -101,7 +101,7 @@ def post(request: pytest.FixtureRequest) -> Post:
 
         broker.do(run)
 
-    def got(place: str, count: int) -> list[dict[str, Any]]:
+    def received(place: str, count: int) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
 
         def enough() -> bool:
@@ -114,7 +114,7 @@ def post(request: pytest.FixtureRequest) -> Post:
         wait_until(enough, f"{count} in {place}")
         return messages
 
-    return Post(broker.uri(name), publish, got, name)
+    return Post(broker.uri(name), publish, received, name)
 
 
 def listening(shell: Shell, post: Post, store: Server, **how: Any) -> Running:
@@ -356,7 +356,9 @@ def test_a_request_results_in_one_message_per_page(
             [message.body for message in rabbit.drain("pages")],
             [
                 message.value()
-                for message in brokers.consume("pages", lambda got: len({message.key() for message in got}) >= 20)
+                for message in brokers.consume(
+                    "pages", lambda received: len({message.key() for message in received}) >= 20
+                )
             ],
         ]
         for bodies in seen:

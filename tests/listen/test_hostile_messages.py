@@ -119,7 +119,7 @@ def test_long_and_refused_messages_do_not_stop_a_kafka_bridge(bridge: Any, store
     hostile = [b"\xff" * 400_000, action("hostile-replies-no")]
     brokers.produce("hostile", [*hostile, GOOD])
     running = bridge(brokers.uri("hostile"))
-    messages = brokers.consume("hostile-dead", lambda got: len(got) >= len(hostile))
+    messages = brokers.consume("hostile-dead", lambda received: len(received) >= len(hostile))
     letters = sorted((json.loads(message.value()) for message in messages), key=lambda letter: len(letter["message"]))
     wait_until(lambda: crawls(store), "the request behind them is a crawl")
     cut = letters[-1]

@@ -68,7 +68,7 @@ def there(request: pytest.FixtureRequest) -> Stream:
         cluster: Kafka = request.getfixturevalue("brokers")
 
         def consumed(expected: int) -> list[dict[str, Any]]:
-            messages = cluster.consume(name, lambda got: len({message.key() for message in got}) >= expected)
+            messages = cluster.consume(name, lambda received: len({message.key() for message in received}) >= expected)
             assert all(json.loads(message.value())["url"] in message.key().decode() for message in messages)
             return [json.loads(message.value()) for message in messages]
 
@@ -288,7 +288,7 @@ async def test_a_refusal_of_kafka_is_reported_in_one_sentence(brokers: Kafka) ->
 async def test_the_text_of_a_page_too_large_for_kafka_is_cut_and_this_is_reported(brokers: Kafka) -> None:
     async with opened(brokers.uri("large")) as sink:
         await sink.write([page(1, text='"é' * 900_000), page(2)], b"")
-    messages = await asyncio.to_thread(brokers.consume, "large", lambda got: len(got) == 2)
+    messages = await asyncio.to_thread(brokers.consume, "large", lambda received: len(received) == 2)
     first, second = sorted((json.loads(message.value()) for message in messages), key=lambda record: record["url"])
     assert first["text_cut"] is True
     assert 200_000 < len(first["text"]) < 600_000

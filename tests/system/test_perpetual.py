@@ -133,9 +133,9 @@ def test_pages_that_change_at_random_are_all_visited_within_the_budget_and_each_
     tmp_path: Path, shell: Shell
 ) -> None:
     """The short form of `make bench ARGS=revisit`, which measures how old the copy gets."""
-    dice = random.Random(8)
+    rng = random.Random(8)
     rates = [2.0, 0.7, 0.2, 0.05, 0.001] * 6
-    moments = [list(accumulate(dice.expovariate(rate) for _ in range(int(300 * rate) + 1))) for rate in rates]
+    moments = [list(accumulate(rng.expovariate(rate) for _ in range(int(300 * rate) + 1))) for rate in rates]
     budget, pages = 15, len(rates)
     with changing(tmp_path / "changing", [moments]) as site:
         (shell.folder / "seeds").write_text("\n".join(site.url(0, page) for page in range(pages)))
@@ -151,8 +151,8 @@ def test_pages_that_change_at_random_are_all_visited_within_the_budget_and_each_
         assert running.end(signal.SIGINT).code in (0, 130)
         log = site.log()
     # The first visit of a page is not a revisit. Slots are given a second ahead.
-    met: set[int] = set()
-    revisits = [visit.moment for visit in log if visit.page in met or met.add(visit.page)]  # type: ignore[func-returns-value]
+    visited: set[int] = set()
+    revisits = [visit.moment for visit in log if visit.page in visited or visited.add(visit.page)]  # type: ignore[func-returns-value]
     for number, moment in enumerate(revisits):
         later = [other for other in revisits[number:] if other <= moment + 3]
         assert len(later) <= budget * (3 + 1) + 1, f"{len(later)} revisits within 3 s"

@@ -53,8 +53,8 @@ def test_a_request_has_the_method_body_headers_and_cookies_that_its_spider_gives
                 yield page.follow(f"/{number}?a=1", callback=self.read, data={"number": number}, **request)
 
     with serving(echo) as site:
-        got = crawl(Asks, site.url)
-    seen = [item for _, item in sorted((item.pop("number"), item) for item in got)]
+        items = crawl(Asks, site.url)
+    seen = [item for _, item in sorted((item.pop("number"), item) for item in items)]
     assert [item["method"] for item in seen] == ["POST", "POST", "PUT", "DELETE", "GET", "GET"]
     assert json.loads(seen[0]["body"].encode("latin-1")) == {"q": ["ü", 1]}
     assert (seen[0]["type"], seen[1]["type"]) == ("application/json", "application/x-www-form-urlencoded")

@@ -81,8 +81,8 @@ def _items(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
 
 
-def _same(got: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    assert sorted(map(json.dumps, got)) == sorted(map(json.dumps, expected))
+def _same(items: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert sorted(map(json.dumps, items)) == sorted(map(json.dumps, expected))
 
 
 @pytest.mark.smoke

@@ -291,12 +291,12 @@ def test_meta_refresh_is_read_as_browsers_read_it() -> None:
         refresh = refresh_of(case["input"])
         expected = case["expected"]
         # The URL parser takes tabs and line ends out of a target, so the vectors do.
-        got = (
+        result = (
             []
             if refresh is None
             else [refresh[0], "".join(refresh[1].split("\t")).replace("\n", "").strip() or "__filename__"]
         )
-        if got != expected:
+        if result != expected:
             wrong.append((case["input"], expected, refresh))
         page = _page(b'<meta http-equiv=Refresh content="%s">' % case["input"].replace('"', "&quot;").encode())
         target = expected[1] if expected and expected[1] != "__filename__" else ""
