@@ -116,13 +116,13 @@ def test_a_session_is_valid_at_every_server_of_a_store_until_it_or_its_token_end
             with serve("one") as first:
                 ann, bob = (signed_in(first, TOKENS["submit"][0]) for _ in range(2))
                 first.ask("POST", "/v1/crawls", {"seeds": ["http://a.test/"], "name": "kept", "outputs": ["x"]},
-                        Authorization=f"Bearer {TOKENS['admin'][0]}")  # fmt: skip
+                          Authorization=f"Bearer {TOKENS['admin'][0]}")  # fmt: skip
                 assert [status(api, cookie) for api in (first, second) for cookie in (ann, bob)] == [200] * 4
                 # A page of one server, and its form at the other.
                 assert second.ask("POST", "/crawls/kept/pause", f"proof={proof_of(first, ann)}".encode(), Cookie=ann,
-                               **FORM).headers["location"].startswith("/crawls/kept")  # fmt: skip
+                                  **FORM).headers["location"].startswith("/crawls/kept")  # fmt: skip
                 assert first.ask("POST", "/crawls/kept/resume", f"proof={proof_of(first, bob)}".encode(), Cookie=ann,
-                               **FORM).status == 403  # fmt: skip
+                                 **FORM).status == 403  # fmt: skip
             assert (
                 second.ask("POST", "/sign-out", f"proof={proof_of(second, bob)}".encode(), Cookie=bob, **FORM).status
                 == 303
