@@ -70,9 +70,9 @@ def test_every_response_has_strict_headers(api: ApiProcess) -> None:
 def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
-        ran = shell.run("serve", "--host", host, "--port", "0")
-        assert ran.code == 2
-        assert "no [tokens] are configured" in ran.err
+        result = shell.run("serve", "--host", host, "--port", "0")
+        assert result.code == 2
+        assert "no [tokens] are configured" in result.err
     with serve_api(tmp_path / "own") as api:
         assert api.host == "127.0.0.1"
         assert api.ask("GET", "/v1/crawls").status == 200
@@ -85,17 +85,17 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ran = Shell(tmp_path).run("serve", "--port", taken.getsockname()[1])
-    assert ran.code == 2
-    assert "Address already in use; pass another --port." in ran.err
+        result = Shell(tmp_path).run("serve", "--port", taken.getsockname()[1])
+    assert result.code == 2
+    assert "Address already in use; pass another --port." in result.err
 
 
 def test_a_token_is_created_and_never_stored(tmp_path: Path) -> None:
-    ran = Shell(tmp_path).run("serve", "--make-token", "submit:shop")
-    assert ran.code == 0
-    token = ran.out.strip()
-    assert token not in ran.err
-    line = ran.err.strip().rpartition('= "')[2].rstrip('"')
+    result = Shell(tmp_path).run("serve", "--make-token", "submit:shop")
+    assert result.code == 0
+    token = result.out.strip()
+    assert token not in result.err
+    line = result.err.strip().rpartition('= "')[2].rstrip('"')
     caller = Tokens({"x": line}).caller(f"Bearer {token}")
     assert caller is not None
     assert (caller.role, caller.app) == (Role.SUBMIT, "shop")

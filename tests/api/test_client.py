@@ -92,11 +92,11 @@ def test_commands_work_on_an_api(crawls: Crawls, api: ApiProcess, shell: Shell) 
     (host,) = crawls.site.take()
     crawls.site.at(host, "/", page("/gone"))
     shell.environ = {"SHOAL_STORE": api.url, "SHOAL_TOKEN": TOKEN}
-    ran = shell.run(
+    result = shell.run(
         "submit", f"http://{host}/", "--out", "main", "--delay", "0", "--name", "typed", "--header", "X-Key: hush",
         "--attribute", "order=7", "--priority", "3", "--wait",
     )  # fmt: skip
-    assert (ran.code, ran.out, ran.err) == (0, "typed\n", "")
+    assert (result.code, result.out, result.err) == (0, "typed\n", "")
     status = json.loads(shell.run("show", "typed", "--json").out)
     assert status["counts"]["stored"] == 1
     assert status["limits"]["priority"] == 3
@@ -105,16 +105,16 @@ def test_commands_work_on_an_api(crawls: Crawls, api: ApiProcess, shell: Shell) 
     assert "finished" in shell.run("show", "typed").out
     assert "typed" in shell.run("crawls").out
     assert shell.run("failed", "typed").out == f"status 404\thttp://{host}/gone\n"
-    ran = shell.run("explain", "typed", f"http://{host}/gone")
-    assert ran.out.startswith("verdict     failed: It failed: status 404.")
+    result = shell.run("explain", "typed", f"http://{host}/gone")
+    assert result.out.startswith("verdict     failed: It failed: status 404.")
     assert json.loads(shell.run("explain", "typed", "http://b.test/", "--json").out)["verdict"] == "excluded"
     assert shell.run("failed", "typed", "--reason", "status 500").out == ""
     assert "Queued 0 URLs again." in shell.run("failed", "typed", "--retry", "--url", f"{host}/other").err
     assert "Queued 1 URL again." in shell.run("failed", "typed", "--retry", "--url", f"{host}/gone").err
     assert "Queued 1 URL for a visit." in shell.run("revisit", "typed", f"http://{host}/").err
     assert "has forgotten 0 URLs" in shell.run("forget", "typed", f"http://{host}/never").err
-    assert (ran := shell.run("revisit", "typed", f"http://{host}/never")).code == 2
-    assert "add it as a seed instead" in ran.err
+    assert (result := shell.run("revisit", "typed", f"http://{host}/never")).code == 2
+    assert "add it as a seed instead" in result.err
     assert "2.5" in shell.run("hosts", host, "--delay", "2.5").out
     assert (
         shell.run("submit", "http://example.org/", "--out", "main", "--name", "later", "--spider", "nobody").out
@@ -122,13 +122,13 @@ def test_commands_work_on_an_api(crawls: Crawls, api: ApiProcess, shell: Shell) 
     )
     for verb, state in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
         assert f"Crawl later is {state}." in shell.run(verb, "later").err
-    ran = shell.run("stop", "nothing")
-    assert ran.code == 1
-    assert "There is no crawl 'nothing'" in ran.err
+    result = shell.run("stop", "nothing")
+    assert result.code == 1
+    assert "There is no crawl 'nothing'" in result.err
     shell.environ["SHOAL_TOKEN"] = "shoal_wrong"
-    ran = shell.run("crawls")
-    assert ran.code == 1
-    assert "shoal_wrong" not in ran.err
+    result = shell.run("crawls")
+    assert result.code == 1
+    assert "shoal_wrong" not in result.err
 
 
 @pytest.mark.full
@@ -139,19 +139,19 @@ def test_submitting_to_a_store_works_like_submitting_to_an_api(crawls: Crawls, s
     store = ("--folder", crawls.folder / "store")
     (shell.folder / "seeds.txt").write_text(f"# two\nhttp://{host}/\nhttp://{host}/two\n")
     command = ("submit", "--seeds", "seeds.txt", "--out", "main", "--delay", "0", "--name", "stored", *store)
-    ran = shell.run(*command)
-    assert (ran.code, ran.out) == (0, "stored\n")
+    result = shell.run(*command)
+    assert (result.code, result.out) == (0, "stored\n")
     crawls.finish("stored", host)
-    ran = shell.run(*command)
-    assert (ran.code, ran.out) == (0, "stored\n")
-    assert "already exists" in ran.err
+    result = shell.run(*command)
+    assert (result.code, result.out) == (0, "stored\n")
+    assert "already exists" in result.err
     assert shell.run(*command, "--max-pages", "1").code == 1
     request = {"url": f"http://{host}/two", "appid": "app", "crawlid": "1"}
-    ran = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, given=json.dumps(request))
-    assert (ran.code, ran.out) == (0, "app:1\n")
-    ran = shell.run("submit", "--request", "-", "--wait", *store, given=json.dumps(request))
-    assert ran.code == 2
-    assert "No output: pass e.g." in ran.err
+    result = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, given=json.dumps(request))
+    assert (result.code, result.out) == (0, "app:1\n")
+    result = shell.run("submit", "--request", "-", "--wait", *store, given=json.dumps(request))
+    assert result.code == 2
+    assert "No output: pass e.g." in result.err
     assert shell.run("submit", *store).code == 2
     assert shell.run("submit", "--seeds", "none.txt", *store).code == 2
 

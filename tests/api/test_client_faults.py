@@ -88,11 +88,11 @@ def test_a_server_that_is_not_a_shoal_api_is_reported_as_such(status: int, body:
         with pytest.raises(ShoalError, match=r"not a Shoal API|without a problem") as refused:
             list(Client(url).crawls())
         assert type(refused.value) is ShoalError
-        ran = shell.run("crawls", "--store", url)
-        assert ran.code == 1
-        assert "not a Shoal API" in ran.err or "without a problem" in ran.err
-        assert "defect" not in ran.err
-        assert "bug" not in ran.err
+        result = shell.run("crawls", "--store", url)
+        assert result.code == 1
+        assert "not a Shoal API" in result.err or "without a problem" in result.err
+        assert "defect" not in result.err
+        assert "bug" not in result.err
 
 
 def test_an_invalid_token_or_url_is_refused_without_showing_it() -> None:
@@ -112,6 +112,6 @@ def test_a_line_break_after_a_token_is_ignored() -> None:
 
 def test_responses_cannot_send_control_characters_to_the_terminal(shell: Shell) -> None:
     with answering(200, json.dumps({"id": "a\x1b[2J\x9b31m", "created": True}).encode()) as url:
-        ran = shell.run("submit", "http://example.org/", "--store", url)
-    assert ran.code == 0, ran.err
-    assert ran.out == "a\\x1b[2J\\x9b31m\n"
+        result = shell.run("submit", "http://example.org/", "--store", url)
+    assert result.code == 0, result.err
+    assert result.out == "a\\x1b[2J\\x9b31m\n"

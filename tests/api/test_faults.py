@@ -99,9 +99,9 @@ def test_the_password_of_a_store_is_never_shown(tmp_path: Path) -> None:
         with serve_api(tmp_path / "served", "--store", store.url) as api:
             assert api.ask("GET", "/v1/stats").status == 200
             assert "hush" not in api.output()
-        ran = Shell(tmp_path).run("serve", "--port", "0", "--store", store.url.replace("hush", "guess"))
-        assert ran.code == 1
-        assert "guess" not in ran.err
+        result = Shell(tmp_path).run("serve", "--port", "0", "--store", store.url.replace("hush", "guess"))
+        assert result.code == 1
+        assert "guess" not in result.err
 
 
 @pytest.mark.full

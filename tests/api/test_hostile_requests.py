@@ -119,8 +119,8 @@ def test_only_a_paused_crawl_is_resumed(api: ApiProcess) -> None:
 
 def test_the_command_does_not_resume_a_finished_crawl(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
-    ran = shell.run("crawl", "http://127.0.0.1:1/", "--out", "pages.db", "--name", "done")
-    assert ran.code in (0, 1, 2)
-    ran = shell.run("resume", "done")
-    assert ran.code == 1
-    assert "only a paused crawl can be resumed" in ran.err
+    result = shell.run("crawl", "http://127.0.0.1:1/", "--out", "pages.db", "--name", "done")
+    assert result.code in (0, 1, 2)
+    result = shell.run("resume", "done")
+    assert result.code == 1
+    assert "only a paused crawl can be resumed" in result.err

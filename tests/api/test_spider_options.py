@@ -84,7 +84,7 @@ def test_a_spider_that_the_api_cannot_load_is_reported_and_its_crawls_are_accept
 
 def test_the_command_applies_options_of_the_spider_too(api: ApiProcess, store: Server) -> None:
     shell = Shell(Path(api.errors).parent)
-    ran = shell.run("submit", SEED, "--spider", "slow", "--name", "c", "--max-pages", 5, "--store", store.url)
-    assert ran.code == 0, ran.err
+    result = shell.run("submit", SEED, "--spider", "slow", "--name", "c", "--max-pages", 5, "--store", store.url)
+    assert result.code == 0, result.err
     settings = options(api, "c")
     assert (settings["delay_seconds"], settings["max_pages"]) == (2.0, 5)

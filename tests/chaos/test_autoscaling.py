@@ -60,11 +60,11 @@ def test_workers_join_for_hosts_and_drain_when_the_hosts_are_done(
         assert scaler.running == []
 
         def submit(name: str, url: str) -> None:
-            ran = shell.run(
+            result = shell.run(
                 "submit", "--store", store.url, "--scope", "any", "--delay", DELAY_SECONDS, "--out", "results",
                 "--name", name, url,
             )  # fmt: skip
-            assert ran.code == 0, ran.err
+            assert result.code == 0, result.err
 
         def finished(*names: str) -> bool:
             scaler.step()

@@ -32,9 +32,9 @@ class Engine:
     folder: Path
 
     def _call(self, *args: object, check: bool = True, seconds: float = 900) -> subprocess.CompletedProcess[str]:
-        ran = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=seconds, cwd=ROOT)
-        assert not check or ran.returncode == 0, f"{args}: {ran.stdout[-2000:]}{ran.stderr[-2000:]}"
-        return ran
+        result = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=seconds, cwd=ROOT)
+        assert not check or result.returncode == 0, f"{args}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+        return result
 
     @property
     def _where(self) -> tuple[object, ...]:
@@ -58,12 +58,12 @@ class Engine:
 
     def run(self, image: str, *args: object, options: tuple[object, ...] = (), check: bool = True) -> str:
         """Run a container as deploy/ does: read-only, no capabilities, on the network of this machine."""
-        ran = self.podman(
+        result = self.podman(
             "run", "--network", "host", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096", "--read-only",
             "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", *options, image, *args,
             check=check,
         )  # fmt: skip
-        return ran.stdout.strip()
+        return result.stdout.strip()
 
     def save(self, image: str, tag: str) -> Path:
         """Write an image as Docker loads it, under another tag."""

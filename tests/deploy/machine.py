@@ -82,12 +82,12 @@ class Machine:
         self, *argv: object, check: bool = True, folder: str = "/", environ: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         enter = ("nsenter", "-t", self.pid, "-m", "-n", "-p", "-u", "-i", "-C", "-r", f"--wdns={folder}")
-        ran = subprocess.run(
+        result = subprocess.run(
             [*map(str, (*enter, *argv))], capture_output=True, text=True, timeout=300,
             env={**_ENVIRON, **(environ or {})},
         )  # fmt: skip
-        assert not check or ran.returncode == 0, f"{argv}: {ran.stdout[-3000:]}{ran.stderr[-3000:]}"
-        return ran
+        assert not check or result.returncode == 0, f"{argv}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
+        return result
 
     def inspect(self, container: str) -> dict[str, Any]:
         (details,) = json.loads(self.run("docker", "inspect", container).stdout)
@@ -112,12 +112,12 @@ class Machine:
 
     def outside(self, *argv: object, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a program of this machine in the network of the other."""
-        ran = subprocess.run(
+        result = subprocess.run(
             ["nsenter", f"--net=/proc/{self.pid}/ns/net", *map(str, argv)], capture_output=True, text=True, timeout=120,
             env={**os.environ, **environ},
         )  # fmt: skip
-        assert not check or ran.returncode == 0, f"{argv}: {ran.stdout[-3000:]}{ran.stderr[-3000:]}"
-        return ran
+        assert not check or result.returncode == 0, f"{argv}: {result.stdout[-3000:]}{result.stderr[-3000:]}"
+        return result
 
 
 @contextlib.contextmanager

@@ -122,8 +122,8 @@ def test_three_workers_crawl_into_postgresql_and_lose_nothing_when_one_is_killed
 
 def _answer(box: Machine, query: str) -> str:
     fetch = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:9090/api/v1/query?query={quote(query)}').read().decode())"
-    ran = box.outside(sys.executable, "-c", fetch, check=False)
-    result = json.loads(ran.stdout)["data"]["result"] if ran.returncode == 0 else []
+    process = box.outside(sys.executable, "-c", fetch, check=False)
+    result = json.loads(process.stdout)["data"]["result"] if process.returncode == 0 else []
     return str(result[0]["value"][1]) if result else ""
 
 

@@ -73,11 +73,11 @@ def test_containers_crawl_and_lose_nothing_when_one_is_killed(
         return images.podman("healthcheck", "run", container, check=False).returncode == 0
 
     wait_until(lambda: healthy(first) and healthy(second), "both containers are healthy")
-    ran = shell.run(
+    result = shell.run(
         "submit", "--store", store.url, "--scope", "any", "--delay", "0.1", "--out", "results", "--name", "boxed",
         tree.url(0),
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     wait_until(lambda: len(site.requests(*hosts)) > 20, "the crawl is on its way")
     images.podman("kill", "--signal", "KILL", first)
     wait_until(lambda: shell.counts("boxed", "--store", store.url)["state"] == "finished", "the crawl is finished", 300)

@@ -34,8 +34,8 @@ def pods(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_the_chart_passes_lint() -> None:
-    ran = run("lint", "--strict", CHART)
-    assert ran.returncode == 0, ran.stdout
+    result = run("lint", "--strict", CHART)
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize(("choice", "version"), itertools.product(CHOICES, VERSIONS))
@@ -106,10 +106,10 @@ def test_workers_are_scaled_by_one_autoscaler_or_none() -> None:
         # An autoscaler and `replicas` would overwrite each other at every upgrade.
         worker = by_kind(text, "Deployment")["shoal-worker-default"]
         assert ("replicas" in worker["spec"]) is (kind == "none")
-    ran = run("template", "shoal", CHART, "--set", "autoscaling.kind=both")
-    assert "autoscaling/kind" in ran.stderr
-    ran = run("template", "shoal", CHART, "--set", "autoscaling.kind=keda,autoscaling.pool=other")
-    assert 'autoscaling.pool is "other", but no pool of workers.pools has this name' in ran.stderr
+    result = run("template", "shoal", CHART, "--set", "autoscaling.kind=both")
+    assert "autoscaling/kind" in result.stderr
+    result = run("template", "shoal", CHART, "--set", "autoscaling.kind=keda,autoscaling.pool=other")
+    assert 'autoscaling.pool is "other", but no pool of workers.pools has this name' in result.stderr
 
 
 def test_autoscalers_read_the_metric_of_wanted_workers() -> None:

@@ -39,8 +39,10 @@ def test_prometheus_answers_every_query_of_the_dashboard(
     shell.environ["SHOAL_OUTPUTS_RESULTS"] = f"{store.url}/0/results"
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
     worker.until_said("1 worker on")
-    ran = shell.run("submit", "--store", store.url, "--scope", "any", "--delay", "0.2", "--out", "results", tree.url(0))
-    assert ran.code == 0, ran.err
+    result = shell.run(
+        "submit", "--store", store.url, "--scope", "any", "--delay", "0.2", "--out", "results", tree.url(0)
+    )
+    assert result.code == 0, result.err
     with serve_api(tmp_path / "api", "--store", store.url, settings=settings, token=token) as api:
         # The configuration of deploy/, with this API and paths of this test.
         config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())

@@ -390,11 +390,11 @@ def test_a_bridge_waits_for_an_unavailable_store(shell: Shell, store: Server, va
     ],
 )
 def test_an_invalid_source_is_refused_in_one_sentence(shell: Shell, source: str, sentence: str) -> None:
-    ran = shell.run("listen", source)
-    assert ran.code == 2
-    assert sentence in ran.err
-    assert "hunter2" not in ran.err
-    assert ran.err.count("\n") == 1
+    result = shell.run("listen", source)
+    assert result.code == 2
+    assert sentence in result.err
+    assert "hunter2" not in result.err
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_a_wrong_password_stops_the_bridge_with_one_sentence(
         f"redis://:hunter22@{valkey.where}/0/x", rabbit.uri("x", login="shoal:hunter22"),
         brokers.uri("x", login).replace("://", "://u:hunter22@"),
     ):  # fmt: skip
-        ran = shell.run("listen", source, "--store", store.url)
-        assert ran.code == 1, ran.err
-        assert "check user and password" in ran.err.splitlines()[-1]
-        assert "hunter22" not in ran.err
+        result = shell.run("listen", source, "--store", store.url)
+        assert result.code == 1, result.err
+        assert "check user and password" in result.err.splitlines()[-1]
+        assert "hunter22" not in result.err

@@ -39,10 +39,10 @@ def records(store: Server) -> list[str]:
 
 def submit(shell: Shell, store: Server, name: str, url: str, delay: float) -> None:
     shell.environ["SHOAL_OUTPUTS_DEFAULT"] = f"{store.url}/0/results"
-    ran = shell.run(
+    result = shell.run(
         "submit", "--store", store.url, "--scope", "any", "--delay", delay, "--out", "default", "--name", name, url
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
 
 
 def test_scheduled_invocations_continue_a_crawl_and_hold_no_lease_between_them(
@@ -150,8 +150,8 @@ def test_a_message_that_is_delivered_twice_is_one_crawl(
     message = {"MessageId": "m-1", "Body": json.dumps({"seeds": [site.at(name, "/")]}), "ReceiptHandle": ""}
     for _ in range(2):
         assert handler.invoke({"Records": [_record(message)]}, 30) == {"batchItemFailures": []}
-    ran = shell.run("crawls", "--store", store.url)
-    assert ran.out.count("m-1-") == 1, ran.out
+    result = shell.run("crawls", "--store", store.url)
+    assert result.out.count("m-1-") == 1, result.out
 
 
 def test_all_records_of_a_fifo_queue_after_a_failure_are_kept_in_order(

@@ -26,15 +26,15 @@ def test_new_patterns_exclude_waiting_urls_and_a_preview_counts_them(site: Site,
         site.at(host, path, page())
     running = shell.start("crawl", f"http://{host}/", "--delay", "0.5", "--workers", "2", "--name", "far", *LOCAL)
     wait_until(lambda: len(site.requests(host)) >= 4, "it runs")
-    ran = shell.run("change", "far", "--deny", "/old/", "--preview")
-    assert ran.code == 0, ran.err
-    assert "Preview: would change --deny of crawl far." in ran.err
-    assert "The new rules exclude" in ran.err
+    result = shell.run("change", "far", "--deny", "/old/", "--preview")
+    assert result.code == 0, result.err
+    assert "Preview: would change --deny of crawl far." in result.err
+    assert "The new rules exclude" in result.err
     assert shell.counts("far")["policy"]["deny"] == []
     # Workers notice new patterns within seconds; until then they continue at the new delay.
-    ran = shell.run("change", "far", "--deny", "/old/", "--delay", "0.4")
-    assert ran.code == 0, ran.err
-    assert "Changed --delay, --deny of crawl far." in ran.err
+    result = shell.run("change", "far", "--deny", "/old/", "--delay", "0.4")
+    assert result.code == 0, result.err
+    assert "Changed --delay, --deny of crawl far." in result.err
     assert running.end().code == 0
     counts = shell.counts("far")
     requested = {request.path for request in site.requests(host) if request.path.startswith("/old/")}
@@ -55,9 +55,9 @@ def test_an_impossible_change_is_refused_in_one_sentence(site: Site, shell: Shel
         (["--deny", "("], "deny pattern '(' does not compile"),
         (["--every", "daily"], "every is 'daily'"),
     ):
-        ran = shell.run("change", "kept", *options)
-        assert ran.code == 2
-        assert refused in ran.err
+        result = shell.run("change", "kept", *options)
+        assert result.code == 2
+        assert refused in result.err
     assert "has these options already" in shell.run("change", "kept", "--every", "1h").err
     assert "Changed --every of crawl kept" in shell.run("change", "kept", "--every", "2h").err
     running.end(signal.SIGINT)

@@ -41,8 +41,8 @@ def test_a_crawl_uses_its_file_and_flags_take_precedence(site: Site, shell: Shel
         allow_network = ["127.0.0.0/8"]
         priority = -2
     """)
-    ran = shell.run("crawl", "-f", "crawl.toml", "--max-depth", "7", "--scope", "host")
-    assert ran.code == 0, ran.err
+    result = shell.run("crawl", "-f", "crawl.toml", "--max-depth", "7", "--scope", "host")
+    assert result.code == 0, result.err
     shown = options_of(shell, "filed")
     expected = {
         "delay_seconds": 0.0, "max_pages": 5, "max_depth": 7, "max_bytes": 5_000_000, "deny": ["/b$"], "reach": "host",
@@ -60,11 +60,11 @@ def test_ignored_options_of_a_file_are_reported_like_flags(site: Site, shell: Sh
     site.at(host, "/", page())
     (shell.folder / "a.toml").write_text(f'urls = ["http://{host}/"]\nname = "n"\nallow-network = ["127.0.0.0/8"]\n')
     assert shell.run("crawl", "-f", "a.toml", "--delay", "0").code == 0
-    ran = shell.run("failed", "n", "--retry")
-    assert ran.code == 0, ran.err
+    result = shell.run("failed", "n", "--retry")
+    assert result.code == 0, result.err
     (shell.folder / "b.toml").write_text('name = "n"\ndelay = 4\nallow-network = ["127.0.0.0/8"]\n')
-    ran = shell.run("crawl", "--file", "b.toml")
-    assert "--delay is ignored: an existing crawl keeps its original settings" in ran.err
+    result = shell.run("crawl", "--file", "b.toml")
+    assert "--delay is ignored: an existing crawl keeps its original settings" in result.err
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(site: Site, shell: Shel
         victim = wait_until(running.workers, "a worker runs")[0]
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda killed=killed: deaths(running) == killed, "the death is noticed")  # type: ignore[misc]
-    ran = running.end(seconds=90)
-    assert ran.code == 0, ran.err
+    result = running.end(seconds=90)
+    assert result.code == 0, result.err
     assert set(shell.rows()) == tree.walk()
     assert sorted(shell.lines()) == sorted(tree.walk())
     assert not site.judge(*hosts).impolite(0.05)
@@ -50,8 +50,8 @@ def test_workers_of_a_killed_command_stop_by_themselves_and_its_crawl_can_be_res
     running.process.wait()
     wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in workers), "the workers have ended")
     before = len(site.requests(*hosts))
-    ran = shell.crawl("--name", "orphan")
-    assert ran.code == 0, ran.err
+    result = shell.crawl("--name", "orphan")
+    assert result.code == 0, result.err
     assert set(shell.rows()) == tree.walk()
     assert sorted(shell.lines()) == sorted(tree.walk())
     judge = site.judge(*hosts)
@@ -67,7 +67,7 @@ def test_after_everything_was_killed_the_crawl_resumes_at_once(site: Site, shell
     wait_until(lambda: len(site.requests(*hosts)) > 20, "pages are fetched")
     running.kill_all()
     # A lease lasts a minute; the names of the dead are in the folder, so nobody waits for that.
-    ran = shell.crawl("--name", "all", seconds=40)
-    assert ran.code == 0, ran.err
+    result = shell.crawl("--name", "all", seconds=40)
+    assert result.code == 0, result.err
     assert sorted(shell.lines()) == sorted(tree.walk())
     assert not site.judge(*hosts).impolite(0.05)

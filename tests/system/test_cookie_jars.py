@@ -72,11 +72,11 @@ def test_a_spider_logs_in_by_a_form_and_several_workers_crawl_the_pages_of_membe
     (shell.folder / "club.py").write_text(f"SITE = {club.url!r}\n{SPIDER}")
     with server(shell.folder / "store") as store:
         where = ("--store", store.url)
-        ran = shell.crawl(
+        result = shell.crawl(
             "--spider", "club.py:Club", "--name", "club", "--delay", "0", "--per-host", "3", "--workers", "3",
             "--out", "club.db", "--out", "club.jsonl", *where,
         )  # fmt: skip
-        assert ran.code == 0, ran.err
+        assert result.code == 0, result.err
         with contextlib.closing(sqlite3.connect(shell.folder / "club.db")) as connection:
             items = [json.loads(row[0])["member"] for row in connection.execute("SELECT data FROM items")]
             dumped = "\n".join(connection.iterdump())
@@ -89,7 +89,7 @@ def test_a_spider_logs_in_by_a_form_and_several_workers_crawl_the_pages_of_membe
             shell.run(*args, *where) for args in (("show", "club"), ("show", "club", "--json"), ("failed", "club"))
         ]
         texts = [
-            ran.err + ran.out,
+            result.err + result.out,
             dumped,
             (shell.folder / "club.jsonl").read_text(),
             *(shown_jar.out for shown_jar in shown),

@@ -235,10 +235,10 @@ def test_no_color_disables_colours_and_no_terminal_mode_is_changed(site: Site, s
 @pytest.mark.smoke
 def test_output_to_a_pipe_is_plain_lines(site: Site, shell: Shell) -> None:
     url = site.at(site.take()[0], "/", page())
-    ran = shell.crawl(url, "--workers", "1")
-    assert ran.code == 0, ran.err
-    assert "\x1b" not in ran.err
-    assert ran.out == ""
+    result = shell.crawl(url, "--workers", "1")
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.err
+    assert result.out == ""
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -258,9 +258,9 @@ def test_a_json_log_reports_progress_and_remaining_time(site: Site, shell: Shell
         site.at(slow, f"/{number}", page())
     trees = [site.plant(12, [host]) for host in quick]
     urls = [f"http://{slow}/", *(tree.url(0) for tree in trees)]
-    ran = shell.crawl(*urls, "--delay", "0.25", "--workers", "2", "--name", "timed", "--log", "json", *NAMED)
-    assert ran.code == 0, ran.err
-    events = objects(ran.err)
+    result = shell.crawl(*urls, "--delay", "0.25", "--workers", "2", "--name", "timed", "--log", "json", *NAMED)
+    assert result.code == 0, result.err
+    events = objects(result.err)
     assert {event["crawl"] for event in events} == {"timed"}
     begun, progress, end = (
         next(o for o in events if o["event"] == f"crawl.{e}") for e in ("started", "progress", "ended")
@@ -282,9 +282,9 @@ def test_workers_log_their_start_and_end(shell: Shell) -> None:
     wait_until(running.workers, "the worker process")
     os.kill(running.workers()[0], signal.SIGKILL)
     running.until_said("worker.died")
-    ran = running.end(signal.SIGTERM)
-    assert ran.code == 0, ran.err
-    events = {event["event"]: event for event in objects(ran.err)}
+    result = running.end(signal.SIGTERM)
+    assert result.code == 0, result.err
+    events = {event["event"]: event for event in objects(result.err)}
     assert events["worker.died"]["worker"].endswith("-1")
     assert "killed by SIGKILL" in events["worker.died"]["message"]
     assert events["workers.stopped"]["pages"] == 0

@@ -85,9 +85,9 @@ def test_a_service_logs_json_without_a_terminal_and_text_on_request(kind: str, s
     plain = shell.start(*command(kind, store), "--log", "text")
     running.until_said(BEGINS[kind])
     plain.until_said(BEGINS[kind])
-    ran = running.end(signal.SIGTERM)
-    assert ran.code == 0, ran.err
-    names = [event["event"] for event in events(ran.err)]
+    result = running.end(signal.SIGTERM)
+    assert result.code == 0, result.err
+    names = [event["event"] for event in events(result.err)]
     begin = {"serve": "serve.started", "worker": "workers.started", "listen": "listen.started"}[kind]
     assert (names[0], names[-1]) == (begin, begin.replace("started", "stopped"))
     assert plain.end(signal.SIGTERM).err.startswith(BEGINS[kind])
@@ -106,8 +106,8 @@ asyncio.run(run(load(flags={"store.url": sys.argv[1], "api.port": 0}).settings, 
 
 
 def test_a_server_can_be_stopped_as_soon_as_it_reports_that_it_is_ready(store: Server, shell: Shell) -> None:
-    ran = shell.start(store.url, program=("-c", STOPPED_AT_ONCE)).end()
-    assert (ran.code, ran.out.split()) == (0, ["serve.started", "serve.open", "serve.stopped"]), ran.err
+    result = shell.start(store.url, program=("-c", STOPPED_AT_ONCE)).end()
+    assert (result.code, result.out.split()) == (0, ["serve.started", "serve.open", "serve.stopped"]), result.err
 
 
 @pytest.mark.parametrize("kind", BEGINS)
@@ -452,9 +452,9 @@ def test_a_bridge_logs_the_same_operations_with_their_source(store: Server, shel
     for body in bodies:
         store.ask("LPUSH", "asked", body)
     wait_until(lambda: sum("request.refused" in line for line in running.said) == 2, f"{running.said}")
-    ran = running.end(signal.SIGTERM)
-    assert ran.code == 0, ran.err
-    _, *entries, end = events(ran.err)
+    result = running.end(signal.SIGTERM)
+    assert result.code == 0, result.err
+    _, *entries, end = events(result.err)
     facts = [(event["event"], event.get("crawl"), event.get("app"), event.get("created")) for event in entries]
     assert sorted(facts, key=str) == sorted(
         [
@@ -466,4 +466,4 @@ def test_a_bridge_logs_the_same_operations_with_their_source(store: Server, shel
     assert {event["source"] for event in entries} == {f"{store.url}/0/asked"}
     assert end["event"] == "listen.stopped"
     for secret in SECRETS:
-        assert secret not in ran.err
+        assert secret not in result.err

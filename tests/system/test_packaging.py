@@ -29,11 +29,11 @@ KINDS = {".css", ".js", ".svg", ".py", ".lua", ".md", ".txt", ".in", ".toml", ".
 def run(*argv: object, folder: Path) -> str:
     """The output of a program that knows nothing of this repository."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SHOAL_"))}
-    ran = subprocess.run(
+    result = subprocess.run(
         [*map(str, argv)], cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout + result.stderr
 
 
 def files(*folders: str) -> set[str]:

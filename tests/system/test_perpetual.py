@@ -208,8 +208,8 @@ def test_differences_and_the_last_versions_of_a_page_are_stored_in_a_database(si
     )  # fmt: skip
 
     def reported_changes() -> list[dict[str, Any]]:
-        ran = shell.run("changes", "live", "--json")
-        return [json.loads(line) for line in ran.out.splitlines()] if ran.code == 0 else []
+        result = shell.run("changes", "live", "--json")
+        return [json.loads(line) for line in result.out.splitlines()] if result.code == 0 else []
 
     for number in range(1, 6):
         show(number)

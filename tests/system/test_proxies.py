@@ -25,6 +25,6 @@ def test_a_crawl_waits_for_an_unavailable_proxy_and_no_host_is_blamed(site: Site
     fields = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
     assert (fields["failures"], fields["backoff until"]) == ("0", "-")
     with tinyproxy(tmp_path / "proxy", port=port):
-        ran = crawl.end()
-    assert ran.code == 0, ran.err
+        result = crawl.end()
+    assert result.code == 0, result.err
     assert set(shell.rows()) == set(tree.walk())

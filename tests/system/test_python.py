@@ -170,10 +170,10 @@ def test_a_program_can_exit_during_its_crawl(site: Site, folder: Path, program: 
     )
     shell = Shell(folder, environ={"TMPDIR": str(folder)})
     try:
-        ran = shell.start(program=("program.py",)).end(seconds=30)
+        result = shell.start(program=("program.py",)).end(seconds=30)
     finally:
         shell.close()
-    assert (ran.code, ran.err) == (0, "")
+    assert (result.code, result.err) == (0, "")
     assert [path.name for path in folder.iterdir()] == ["program.py"]
 
 

@@ -150,10 +150,10 @@ def test_a_command_without_the_missing_seeds_pauses_the_crawl(site: Site, shell:
     site.at(host, "/a", page())
     assert shell.run("submit", f"http://{host}/", "--name", "c", "--out", "pages.db").code == 0
     on_store(shell.folder, lambda frontier: frontier.crawls.facts.start_feed("c", Feed.SEEDS))
-    ran = shell.crawl("--name", "c", "--delay", "0")
-    assert ran.code == 1
-    assert "Crawl c was interrupted before all of its seeds were read; pass --seeds again." in ran.err
-    assert "Not all seeds of crawl c were read. Resume with: shoal crawl --name c" in ran.err
-    assert " --seeds FILE\n" in ran.err
+    result = shell.crawl("--name", "c", "--delay", "0")
+    assert result.code == 1
+    assert "Crawl c was interrupted before all of its seeds were read; pass --seeds again." in result.err
+    assert "Not all seeds of crawl c were read. Resume with: shoal crawl --name c" in result.err
+    assert " --seeds FILE\n" in result.err
     assert shell.counts("c")["state"] == "paused"
     assert shell.counts("c")["counts"]["stored"] == 2

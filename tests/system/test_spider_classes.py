@@ -60,11 +60,11 @@ def shelf(site: Site, shell: Shell) -> str:
 
 @pytest.mark.smoke
 def test_a_command_passes_arguments_and_uses_the_settings_of_the_class(site: Site, shell: Shell, shelf: str) -> None:
-    ran = shell.crawl(
+    result = shell.crawl(
         "--spider", "shelf.py:Shelf", "-a", f"site={shelf}", "--argument", "category=sea", "--name", "s",
         "--out", "s.jsonl", "--workers", "2",
     )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     items = [json.loads(line) for line in (shell.folder / "s.jsonl").read_text().splitlines()]
     assert sorted(item["title"] for item in items) == ["A", "SEA"]
     assert {item["category"] for item in items} == {"sea"}
@@ -77,7 +77,7 @@ def test_a_command_passes_arguments_and_uses_the_settings_of_the_class(site: Sit
     assert {end.split()[0] for end in ends} == {"finished"}
     assert len({end.split()[1] for end in ends}) == len(ends)
     # Flags take precedence over the class.
-    ran = shell.crawl(
+    result = shell.crawl(
         "--spider",
         "shelf.py:Shelf",
         "-a",
@@ -89,15 +89,15 @@ def test_a_command_passes_arguments_and_uses_the_settings_of_the_class(site: Sit
         "--out",
         "t.jsonl",
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     assert "DEEPER" in (shell.folder / "t.jsonl").read_text()
 
 
 def test_arguments_are_not_shown(shell: Shell) -> None:
-    ran = shell.run(
+    result = shell.run(
         "submit", "http://a.example/", "--spider", "S", "-a", "password=s3cret", "--out", "x.db", "--name", "c"
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     for args in (("show", "c"), ("show", "c", "--json"), ("crawls",)):
         assert "s3cret" not in shell.run(*args).out
 
@@ -113,9 +113,9 @@ def test_arguments_are_not_shown(shell: Shell) -> None:
 )  # fmt: skip
 def test_a_wrong_argument_is_reported_before_the_crawl(shell: Shell, args: tuple[str, ...], sentence: str) -> None:
     (shell.folder / "shelf.py").write_text(SHELF)
-    ran = shell.crawl("--spider", "shelf.py:Shelf", *args)
-    assert ran.code in (1, 2)
-    assert sentence in ran.err
+    result = shell.crawl("--spider", "shelf.py:Shelf", *args)
+    assert result.code in (1, 2)
+    assert sentence in result.err
 
 
 class Plain(shoal.Spider):

@@ -118,9 +118,9 @@ def test_a_visit_is_one_trace_whose_spans_follow_each_other(site: Site, shell: S
     site.at(second, "/", Response(body="<title>slow</title>", after=0.2))
     with collecting() as collector:
         shell.environ = {"SHOAL_TELEMETRY_URL": collector.url, "SHOAL_TELEMETRY_TRACES": "1"}
-        ran = shell.crawl(f"http://{first}/", "--scope", "any", "--delay", "0.1", "--workers", "1", "--name", "traced",
-                          "--out", "pages.db")  # fmt: skip
-    assert ran.code == 0, ran.err
+        result = shell.crawl(f"http://{first}/", "--scope", "any", "--delay", "0.1", "--workers", "1",
+                             "--name", "traced", "--out", "pages.db")  # fmt: skip
+    assert result.code == 0, result.err
     traces = collector.traces()
     assert set(traces) == {f"http://{first}{path}" for path in ("/", "/a", "/private", "/gone")} | {f"http://{second}/"}
     assert collector.services == {"shoal"}
@@ -153,8 +153,8 @@ def test_a_share_of_the_visits_is_traced_and_all_are_counted(site: Site, shell: 
     tree = site.plant(200, site.take(4))
     with collecting() as collector:
         shell.environ = {"SHOAL_TELEMETRY_URL": collector.url, "SHOAL_TELEMETRY_TRACES": "0.2"}
-        ran = shell.crawl(tree.url(0), "--scope", "any", "--delay", "0", "--workers", "1", "--out", "pages.db")
-    assert ran.code == 0, ran.err
+        result = shell.crawl(tree.url(0), "--scope", "any", "--delay", "0", "--workers", "1", "--out", "pages.db")
+    assert result.code == 0, result.err
     assert len(shell.rows()) == 200
     assert collector.metrics["shoal.worker.pages", ""] == 200
     # Six standard deviations of 40.
@@ -169,10 +169,10 @@ def test_disabled_telemetry_is_not_imported_and_a_missing_collector_is_not_an_er
     tree = site.plant(20, site.take(1))
     (tmp_path / "probe.py").write_text(PROBE)
     shell.environ = {"SHOAL_TELEMETRY_URL": url.format(port=free_port()), "SHOAL_TELEMETRY_TRACES": "1"}
-    ran = shell.crawl(
+    result = shell.crawl(
         "--spider", "probe.py:Probe", tree.url(0), "--delay", "0", "--workers", "1", "--out", "items.jsonl"
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     items = (tmp_path / "items.jsonl").read_text().splitlines()
     assert items
     assert all(f'"telemetry":{str(bool(url)).lower()}' in line.replace(" ", "") for line in items), items[0]

@@ -46,9 +46,9 @@ def test_a_window_is_open_from_its_start_to_its_end(between: str, moment: str, i
 def test_an_invalid_time_of_day_is_refused_with_an_example(text: str, shell: Shell) -> None:
     with pytest.raises(InvalidLimit, match="between is"):
         time_windows_of(text)
-    ran = shell.call("crawl", "http://a.example/", "--between", text)
-    assert ran.code == 2
-    assert "between is" in ran.err
+    result = shell.call("crawl", "http://a.example/", "--between", text)
+    assert result.code == 2
+    assert "between is" in result.err
 
 
 async def test_a_crawl_is_paused_and_resumed_by_the_stores_clock(tmp_path: object) -> None:

@@ -37,10 +37,10 @@ def start(shell: Shell, store: Server) -> Running:
 
 
 def submit(shell: Shell, store: Server, name: str, tree: Tree, output: str) -> None:
-    ran = shell.run(
+    result = shell.run(
         "submit", tree.url(0), "--store", store.url, "--name", name, "--delay", "0.2", "--scope", "any", "--out", output
     )
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
 
 
 def stored(output: Server) -> list[str]:
