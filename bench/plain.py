@@ -67,7 +67,7 @@ def write_csv(file: Any, batch: Sequence[Stored]) -> None:
 
 
 def into_warc(path: Path) -> Run:
-    """FastWARC's writer with the sink's level of gzip: the same three records of an answer, with digests."""
+    """FastWARC's writer with the sink's level of gzip: the same three records of a response, with digests."""
     from fastwarc.stream_io import GzipWriter
     from fastwarc.warc import WarcRecord, WarcRecordType
 

@@ -101,7 +101,7 @@ def with_items(number: int) -> list[Stored]:
 
 
 def captures(number: int) -> list[Capture]:
-    """Answers of 39 KB of HTML."""
+    """Responses of 39 KB of HTML."""
     chance = random.Random(1)
     words = _words(chance)
     made = []

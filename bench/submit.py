@@ -26,7 +26,7 @@ _PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\nCon
 
 
 async def submit(size: Size) -> list[Figure]:
-    """The time from sending the request to the first byte at a host that nobody knew, its robots.txt."""
+    """The time from sending the request to the first byte of its robots.txt at a new host."""
     count = 60 if size.quick else 200
     with Server(durable=True) as server, tempfile.TemporaryDirectory(prefix="bench-submit-") as folder:
         place = Path(folder)

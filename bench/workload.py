@@ -115,7 +115,7 @@ class Workload:
         return drained
 
     async def acknowledge(self, batch: list[Lease]) -> None:
-        """What a worker says of pages that came well: stored, answered after 50 ms."""
+        """Acknowledge all visits as stored, with a response time of 50 ms."""
         await self.frontier.acknowledge_all(
             [
                 Done(

@@ -23,7 +23,7 @@ class Proxy:
         self.delay_seconds = 0.0
         self.silent = False  # half-open: takes everything, passes nothing on
         self.refuse = False  # accepts and hangs up at once
-        self.swallow_replies = False  # passes requests on, loses the answers
+        self.swallow_replies = False  # passes requests on, drops the replies
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -1,7 +1,7 @@
 """`crawl`: Shoal and four other crawlers on the same pages, in one run, taking turns.
 
 Every crawler follows all links of its sites to the end. Start-up is measured apart, by a crawl of one page, and taken
-off the CPU; the time on the wall is nginx's, from the first request to the last answer, and has no start-up in it.
+off the CPU; the time on the wall is nginx's, from the first request to the last response, and has no start-up in it.
 """
 
 from __future__ import annotations

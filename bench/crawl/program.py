@@ -32,7 +32,7 @@ class Run:
     wall_seconds: float
     store_seconds: float = 0.0
     database_seconds: float = 0.0
-    # Until the last page was read, where the crawler says so: who downloads ahead has many left at its last answer.
+    # Until the last page was read, if the crawler reports it: some have many unread pages at the last response.
     read_seconds: float = 0.0
 
     @property

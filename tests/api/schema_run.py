@@ -4,7 +4,7 @@
 
 Two servers have one store and one worker: one without tokens, where every caller is admin, and one with a token of
 each role. Every phase of schemathesis is used: examples, coverage of the schema, random cases, sequences of calls.
-The worker and the webhooks have a proxy on this machine that answers for the whole web, so nothing leaves it. Printed
+The worker and the webhooks have a proxy on this machine that responds for the whole web, so nothing leaves it. Printed
 are cases, responses by status code, and failures; the full text of each is in FOLDER. The exit code is 1 after a
 failure or a defect in the log of a server.
 """

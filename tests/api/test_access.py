@@ -131,7 +131,7 @@ def test_ids_are_per_application(api: ApiProcess) -> None:
     with admin, shop:
         theirs = [admin.submit(**request)["id"], admin.submit(**request, app="press")["id"]]
         assert theirs == ["same", "press:same"]
-        # The name is free for each application, and says nothing about the others.
+        # Each application may use the name, and learns nothing about the others.
         mine = shop.submit(**request)
         assert mine == {"id": "shop:same", "created": True}
         assert shop.submit(**{**request, "name": "press:same"}) == {"id": "shop:press:same", "created": True}
@@ -177,7 +177,7 @@ def test_request_bodies_are_bounded(api: ApiProcess) -> None:
             "POST", "/v1/crawls", body, Authorization=f"Bearer {token}", Content_Type="application/json"
         )  # fmt: skip
         assert submitted.status in (413, 422)
-    # One that says less than it sends, in pieces.
+    # A body that is sent in chunks, without its length.
     with socket.create_connection((api.host, api.port), 10) as line:
         head = f"POST /v1/crawls HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
         line.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())

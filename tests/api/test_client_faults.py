@@ -21,7 +21,7 @@ from tests.system.commanding import Shell
 
 @contextlib.contextmanager
 def answering(status: int, body: bytes) -> Iterator[str]:
-    """A server that says the same to everybody; yields its URL."""
+    """A server that sends the same response to every request; yields its URL."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

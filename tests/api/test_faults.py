@@ -47,7 +47,7 @@ def test_a_crawl_continues_while_the_api_is_killed_and_restarted(crawls: Crawls,
         with pytest.raises(StoreUnavailable, match="is unavailable"):
             client.crawl(crawl)
     before = len(crawls.site.requests(*hosts))
-    wait_until(lambda: len(crawls.site.requests(*hosts)) > before + 20, "nobody cared")
+    wait_until(lambda: len(crawls.site.requests(*hosts)) > before + 20, "the crawl continues")
     with serve_api(tmp_path / "two", *flags) as api:
         status = api.client.wait("killed", timeout_seconds=60)
     assert status["state"] == "finished"
@@ -110,7 +110,7 @@ def test_one_of_many_maintainers_is_active_and_another_takes_over(crawls: Crawls
 
     first = Maintainer(crawls.frontier, settings)
     # The server of a test before this one may have held the lock a moment ago.
-    wait_until(lambda: crawls.do(first._chosen()), "nobody else holds the lock")
+    wait_until(lambda: crawls.do(first._chosen()), "no other process holds the lock")
     assert crawls.do(first._chosen()), "it keeps the lock"
     other = _other(crawls)
     try:

@@ -1,4 +1,4 @@
-"""IndexNow with real workers on a real site: who may report pages, what is answered, and which requests it leads to."""
+"""IndexNow with real workers on a real site: who may report pages, the responses, and the requests that follow."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def news(crawls: Crawls, reporting: ApiProcess) -> Iterator[str]:
 
 
 def settled(reporting: ApiProcess, method: str, path: str, body: Any = None) -> ApiResponse:
-    """The answer when it is not that there were too many requests."""
-    response: list[ApiResponse] = []
+    """Repeat a request while the status is 429, and return the last response."""
+    responses: list[ApiResponse] = []
 
-    def answered() -> bool:
-        response.append(reporting.ask(method, path, body))
-        return response[-1].status != 429
+    def is_accepted() -> bool:
+        responses.append(reporting.ask(method, path, body))
+        return responses[-1].status != 429
 
-    wait_until(answered, "the request is taken")
-    return response[-1]
+    wait_until(is_accepted, "the request is accepted")
+    return responses[-1]
 
 
 def post(reporting: ApiProcess, host: str, *paths: str, key: str = KEY, **more: Any) -> int:

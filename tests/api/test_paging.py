@@ -1,4 +1,4 @@
-"""Lists longer than a page: nothing is left out or listed twice, whatever is added or removed meanwhile."""
+"""Lists longer than a page: nothing is left out or listed twice while entries are added or removed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def urls(crawl: str, hosts: range) -> list[str]:
 
 
 async def fail(frontier: Frontier, crawl: str, hosts: range) -> None:
-    """Hosts that nobody may ask any more, with all that waits for them; of the first one, visits that were made."""
+    """Fail the visits of the first host with status 500, and block the other hosts with all their visits."""
     await frontier.add(crawl, [Visit(url=url) for url in urls(crawl, hosts)])
     for host in hosts[1:]:
         await frontier.hosts.block(f"h{host}.{crawl}.example", "no route")

@@ -61,7 +61,7 @@ def test_the_number_of_wanted_workers_follows_the_hosts_that_can_be_leased(tmp_p
             assert stats() == (1, 2, 3, 7)
             await ann.workers.beat({"hosts": 1})
             assert stats() == (5, 2, 3, 7)
-            # Hosts that cool down need nobody.
+            # Cooling hosts need no worker.
             await end(ann, leases, lambda visit: visit.stored())
             assert stats() == (2, 2, 0, 7)
             await end(ann, await ann.lease(hosts=2, visits=1), lambda visit: visit.stored())

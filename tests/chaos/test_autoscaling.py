@@ -20,7 +20,7 @@ DELAY_SECONDS = 0.2
 
 
 class Autoscaler:
-    """Starts and stops one worker at a time, until there are as many as are wanted."""
+    """Starts and stops one worker at a time, until there are as many as `workers_wanted` says."""
 
     def __init__(self, api: ApiProcess, shell: Shell, store: Server) -> None:
         self._client = api.client

@@ -48,7 +48,7 @@ async def behind_a_proxy(store: Server, lease_seconds: float = 60.0) -> AsyncIte
         proxy(store.port) as store_proxy,
         opened(f"redis://127.0.0.1:{store_proxy.port}", "bob", lease_seconds, crawl=False) as bob,
     ):
-        await bob.lease()  # bob knows what the store's clock says
+        await bob.lease()  # bob knows the time of the store
         yield ann, bob, store_proxy
 
 
@@ -242,7 +242,7 @@ async def test_a_crawl_that_reached_max_pages_is_not_reopened_by_a_retry(store: 
 
 
 async def test_every_slot_of_a_host_keeps_the_delay_after_a_restart_that_lost_writes(forgetful: Server) -> None:
-    """Virtual time: two places with a delay of a minute, both asked until the end of the hold, then forgotten."""
+    """Virtual time: two slots with a delay of a minute. The store loses both leases, not their requests."""
     now = 1_000_000
     async with await Store.open(forgetful.url) as store:
         shards = await Shards.found(store, "corner", 1, lambda: now)

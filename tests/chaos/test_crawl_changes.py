@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def version(number: int) -> Response:
-    """The log of the site tells it by the length of its body, and a 304 by its ETag."""
+    """A version of a page. The log of the site has the length of its body, or the ETag of a 304."""
     return Response(body=html((), f"Version {number:04}", body="<p>" + "x" * number), etag=f'"{number}"')
 
 

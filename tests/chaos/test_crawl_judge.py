@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def ask(crawl: CrawlRun, page: int, after_seconds: float, lasting_seconds: float = 0.001) -> None:
-    """One more request in the log, so long after the last one of its host had ended."""
+    """Add a request to the log, so many seconds after the end of the last one of its host."""
     url = crawl.tree.url(page)
     host, path = url.split("/", 3)[2], "/" + url.split("/", 3)[3]
     ended = max(request.ended for request in read(crawl.site.log) if request.host == host)
@@ -28,7 +28,7 @@ def ask(crawl: CrawlRun, page: int, after_seconds: float, lasting_seconds: float
 
 @contextlib.contextmanager
 def broken(crawl: CrawlRun) -> Iterator[None]:
-    """What the crawl left behind is as it was again afterwards."""
+    """Restore the log and the outputs of the crawl afterwards."""
     left = [crawl.site.log, *crawl.outputs]
     kept = {path: path.read_bytes() for path in left}
     yield

@@ -71,7 +71,7 @@ async def test_a_worker_whose_output_is_locked_stops_in_time(tmp_path: Path) -> 
         name = crawl.start()
         await crawl.until(lambda: len(crawl.rows()) > 20, "pages are stored")
         with locked(crawl.outputs[0]):
-            await crawl.until(lambda: crawl.last_report(name).trouble, "it says what it waits for")
+            await crawl.until(lambda: crawl.last_report(name).trouble, "it reports what it waits for")
             # It is full and takes nothing more.
             requested = -1
             while requested != crawl.request_count():
@@ -97,7 +97,7 @@ async def test_a_crawl_waits_for_outputs_on_a_full_disk_and_stores_every_page_on
             await crawl.until(lambda: len(crawl.rows()) > 20, "pages are stored")
             with filled(disk):
                 await crawl.until(
-                    lambda: any(crawl.last_report(worker).trouble for worker in crawl.workers), "they say so"
+                    lambda: any(crawl.last_report(worker).trouble for worker in crawl.workers), "a worker reports it"
                 )
                 troubles = [
                     crawl.last_report(worker).trouble for worker in crawl.workers if crawl.last_report(worker).trouble

@@ -139,13 +139,13 @@ async def test_a_store_with_a_full_disk_stops_the_crawl_until_there_is_space(tmp
             tmp_path, pages=4_000 if LONG else 500, hosts=10, store_folder=disk / "store", outputs=BOTH
         ) as crawl:
             for _ in range(2):
-                # Impatient, so that they soon say what they wait for.
+                # Short timeouts, so that the workers soon report what they wait for.
                 crawl.start(settings={"store.timeout_seconds": 2.0})
             await crawl.requested(100)
             held = sum([await crawl.held_by(name) for name in crawl.workers])
             with filled(disk):
                 await crawl.until(
-                    lambda: any(crawl.last_report(worker).trouble for worker in crawl.workers), "they say so"
+                    lambda: any(crawl.last_report(worker).trouble for worker in crawl.workers), "a worker reports it"
                 )
                 # It is not blamed on the store.
                 troubles = [crawl.last_report(worker).trouble for worker in crawl.workers]

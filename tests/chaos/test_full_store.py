@@ -39,7 +39,7 @@ def urls(numbers: range) -> list[str]:
 
 
 async def fill(frontier: Frontier) -> tuple[set[str], set[str], str]:
-    """Add until the store refuses; what it took for certain, what it may have taken, and what it said."""
+    """Add URLs until the store refuses. Returns those it accepted, those it may have accepted, and the message."""
     accepted: set[str] = set()
     for first in itertools.count(0, BATCH):
         assert first < 5_000_000, "the store is never full"

@@ -65,7 +65,7 @@ async def kill_and_hold(crawl: Fleet, store: Server, kills: int, rng: random.Ran
         if disk_seconds:
             with slow_disk(store.pid, disk_seconds):
                 await asyncio.sleep(HOLD_SECONDS * (done > 0) + work)
-                # What is answered but not yet written is lost now.
+                # Writes that were acknowledged and not yet on disk are lost now.
                 wait_until(
                     lambda: int(store.info("persistence")["aof_buffer_length"]) > UNWRITTEN_BYTES, "it is behind"
                 )

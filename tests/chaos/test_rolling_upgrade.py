@@ -49,7 +49,7 @@ def start_worker(sources: Path, folder: Path, store: Server) -> Running:
         start_new_session=True,
     )  # fmt: skip
     worker = Running(process)
-    # Not by what it says: another version may say it in other words.
+    # Not recognized by its output: another version may use other words.
     wait_until(lambda: folder.name in pages(store), f"{folder.name} has joined: {worker.said}")
     return worker
 

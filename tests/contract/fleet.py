@@ -1,6 +1,6 @@
 """A fleet for one test: its own namespace on a real store, a clock that the test sets, and workers by name.
 
-Also reads the whole state of the namespace past the frontier, so that a test can say what changed.
+Also reads the whole state of the namespace past the frontier, so that a test can show what changed.
 """
 
 from __future__ import annotations
@@ -141,5 +141,5 @@ def paths(host: str, number: int, start: int = 0) -> list[str]:
 
 
 def names(visits: Sequence[Visit]) -> list[str]:
-    """The last part of each URL: how a test tells its visits apart."""
+    """The last part of each URL, by which a test distinguishes its visits."""
     return [visit.url.rpartition("/")[2] for visit in visits]

@@ -190,7 +190,7 @@ async def test_a_stale_acknowledgement_counts_nothing_and_only_delays_the_gate(f
     with pytest.raises(LeaseLost):
         await ann.acknowledge(stale, [stale.visits[0].failed("late")])
     assert await ann.crawls.count("c") == counts
-    # Its request ended just now, so nobody asks the host before the delay is over.
+    # Its request ended just now, so the host gets no request before the delay is over.
     assert (await ann.hosts.get("a.example")).gate_at == pytest.approx(fleet.clock.seconds + 1, abs=0.2)
     fleet.clock.tick(0.8)
     assert await bob.lease() == []

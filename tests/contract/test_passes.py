@@ -28,7 +28,7 @@ async def stored(output: str, urls: list[str], at: float) -> None:
 
 
 async def feed(frontier: Frontier, policy: CrawlSpec, named: dict[str, str], batches: int = 1000) -> int:
-    """As the command does it, or until it is killed after so many batches."""
+    """Feed a pass as the command does, or only so many batches, as if the command were killed then."""
     now = (await frontier.crawls.facts.read("c")).revisit
     assert now.under_way
     new = 0
@@ -117,7 +117,7 @@ async def test_a_feed_that_is_started_and_finished_twice_counts_once(fleet: Flee
         assert (await ann.crawls.facts.read("c")).seeds == first
         await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
         assert not (await ann.crawls.facts.read("c")).seeds.under_way
-        # What a call does whose answer was lost.
+        # The call is repeated because its reply was lost.
         await ann.crawls.facts.finish_feed("c", Feed.SEEDS)
         assert not (await ann.crawls.facts.read("c")).seeds.under_way
 

@@ -16,7 +16,7 @@ async def test_a_lease_reports_how_long_the_waiting_visits_of_its_host_take(flee
     leases = {lease.host: lease for lease in await ann.lease(hosts=2, visits=4)}
     assert leases[long].ahead_seconds == pytest.approx(60)
     assert leases[short].ahead_seconds == pytest.approx(6)
-    # What was taken still takes its time; what has ended does not.
+    # Leased visits still count, finished ones do not.
     done = leases[long].visits
     await ann.acknowledge(leases[long], [visit.stored() for visit in done], response_seconds=1.0)
     fleet.clock.tick(10)

@@ -1,4 +1,4 @@
-"""Signals that a page has changed: its visit is pulled forward, whatever the page is doing, and never pushed back."""
+"""Signals that a page has changed: its visit is pulled forward in every state of the page, and never pushed back."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ async def test_too_many_signals_are_refused_until_some_are_processed(fleet: Flee
     results = await touch(ann, *urls)
     assert results.count(NOTED) == 2000
     assert results.count(SignalResult.FULL) == 100
-    # Their first visits are the answer to all of them.
+    # The first visits of the pages use up all signals.
     fleet.clock.tick(1)
     assert len(await drain(fleet, ann, how=after(9000), visits=200)) == 2100
     assert await touch(ann, urls[0]) == [NOTED]

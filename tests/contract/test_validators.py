@@ -127,7 +127,7 @@ async def test_validators_are_deleted_with_their_crawl_and_no_other(fleet: Fleet
 
     assert await left() > 200
     await ann.crawls.stop("c")
-    # A call unlinks so many and no more.
+    # A call unlinks a limited number.
     assert (await fleet.run("purge", 0, key, "valid", 0))[1:] == [b"valid", 200]
     assert await left() > 0
     await ann.crawls.delete("c")

@@ -191,7 +191,7 @@ async def test_codings_in_layers_are_refused(fetcher, lines):
 
 @pytest.mark.parametrize("name", ["truncated-crc-error-short.gz", "truncated-crc-error.gz", "unexpected-eof.gz"])
 async def test_a_truncated_gzip_stream_is_a_page_up_to_its_end(fetcher, name):
-    """As in browsers. Whether the answer was whole is what its length says, not its coding."""
+    """As in browsers: a response is complete if its length is right, whatever its coding."""
     data = sample(name)
     async with Hostile({"*": ok(data, "Content-Encoding: gzip")}) as site:
         page = await fetcher.fetch(Request(url=site.url()))
@@ -218,7 +218,7 @@ async def test_endless_headers_are_stopped(fetcher, first, again):
     async with Hostile({"*": endless(first, again * 50)}) as site:
         with Growth() as growth:
             error = await failure(fetcher, site.url(), timeout_seconds=10)
-        # libcurl's own limits: 300 KB and 5,000 lines, everything before the final answer included.
+        # libcurl's own limits: 300 KB and 5,000 lines, everything before the final response included.
         empty = (Fault.MALFORMED, "not http")
         assert (error.fault, error.reason) == (empty if again == b"\r\n" else (Fault.TOO_LARGE, "headers too large"))
         assert growth.bytes < 16 * MEBIBYTE
@@ -271,7 +271,7 @@ async def test_a_connection_that_is_never_established_ends_at_its_deadline(fetch
         full = stack.enter_context(socket.socket())
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        # The kernel drops what asks to connect once the queue of a listener that accepts nobody is full.
+        # The kernel drops new connections once the queue of a listener that accepts none is full.
         for _ in range(3):
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)

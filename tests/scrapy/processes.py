@@ -93,7 +93,7 @@ class Project:
     def crawl(
         self, spider: str, *, count: int = 1, settings: dict[str, Any] | None = None, **arguments: str
     ) -> list[Process]:
-        """Start so many at once and wait until all have closed by themselves."""
+        """Start so many processes at once, and wait until all have closed by themselves."""
         started = [self.start(spider, settings=settings, **arguments) for _ in range(count)]
         for process in started:
             process.end()

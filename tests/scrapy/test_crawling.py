@@ -137,7 +137,7 @@ def test_an_unreachable_store_is_reported_in_one_sentence(here: Project) -> None
         settings={"REDIS_URL": "redis://user:s3cret@127.0.0.1:1", "SHOAL_STORE_FOLDER": "x"},
         start="http://127.0.0.1/",
     )
-    wait_until(lambda: "127.0.0.1:1" in process.output(), "it says which store it waits for")
+    wait_until(lambda: "127.0.0.1:1" in process.output(), "it logs which store it waits for")
     assert "s3cret" not in process.output()
 
 

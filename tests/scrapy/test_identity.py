@@ -36,7 +36,7 @@ def test_the_duplicate_rules_of_the_project_apply(site: Site, tmp_path: Path) ->
         for name, here, process, expected in running:
             process.end()
             assert here.keys() == dict.fromkeys(expected, 1), name
-            # A request goes out as it was yielded, whatever it is known by.
+            # A request is sent as it was yielded, whatever its fingerprint.
             urls = {item["key"]: item["url"].rpartition("/")[2] for item in here.items()}
             assert (urls["0"], urls["2"], urls["9"]) == ("a?session=1", "b?x=1&y=2", "a?session=3"), name
             assert process.stat("dupefilter/filtered") == 6 - len(expected), name

@@ -79,7 +79,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kille
             {f"tests.scrapy.pipelines.{name}": 300 for name in ("KeyedPipeline", "JsonLinesPipeline")}
         )
     }
-    # Each process of scrapy-redis keeps the delay for itself: two of them ask as often as the fleet on Shoal.
+    # Each process of scrapy-redis keeps the delay for itself: two of them send as many requests as the fleet on Shoal.
     theirs = {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler", "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
         "SCHEDULER_PERSIST": 1, "DOWNLOAD_DELAY": 0.16,

@@ -44,7 +44,7 @@ def test_the_api_shows_a_scrapy_process_and_a_stop_is_its_reason_to_close(
             )
             worker = wait_until(
                 lambda: next((w for w in api.ask("GET", "/v1/workers").json["workers"] if w["pages"]), None),
-                "the process says how many pages it has", 30,
+                "the process reports how many pages it has", 30,
             )  # fmt: skip
             assert (worker["machine"], worker["version"]) == (platform.node(), version("shoal"))
             assert worker["pages_per_second"] > 0

@@ -93,7 +93,7 @@ def test_a_request_beyond_the_limit_stays_in_its_process_until_it_is_done(site: 
     with project(tmp_path / "project", DOWNLOAD_DELAY=1, URLLENGTH_LIMIT=0) as here:
         here.settings |= limits
         process = here.start("large", start=start, size="100000")
-        wait_until(lambda: "Such requests stay in the process" in process.output(), "it says so")
+        wait_until(lambda: "Such requests stay in the process" in process.output(), "it logs the limit")
         here.wait_for_items(1)
         process.kill()
         before = here.keys()

@@ -91,7 +91,7 @@ def test_files_of_a_host_whose_robots_txt_is_unavailable_fail_with_a_warning(sit
 
 
 def test_a_crawl_with_dead_late_and_redirected_hosts_finishes_by_itself(site: Site, here: Project) -> None:
-    """One host is dead, one answers its robots.txt with 503 for 30 s, and the robots.txt of others are elsewhere."""
+    """One host is dead, one serves its robots.txt with 503 for 30 s, and others redirect theirs to another host."""
     dead, late, moved, to_dead, to_late = site.take(5)
     site.shut(dead)
     site.at(late, "/robots.txt", robots("busy", status=503))

@@ -132,7 +132,7 @@ def postgresql(*, durable: bool = False) -> Iterator[Database]:
 
 
 def _psql(server: Database, statement: str, database: str) -> bytes:
-    # Before there is another one, the cluster answers for the database that every cluster has.
+    # Until the database of the tests exists, the check uses the one that every cluster has.
     name = "postgres" if statement == "SELECT 1" else database
     argv = ["psql", "-h", "127.0.0.1", "-p", str(server.port), "-U", "shoal", "-XAtq", "-v", "ON_ERROR_STOP=1", name]
     environment = os.environ | {"PGPASSWORD": PASSWORD, "PGCLIENTENCODING": "UTF8", "PGTZ": "UTC"}

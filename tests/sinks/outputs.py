@@ -287,7 +287,7 @@ OUTPUTS = (
 
 @dataclass
 class Store:
-    """Takes each key once, from whichever batch says it first, and answers to the same receipt the same."""
+    """Accepts each key once, from the first batch that has it. The same receipt gets the same reply."""
 
     taken: Counter[Key] = field(default_factory=Counter)
     replies: dict[bytes, list[Key]] = field(default_factory=dict)

@@ -52,7 +52,7 @@ def shown(path: Path) -> list[int]:
 
 
 def crash(sink: Any) -> None:
-    """What the end of a process does to a part: its lock is gone, its file stays as it is."""
+    """Do to a part what the end of a process does: the lock is released, the file stays."""
     sink._part._path = Path("/nonexistent/closed.open")
     sink._part.close()
     sink._part = None
@@ -117,7 +117,7 @@ async def test_a_part_is_closed_when_an_ending_command_requests_it(path: Path, p
 
 
 async def test_a_part_that_its_worker_still_holds_is_not_merged(path: Path) -> None:
-    """Another supervisor does not know the names of our workers; the lock tells it."""
+    """Another supervisor does not know the names of these workers. It sees the lock."""
     sink = await opened(path)
     await put(sink, 1)
     await merge(str(path), live=(), replay=no_replay)

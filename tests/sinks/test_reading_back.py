@@ -319,7 +319,7 @@ async def test_a_crawl_or_items_that_an_archive_lacks_are_reported(tmp_path: Pat
     await sink.close()
     (file,) = (tmp_path / "v").glob("*.warc.gz")
     raw = gzip.decompress(file.read_bytes())
-    # Without its first answer, as when a file of an archive was deleted.
+    # Without its first response, as if a file of the archive was deleted.
     begin, end = raw.index(b"WARC/1.1\r\nWARC-Type: response"), raw.index(b"WARC/1.1\r\nWARC-Type: revisit")
     file.unlink()
     (tmp_path / "v" / "crawl-w-1.warc").write_bytes(raw[:begin] + raw[end:])

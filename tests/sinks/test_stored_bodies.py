@@ -279,7 +279,7 @@ class Moto:
         return False
 
     def ask_for_keys(self, *, after: str) -> None:
-        """Keys are checked after so many requests; it makes up users of its own, so every key is wrong then."""
+        """Check keys after so many requests. moto has users of its own, so every key is wrong then."""
         url, headers = f"{self.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
         request = urllib.request.Request(url, data=after.encode(), headers=headers, method="POST")  # noqa: S310
         urllib.request.urlopen(request, timeout=10).close()  # noqa: S310

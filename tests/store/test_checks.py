@@ -132,7 +132,7 @@ async def test_tls_is_used_and_an_unknown_certificate_is_refused(tmp_path: Path)
 
 
 async def test_tls_to_a_port_without_tls_is_reported_as_the_reason(valkey: Server) -> None:
-    # A Redis server waits for the rest of what it takes for a command, so only time tells.
+    # A Redis server treats the handshake as the start of a command and waits for the rest, so only a timeout ends it.
     with pytest.raises(StoreUnavailable, match="no TLS handshake within"):
         await Store.open(f"rediss://127.0.0.1:{valkey.port}", timeout_seconds=0.5)
 

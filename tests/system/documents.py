@@ -25,7 +25,7 @@ _LOG = (
 
 
 class Missing(Exception):
-    """Something to serve, or to serve it with, is not on this machine. The text says how to get it."""
+    """Something to serve, or to serve it with, is not on this machine. The message says how to install it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ HANDBOOK = Tree("debian-handbook", "usr/share/doc/debian-handbook/html/en-US")
 
 
 class Request(NamedTuple):
-    """A line of nginx's log. Moments are seconds of the wall clock, to the millisecond as nginx tells them."""
+    """A line of nginx's log. Moments are seconds of the wall clock, to the millisecond as nginx logs them."""
 
     address: str
     method: str
@@ -150,7 +150,7 @@ _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 def _addresses(place: int, copies: int) -> list[str]:
-    """Addresses of one tree: all of 127.0.0.0/8 answers on Linux, and no other test uses these."""
+    """Addresses of one tree: on Linux all of 127.0.0.0/8 is local, and no other test uses these."""
     return [f"127.{101 + place}.{copy // 250}.{copy % 250 + 1}" for copy in range(copies)]
 
 

@@ -47,7 +47,7 @@ def nodes_for(workers: int) -> int:
 
 
 async def play(store: Store, workers: int, nodes: int, *, seconds: float = 1.2) -> Size:
-    """Play a fleet on a store of so many servers."""
+    """Simulate a fleet on a store of so many servers."""
     on_node = workers / nodes
     # One part of a server: its calls take longer by as much.
     slice_of = 1

@@ -148,7 +148,7 @@ class SimulatedWorker:
         self._leasing = False
         self._naps = itertools.count()
         self._nap = -1
-        # When it began to ask its own shards in vain.
+        # Since when its own shards have had nothing to lease.
         self._since: float | None = None
         self._finished: list[tuple[Lease, Visit, float]] = []
         self._delivering = False
@@ -294,7 +294,7 @@ class SimulatedFleet:
 
 @dataclass
 class Simulated:
-    """What a stretch of a crawl showed."""
+    """Measurements of a part of a crawl."""
 
     pages_per_second: float
     store_busy: float

@@ -38,7 +38,7 @@ async def _crawl(folder: Path, seeds: list[str], *, by_address: bool) -> tuple[i
     workers = [Worker(frontier, settings, resolver=_resolve) for frontier in frontiers]
     running = [asyncio.create_task(worker.run()) for worker in workers]
     async with asyncio.timeout(WAIT_SECONDS):
-        while not await first.crawls.finished("c"):  # noqa: ASYNC110 - other processes would not tell us
+        while not await first.crawls.finished("c"):  # noqa: ASYNC110 - other processes send no event
             await asyncio.sleep(0.05)
     counts = await first.crawls.count("c")
     for worker in workers:

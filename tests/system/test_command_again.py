@@ -45,7 +45,7 @@ def test_another_pass_fetches_changed_pages_finds_new_ones_and_reports_missing_o
     assert result.code == 0, result.err
     assert "Revisiting crawl news with" in result.err
     assert "Revisiting 5 URLs of crawl news." in result.err
-    # The summary says what is, and what has changed.
+    # The summary has the state and what has changed.
     assert "  stored      5 pages" in result.err
     assert "  failed      1: 1 status 404" in result.err
     assert "  revisited   3 unchanged, 1 changed, 1 gone, 1 new" in result.err

@@ -195,7 +195,7 @@ def test_a_signal_pauses_the_crawl_and_its_name_resumes_it(site: Site, shell: Sh
     assert status["state"] == "paused"
     assert status["counts"]["leased"] == 0
     assert 0 < status["counts"]["stored"] < 60
-    # What was stored before the end can be read now.
+    # Pages that were stored before the end can be read now.
     assert len(shell.lines()) == status["counts"]["stored"] == len(shell.rows())
     result = shell.crawl("--name", "mine", "--delay", "3")
     assert result.code == 0, result.err
@@ -223,7 +223,7 @@ def test_a_second_signal_stops_everything_at_once(site: Site, shell: Shell) -> N
     running.until_said("Press Ctrl-C again to quit now")
     assert running.end(signal.SIGINT).code == 130
     wait_until(lambda: not any(map(alive, workers)), "the workers are gone")
-    # What was held is taken back at once: nobody waits for its lease.
+    # The visits of the killed workers are taken back at once: no lease has to expire.
     site.at(host, "/", page())
     result = shell.crawl("--name", "slow")
     assert result.code == 0, result.err

@@ -162,7 +162,7 @@ def test_any_output_can_be_exported_to_any_other(site: Site, shell: Shell) -> No
         assert (result.out, result.err) == ("", "Exported 3 rows.\n")
     assert shell.rows("g.db") == shell.rows("own.db")
     assert sorted((shell.folder / "h.jsonl").open()) == sorted((shell.folder / "own.jsonl").open())
-    # A database has one row of a key, whatever is exported into it and how often.
+    # A database has one row per key, however often it is exported.
     assert shell.run("export", "--from", "h.jsonl", "--to", "g.db").code == 0
     assert shell.rows("g.db") == shell.rows("own.db")
     result = shell.run("export", "--from", "own.jsonl", "--to", "a.parquet")
@@ -171,7 +171,7 @@ def test_any_output_can_be_exported_to_any_other(site: Site, shell: Shell) -> No
 
 
 HOSTILE = '\'); DROP TABLE pages; -- \U0001f600 =1 \u2028 &lt;b&gt; "q" \\\\u0000'
-# What no answer tells; and how long it took, of which an archive has milliseconds.
+# An archive has no values that are not in a response, and the response time only in milliseconds.
 NOT_ARCHIVED = ("depth", "found", "worker", "response_seconds")
 
 

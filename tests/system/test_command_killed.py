@@ -66,7 +66,7 @@ def test_after_everything_was_killed_the_crawl_resumes_at_once(site: Site, shell
                           "--out", "pages.jsonl")  # fmt: skip
     wait_until(lambda: len(site.requests(*hosts)) > 20, "pages are fetched")
     running.kill_all()
-    # A lease lasts a minute; the names of the dead are in the folder, so nobody waits for that.
+    # A lease lasts a minute. The folder has the names of the dead workers, so the command does not wait for that.
     result = shell.crawl("--name", "all", seconds=40)
     assert result.code == 0, result.err
     assert sorted(shell.lines()) == sorted(tree.walk())

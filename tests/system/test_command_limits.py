@@ -135,7 +135,7 @@ def test_a_start_url_that_is_a_sitemap_is_read(shell: Shell, site: Site) -> None
     result = shell.crawl(f"http://{host}/maps.xml", *HOW)
     assert result.code == 0, result.err
     assert set(shell.rows()) == {f"http://{host}/{name}" for name in ("maps.xml", "list.xml", "a")}
-    # Only this page was wanted.
+    # With --no-follow, only this page is crawled.
     result = shell.crawl(f"http://{host}/list.xml", "--no-follow", *HOW[2:], "--name", "d")
     assert result.code == 0, result.err
     assert site.judge(host).times(f"http://{host}/a") == 1

@@ -102,7 +102,7 @@ def test_more_nodes_than_shards_give_a_warning(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("delay", "response", "visits", "place_seconds"),
-    # 2 s hold so many visits; between them the place is kept for the gap.
+    # So many visits fit into 2 s; the slot is kept for the gaps between them.
     [(1, 0.2, 1, 0.2), (0.5, 0.4, 2, 0.4 + 0.5 / 2), (0.2, 0.3, 3, 0.3 + 0.3 * 2 / 3), (0, 0.2, 10, 0.2)],
 )
 def test_a_lease_occupies_a_worker_during_the_delays_between_its_visits(

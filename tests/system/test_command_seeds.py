@@ -49,7 +49,7 @@ def test_a_command_killed_while_reading_seeds_gets_the_rest_when_it_is_repeated(
     wait_until(lambda: admitted(shell, "many") == 3000, "whole batches are added")
     running.kill_all()
     pipe.close()
-    # Without the file nothing is added, and it says so.
+    # Without the file nothing is added, and the command reports it.
     running = shell.start("crawl", "--name", "many", *LOCAL)
     running.until_said("Crawl many was interrupted before all of its seeds were read; pass --seeds again.")
     assert running.end(signal.SIGINT).code == 130
@@ -130,7 +130,7 @@ def test_links_on_the_hosts_of_late_seeds_are_followed(site: Site, shell: Shell)
 
 @pytest.mark.full
 def test_a_long_seed_file_takes_little_memory(site: Site, shell: Shell) -> None:
-    """20 MB of URLs. Slow, because so many have to be read before it could take much."""
+    """20 MB of URLs: the test is slow because fewer would not need much memory in any case."""
     hosts = site.take(10)
     with (shell.folder / "seeds").open("w") as file:
         file.writelines(f"http://{hosts[number % 10]}/{'path/' * 36}{number}\n" for number in range(100_000))

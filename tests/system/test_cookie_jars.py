@@ -81,10 +81,10 @@ def test_a_spider_logs_in_by_a_form_and_several_workers_crawl_the_pages_of_membe
             items = [json.loads(row[0])["member"] for row in connection.execute("SELECT data FROM items")]
             dumped = "\n".join(connection.iterdump())
         assert sorted(items) == sorted(f"Member {n}" for n in range(MEMBERS))
-        # Logged in once, whichever worker it was.
+        # One worker logged in, once.
         assert [request.method for request in club.requests_to("/login")] == ["GET", "POST"]
         assert all(request.cookies == {"seen": "1", "session": SECRET} for request in club.requests_to("/members/5"))
-        # It is nobody else's business.
+        # No command shows the cookie.
         shown = [
             shell.run(*args, *where) for args in (("show", "club"), ("show", "club", "--json"), ("failed", "club"))
         ]
@@ -102,7 +102,7 @@ def test_a_spider_logs_in_by_a_form_and_several_workers_crawl_the_pages_of_membe
 
 
 class Visits(shoal.Spider):
-    """Visits the paths that it is given, one after the other, and says which cookies it sent."""
+    """Visits the paths that it is given, one after the other, and yields the cookies it sent."""
 
     paths = ("/1", "/2", "/3")
 

@@ -50,7 +50,7 @@ SITE = {
     "a.html": "<title>A</title>",
     "b.html": "<title>B</title>",
 }
-# Lines that come by the clock: how far a crawl is, and what limited it if it took long enough to tell.
+# Lines that depend on time: the progress of a crawl, and its bottleneck if it ran long enough.
 _PROGRESS = r" +\d+\.\d s  [\d,]+ pages, .*\n"
 _LIMIT = r"  bottleneck +.*\n"
 # What may differ in a line, and what may stand there instead.
@@ -121,7 +121,7 @@ def pattern(lines: list[str], loose: bool) -> str:
 
 def one_line(line: str, differs: dict[str, str]) -> str:
     built, done = "", 0
-    # One group for each: the number of the group says which it was.
+    # One group for each: the number of the group is that of the match.
     for match in re.finditer("|".join(f"({what})" for what in differs), line):
         built += re.escape(line[done : match.start()]) + list(differs.values())[(match.lastindex or 1) - 1]
         done = match.end()
@@ -139,7 +139,7 @@ class Running:
         return self.output.read_text()[self.read :]
 
     def prints(self, step: Step, lines: list[str], *, ended: bool) -> None:
-        """Compare with the page; what was compared once is not looked at again."""
+        """Compare the new output with the page. Each part is compared once."""
         if lines:
             expected = pattern(lines, step.loose)
             if not ended:
@@ -152,7 +152,7 @@ class Running:
 
 @dataclass
 class Reader:
-    """Types what a page says, in a folder of its own."""
+    """Runs the commands of a page in a folder of its own."""
 
     folder: Path
     instead: dict[str, str]
@@ -260,7 +260,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
             r"\b6379\b": str(free_port()),
             r"/tmp/(first|resuming|several|service)\b": rf"{here}/\1",
         },
-        # Who reads a guide sits at a terminal: services write JSON elsewhere.
+        # A reader of a guide sits at a terminal; elsewhere, services write JSON.
         {
             **environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
@@ -389,7 +389,7 @@ def test_all_guides_work_one_after_the_other_on_one_machine(reader: Reader) -> N
         site = serve(reader) if page.endswith("responsible-crawling.md") else None
         before = dict(reader.instead)
         reader.follow(page)
-        # What the guide has stopped may take a moment to end.
+        # Processes that the guide has stopped may take a moment to end.
         left = [job.process for jobs in reader.jobs.values() for job in jobs.values()]
         wait_until(lambda: all(process.poll() is not None for process in left), f"{page} leaves nothing running")  # noqa: B023
         reader.jobs.clear()

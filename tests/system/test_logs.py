@@ -125,13 +125,13 @@ def test_a_service_logs_text_on_a_terminal_unless_the_variable_overrides_it(
     os.close(theirs)
     try:
         output = b""
-        # It says something when it begins, so that this waits for no more than that.
+        # The service logs its start, so this waits for no more than that.
         while BEGINS[kind].encode() not in output:
             output += os.read(ours, 4096)
         assert output.lstrip().startswith(b"{") == (chosen == "json"), output
     finally:
         process.terminate()
-        # A terminal that nobody reads fills.
+        # The buffer of a terminal fills if nothing reads it.
         threading.Thread(target=_drain, args=(ours,), daemon=True).start()
         process.wait(60)
 
@@ -334,7 +334,7 @@ async def test_an_internal_error_is_logged_with_its_traceback_and_answered_witho
 
 
 def test_every_route_that_changes_something_is_logged_as_an_operation() -> None:
-    # Reports of IndexNow come without a token: nobody is responsible for them, and they could fill the log.
+    # Reports of IndexNow come without a token: no user is responsible for them, and they could fill the log.
     assert {route.name for route in ROUTES if route.method != "GET" and route.role is not None} == set(OPERATIONS)
 
 

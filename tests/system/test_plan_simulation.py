@@ -55,7 +55,7 @@ async def test_50_million_pages_of_one_site_are_limited_by_politeness(store: Sto
     seen = await played(store, made, seconds=60, warm_seconds=3)
     assert made.limit == "politeness"
     assert seen.pages_per_second == pytest.approx(made.pages_per_second, rel=0.1)
-    # Three workers for one host: they sleep, and what they ask in vain is no more than a few calls for a page.
+    # Three workers for one host: they sleep, and send no more than a few empty calls per page.
     assert seen.empty_leases_a_page < 10
 
 
@@ -84,7 +84,7 @@ async def test_the_suggested_number_of_workers_reaches_the_rate_that_politeness_
 
 async def test_a_lease_of_two_visits_occupies_a_worker_during_the_delay_between_them(store: Store) -> None:
     made = plan(pages=10**7, hosts=3200, delay=0.5, response=0.4, page_bytes=40_000, workers=8)
-    # The first lease of a host is longer, since nobody knows yet how long it takes to answer.
+    # The first lease of a host is longer, since its response time is not known yet.
     seen = await played(store, made, seconds=3.6, warm_seconds=8, slice_of=SLICES)
     assert (made.visits_a_lease, made.limit) == (2, "workers")
     assert made.worker_pages_per_second == pytest.approx(WorkerSettings().hosts / 0.65)

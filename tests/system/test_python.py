@@ -137,7 +137,7 @@ def test_a_killed_crawl_with_a_folder_is_resumed(site: Site, folder: Path) -> No
         second = shell.start(program=(str(program),)).end()
         assert second.code == 0, second.err
         after = second.out.split()
-        # What was acknowledged and not yet printed is all that may be missing; nothing comes twice.
+        # Only records that were acknowledged and not yet printed may be missing; none is printed twice.
         assert set(before) | set(after) <= set(tree.walk())
         assert len(set(tree.walk()) - set(before) - set(after)) <= 3
         assert not set(before) & set(after)

@@ -86,7 +86,7 @@ def test_a_coordinator_finishes_and_merges_completed_crawls_when_it_stops(site: 
     with shoal.Coordinator(folder="kept", workers=1, settings=LOCAL) as coordinator:
         coordinator.submit([tree.url(0)], delay_seconds=0, outputs=["done.jsonl"], name="done")
         coordinator.submit([long.url(0)], delay_seconds=0.1, outputs=["long.jsonl"], name="long")
-        # Nobody asks whether it is finished.
+        # The test never calls `finished`.
         wait_until(lambda: coordinator.counts("done").stored == 20, "all pages are stored")
         wait_until(lambda: coordinator.counts("long").stored > 2, "some pages are stored")
     assert _urls(folder / "done.jsonl") == sorted(tree.walk())
@@ -94,6 +94,6 @@ def test_a_coordinator_finishes_and_merges_completed_crawls_when_it_stops(site: 
     with shoal.Coordinator(folder="kept", workers=1, settings=LOCAL) as coordinator:
         stats = coordinator.stats()
         assert (stats.crawls, stats.running) == (2, 1)
-        # What the other crawl has stored was in its file, too.
+        # The pages that the other crawl has stored are in its file, too.
         assert coordinator.counts("long").stored >= stored > 2
         coordinator.cancel("long")

@@ -20,7 +20,7 @@ def crawls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawls]:
 
 
 def reason_of(crawls: Crawls, response: Response, **policy: Any) -> dict[str, int]:
-    """What became of a link that is answered so. The page it is on is stored."""
+    """The reasons of a crawl whose only link gets this response. The page with the link is stored."""
     (host,) = crawls.site.take()
     crawls.site.at(host, "/from", response)
     done = crawls.run(crawls.site.at(host, "/", page("/from")), **policy)

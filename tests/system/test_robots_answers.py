@@ -136,7 +136,7 @@ def test_a_robots_txt_that_redirects_to_a_broken_host_makes_the_first_host_back_
     crawl = crawls.begin(furnish(crawls, host, redirect(f"http://{broken}/rules.txt")))
     site = crawls.site
     crawls.until(lambda: len(site.requests(broken)) >= 1, "the broken host gets a request")
-    # Long enough for many more if nobody backed off: the delay is 0.05 s, looking again takes 1 s.
+    # Without a back-off there would be many more: the delay is 0.05 s, the next look is after 1 s.
     crawls.until(lambda: len(site.requests(broken)) >= 2, "it gets another request")
     judge = site.judge(host, broken)
     assert set(judge.paths(host)) == {"/robots.txt"}
@@ -184,7 +184,7 @@ def test_while_robots_txt_is_unavailable_nothing_else_is_requested_and_no_page_i
     assert judge.gaps(hosts["500"])[0] > 2.0
     counts = crawls.counts(crawl)
     assert (counts.admitted, counts.ended) == (len(seeds), 0), counts
-    # Now every one of them answers; an operator need not wait for the back-off.
+    # Now all of them respond, and an operator need not wait for the back-off.
     for host in addresses:
         site.at(host, "/robots.txt", robots(CLOSED))
         crawls.do(frontier.hosts.unblock(host))

@@ -23,7 +23,7 @@ def crawl(spider: type[shoal.Spider], *urls: str, **more: Any) -> list[Any]:
 
 
 def echo(request: Request) -> Reply:
-    """What the site was sent, as JSON."""
+    """The request as JSON."""
     seen = {
         "method": request.method, "path": request.path, "body": request.body.decode("latin-1"),
         "type": request.headers.get("content-type", ""), "key": request.headers.get("x-key", ""),
@@ -79,8 +79,8 @@ def test_requests_that_differ_in_method_or_body_are_different_pages_with_separat
 
     database = tmp_path / "pages.db"
     with serving(echo) as site:
-        got = crawl(Asks, site.url, name="asks", outputs=[str(database)])
-    assert sorted(item["number"] for item in got) == [0, 1, 2, 3, 4]
+        yielded = crawl(Asks, site.url, name="asks", outputs=[str(database)])
+    assert sorted(item["number"] for item in yielded) == [0, 1, 2, 3, 4]
     requests = [(request.method, request.body) for request in site.requests_to("/api")]
     assert sorted(requests) == sorted([("GET", b""), ("PUT", b""), *(("POST", b'{"page":%d}' % n) for n in range(3))])
     with sqlite3.connect(database) as connection:
@@ -136,7 +136,7 @@ def test_a_redirect_to_another_host_is_sent_neither_headers_nor_cookies() -> Non
 
 @pytest.mark.smoke
 def test_the_page_after_a_form_is_visited_even_if_it_was_visited_before() -> None:
-    """POST, redirect, GET: the last is the answer to the first."""
+    """POST, redirect, GET: the last response is the result of the POST."""
 
     class Asks(shoal.Spider):
         def parse(self, page: shoal.Page) -> Iterator[Any]:

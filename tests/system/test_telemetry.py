@@ -140,7 +140,7 @@ def test_a_visit_is_one_trace_whose_spans_follow_each_other(site: Site, shell: S
     assert details[f"http://{first}/private"]["shoal.reason"] == "robots.txt"
     assert details[f"http://{first}/gone"]["shoal.outcome"] == "failed"
     assert traces[f"http://{first}/gone"][0].status.code == 2
-    # The slow answer is in the span that waited for it.
+    # The slow response is in the span that waited for it.
     (fetch,) = (span for span in traces[f"http://{second}/"] if span.name == "fetch")
     assert fetch.end_time_unix_nano - fetch.start_time_unix_nano >= 200e6
     assert collector.metrics["shoal.worker.pages", ""] == 3

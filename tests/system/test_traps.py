@@ -167,7 +167,7 @@ async def test_the_crawl_of_endless_subdomains_ends(tmp_path: Path, monkeypatch:
         worker = Worker(frontier, settings, resolver=resolve)
         running = asyncio.create_task(worker.run())
         async with asyncio.timeout(WAIT_SECONDS):
-            while not await frontier.crawls.finished("c"):  # noqa: ASYNC110 - the store does not tell
+            while not await frontier.crawls.finished("c"):  # noqa: ASYNC110 - the store sends no event
                 await asyncio.sleep(0.05)
         worker.stop()
         await running

@@ -160,7 +160,7 @@ def test_the_health_command_checks_workers_and_servers(store: Server, shell: She
     assert worker.end(signal.SIGTERM).code == 0
     with serve_api(tmp_path / "api", "--store", store.url) as api:
         assert shell.run("health", "--port", str(api.port)).out == "alive\n"
-        # Nobody answers on the port of workers any more: the next one is the server's.
+        # No worker listens on the port of workers any more: the next port is that of the server.
         shell.environ["SHOAL_API_PORT"] = str(api.port)
         assert shell.run("health", "--ready").out == "ready\n"
 

@@ -63,7 +63,7 @@ def test_no_measurement_lowers_the_delay_below_the_minimum(
         ("Sun, 06 Nov 1994 08:50:37 GMT", 60.0),
         ("Sunday, 06-Nov-94 08:50:37 GMT", 60.0),
         ("Sun Nov  6 08:50:37 1994", 60.0),
-        # No HTTP date, but nobody can mistake it.
+        # Not an HTTP date, but unambiguous.
         ("Sun, 06 Nov 1994 09:50:37 +0100", 60.0),
         ("Sun, 06 Nov 1994 08:49:36 GMT", 0.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),

@@ -119,10 +119,10 @@ def test_a_worker_reports_its_slowest_host_until_the_host_is_done_or_given_up() 
     outlook.note(lease("quick", 5.0), 0.0)
     outlook.note(lease("other", 50.0, crawl="else"), 0.0)
     assert ahead(10.0) == {"docs": 90.0, "else": 40.0}
-    # What the store says now is what counts, also when it is less.
+    # The newest value of the store counts, also if it is smaller.
     outlook.note(lease("slow", 60.0), 20.0)
     assert ahead(20.0)["docs"] == 60.0
-    # A lease that says nothing changes nothing.
+    # A lease without the value changes nothing.
     outlook.note(lease("slow", 0.0), 20.0)
     assert ahead(20.0)["docs"] == 60.0
     outlook.gone("slow")

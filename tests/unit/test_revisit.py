@@ -29,7 +29,7 @@ BOUNDS = Bounds(3600.0, 30 * DAY)
 
 
 def after(per_day: float, visits: int, seconds: float, seed: int = 1) -> Rate:
-    """What is believed of a page that changes this often after so many visits."""
+    """The estimate for a page that changes this often, after so many visits."""
     rng = random.Random(seed)
     rate = first_rate(BOUNDS)
     for _ in range(visits):

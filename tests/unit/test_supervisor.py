@@ -205,7 +205,7 @@ async def test_a_stopped_worker_loses_no_visit(fleet: Fleet) -> None:
     await supervisor.stop(0)
     counts = await fleet.frontier.crawls.count("c")
     assert (counts.waiting, counts.leased, counts.failed) == (3, 0, 0)
-    # We ended it ourselves: nobody is to blame.
+    # The test ended the worker: no visit is blamed.
     lease = (await fleet.frontier.lease(wait_seconds=5))[0]
     assert {visit.blames for visit in lease.visits} == {0}
 
@@ -217,7 +217,7 @@ async def test_the_next_supervisor_reclaims_what_a_killed_one_left(fleet: Fleet)
     (name,) = supervisor.live_workers
     assert live_workers(folder) == {name}
     assert await reclaim(fleet.frontier, folder) == 0
-    # As if the supervisor were gone: nobody waits for the process.
+    # As if the supervisor were gone: nothing waits for the process.
     for place in supervisor._tasks:
         place.cancel()
     os.kill(supervisor.pids[0], signal.SIGKILL)

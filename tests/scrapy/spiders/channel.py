@@ -1,4 +1,4 @@
-"""Yields for every page what its argument says."""
+"""Yields its argument `channel_id` with the URL of every page."""
 
 import scrapy
 
