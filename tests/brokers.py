@@ -56,9 +56,9 @@ class Rabbit:
                 self.argv, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, **self.user,
             )  # fmt: skip
-        wait_until(self.answers, f"RabbitMQ answers; see {self.folder}")
+        wait_until(self.responds, f"RabbitMQ answers; see {self.folder}")
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "log.txt").read_text()[-2000:]
         with socket.socket() as probe:

@@ -51,9 +51,9 @@ class Database:
                 self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 **_as_user(self.user),
             )  # fmt: skip
-        wait_until(self.answers, f"{self.argv[0]} answers; see {self.folder / 'log'}")
+        wait_until(self.responds, f"{self.argv[0]} answers; see {self.folder / 'log'}")
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
         with contextlib.suppress(subprocess.CalledProcessError):

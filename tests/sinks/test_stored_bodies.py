@@ -268,12 +268,12 @@ class Moto:
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | KEYS,
         )  # fmt: skip
-        wait_until(self.answers, "moto answers")
+        wait_until(self.responds, "moto answers")
         self.client = boto3.client(
             "s3", endpoint_url=self.endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
         )
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
