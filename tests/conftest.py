@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from tests.brokers import Kafka, Rabbit, kafka, rabbitmq
 from tests.servers import Server, server
 from tests.site.site import Site, serving
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 # An example may take any time: on a busy machine a limit fails tests at random. What CI chose otherwise stays.
 settings.register_profile("shoal", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])

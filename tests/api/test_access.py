@@ -14,7 +14,7 @@ from shoal.api.routes import ROUTES, Route
 from shoal.client import Client
 from shoal.errors import SettingsError, ShoalError, UnknownCrawl
 from tests.api.process import ApiProcess, ApiResponse, serve_api
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 ROLES = ("read", "submit", "admin", "read:shop", "submit:shop", "admin:shop")
 TOKENS = {role: create_token(role) for role in ROLES}

@@ -13,8 +13,8 @@ from shoal.errors import InvalidInput, ShoalError, StoreUnavailable, UnknownCraw
 from tests.api.process import ApiProcess, serve_api
 from tests.servers import free_port, wait_until
 from tests.site.responses import page
-from tests.system.commanding import Shell
 from tests.system.crawls import Crawls, open_crawls
+from tests.system.shell import Shell
 
 TOKEN, LINE = create_token("admin")
 

@@ -16,7 +16,7 @@ from shoal.client import AsyncClient, Client
 from shoal.errors import InvalidInput, ShoalError
 from tests.api.process import serve_api
 from tests.servers import free_port, wait_until
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from shoal.settings import FrontierSettings, Settings
 from tests.api.process import serve_api
 from tests.servers import server, wait_until
 from tests.site.responses import page
-from tests.system.commanding import Shell
 from tests.system.crawls import Crawls, open_crawls
+from tests.system.shell import Shell
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from shoal.client import Client
 from shoal.errors import CrawlEnded
 from tests.api.process import ApiProcess, serve_api
 from tests.servers import wait_until
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 TOKENS = {role: create_token(role) for role in ("admin", "read", "submit", "admin:shop")}
 

@@ -18,8 +18,8 @@ from shoal.errors import CrawlEnded
 from tests.api.process import serve_api
 from tests.servers import wait_until
 from tests.site.responses import Responses, page
-from tests.system.commanding import LOCAL, Shell
 from tests.system.crawls import open_crawls
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

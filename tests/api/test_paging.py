@@ -17,7 +17,7 @@ from shoal.model.record import Record
 from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, server
 from tests.sinks.test_reading import written
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 T = TypeVar("T")
 HOSTS, PATHS = 30, 50

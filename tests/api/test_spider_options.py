@@ -11,7 +11,7 @@ import pytest
 from shoal.api.auth import create_token
 from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, server
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 SPIDERS = """
 import shoal

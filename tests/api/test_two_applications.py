@@ -19,7 +19,7 @@ from shoal.client import Client
 from shoal.errors import ShoalError
 from tests.api.process import ApiProcess, serve_api
 from tests.servers import server, wait_until
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 PAGES = 40
 TOKENS = {app: create_token(f"submit:{app}") for app in ("a", "b")}

@@ -12,7 +12,7 @@ import pytest
 from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = [pytest.mark.full, pytest.mark.chaos]
 HOSTS_PER_WORKER = 4

@@ -16,7 +16,7 @@ import pytest
 from shoal import Frontier
 from tests.servers import Server, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT, Running, Shell
+from tests.system.shell import LOCAL, ROOT, Running, Shell
 
 pytestmark = [pytest.mark.full, pytest.mark.chaos]
 # The first commit of version 0.2.0. A release moves this to the release before it.

@@ -13,7 +13,7 @@ from tests.deploy.engine import Engine, engine
 from tests.deploy.helm import ROOT
 from tests.servers import Server, free_port, wait_until
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 

@@ -18,7 +18,7 @@ from tests.api.process import serve_api
 from tests.deploy.helm import ROOT
 from tests.servers import Server, free_port, program, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 from tools.dashboard import dashboard
 
 pytestmark = pytest.mark.full

@@ -23,7 +23,7 @@ from shoal.listen import open_source
 from tests.brokers import PASSWORD, Kafka, Rabbit
 from tests.servers import Server, server, wait_until
 from tests.site.site import serving
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 COUNT = 1000
 

@@ -17,7 +17,7 @@ from shoal.listen.source import MAX_LETTER_BYTES, ReceivedMessage, dead_letter
 from tests.brokers import Kafka, Rabbit
 from tests.listen.test_bridges import crawls
 from tests.servers import Server, server, wait_until
-from tests.system.commanding import Running, Shell, command_line
+from tests.system.shell import Running, Shell, command_line
 
 GOOD = b'{"name": "good", "seeds": ["https://a.example/"]}'
 TOPIC_AUTHORIZATION_FAILED = 29

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers import WAIT_SECONDS
-from tests.system.commanding import ROOT
+from tests.system.shell import ROOT
 
 _API = "/2018-06-01/runtime"
 

@@ -16,7 +16,7 @@ from tests.serverless.lambda_runtime import Function, function
 from tests.servers import Server, wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}

@@ -9,7 +9,7 @@ import pytest
 from tests.servers import wait_until
 from tests.site.responses import Response, html, page, redirect
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

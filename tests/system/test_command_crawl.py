@@ -16,7 +16,7 @@ import pytest
 from tests.servers import alive, wait_until
 from tests.site.responses import Response, page, robots
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT, Shell, command_line
+from tests.system.shell import LOCAL, ROOT, Shell, command_line
 
 SPIDER = """
 import shoal

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.process import serve_api
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 

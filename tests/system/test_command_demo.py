@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 # The same demo with a judge that wants more than it gets: it must not look away.
 STRICTER = "import shoal.cli.demo.site as d; d.Sites.delay = lambda self, site: 0.5; from shoal.cli import main; main()"

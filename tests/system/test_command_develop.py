@@ -11,7 +11,7 @@ import pytest
 
 from tests.site.responses import Response, page, robots
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 HOW = ("--delay", "0", "--workers", "1", "--out", "pages.db")
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal import Frontier
 from tests.servers import cluster, free_port, server
-from tests.system.commanding import Ran, Shell
+from tests.system.shell import Ran, Shell
 
 pytestmark = pytest.mark.full
 

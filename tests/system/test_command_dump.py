@@ -14,7 +14,7 @@ from shoal import Frontier
 from shoal.model import Limits
 from tests.servers import server, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,7 @@ from shoal.cli import synonyms
 from shoal.cli.main import COMMANDS, program
 from shoal.errors import InvalidInput
 from tests.servers import free_port
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 URL = "http://127.0.0.1:9/"
 

@@ -6,7 +6,7 @@ import json
 
 from tests.site.responses import page, redirect, robots
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 def test_explain_shows_why_each_url_was_not_visited(shell: Shell, site: Site) -> None:

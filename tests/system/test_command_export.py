@@ -21,7 +21,7 @@ from tests.brokers import Kafka
 from tests.servers import Server
 from tests.site.responses import Response, page, redirect
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 COLUMNS = Record.__struct_fields__
 

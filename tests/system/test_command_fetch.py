@@ -8,7 +8,7 @@ import signal
 from tests.servers import wait_until
 from tests.site.responses import Response, page, redirect, robots
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 SPIDER = """
 import shoal

@@ -15,7 +15,7 @@ from shoal.cli.main import run
 from shoal.cli.options import parse_duration
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 def options_of(shell: Shell, crawl: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers import wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.servers import wait_until
 from tests.site.responses import Response, page, robots
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 def chain(site: Site, length: int) -> str:

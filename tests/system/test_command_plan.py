@@ -10,7 +10,7 @@ import pytest
 
 from shoal.operations import plan as planning
 from shoal.operations.plan import plan
-from tests.system.commanding import ROOT, Shell
+from tests.system.shell import ROOT, Shell
 
 
 def planned(shell: Shell, *args: object) -> dict[str, Any]:

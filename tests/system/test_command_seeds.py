@@ -14,7 +14,7 @@ import pytest
 from tests.servers import wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

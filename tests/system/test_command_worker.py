@@ -14,7 +14,7 @@ from shoal.model.crawl_spec import CrawlSpec
 from tests.servers import Server, wait_until
 from tests.site.responses import Response, page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

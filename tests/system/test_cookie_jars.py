@@ -13,7 +13,7 @@ import pytest
 import shoal
 from tests.servers import server
 from tests.site.dynamic import DynamicSite, Reply, Request, moved, serving
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 

@@ -22,7 +22,7 @@ import pytest
 from tests.servers import program, wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT, Shell, children, command_line
+from tests.system.shell import LOCAL, ROOT, Shell, children, command_line
 
 pytestmark = pytest.mark.full
 

@@ -15,7 +15,7 @@ import pytest
 import shoal
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

@@ -12,7 +12,7 @@ from shoal.errors import InvalidInput, InvalidUrl
 from shoal.operations.seeds import seed_url_without_login, without_logins
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 @pytest.mark.full

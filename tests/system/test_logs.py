@@ -40,7 +40,7 @@ from shoal.operations.submit import submit, to_submission
 from shoal.settings import FetchSettings, FrontierSettings, Settings
 from tests.api.process import ApiProcess, serve_api
 from tests.servers import Server, wait_until
-from tests.system.commanding import LOCAL, ROOT, Shell
+from tests.system.shell import LOCAL, ROOT, Shell
 
 PAGE = (ROOT / "docs/reference/logs.md").read_text()
 FIELDS = {

@@ -16,7 +16,7 @@ from shoal.sinks.files.part import OpenPart, parts_folder
 from tests.servers import Server, wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 OUTPUTS = ("pages.jsonl", "pages.csv", "pages.parquet", "warc:archive")

@@ -17,7 +17,7 @@ import pytest
 import shoal
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT
+from tests.system.shell import LOCAL, ROOT
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,7 @@ from tests.servers import wait_until
 from tests.site.changing_site import changing
 from tests.site.responses import Response, html
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

@@ -9,7 +9,7 @@ import pytest
 from tests.fetch.programs import tinyproxy
 from tests.servers import free_port
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 
 @pytest.mark.full

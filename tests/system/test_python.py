@@ -20,7 +20,7 @@ from shoal.errors import InvalidInput, UnknownCrawl
 from tests.servers import wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import ROOT, Shell
+from tests.system.shell import ROOT, Shell
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
 

@@ -13,7 +13,7 @@ import shoal
 from tests.servers import wait_until
 from tests.site.responses import Response, page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
 

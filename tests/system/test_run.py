@@ -19,7 +19,7 @@ from shoal.settings import load
 from tests.servers import wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 LOCAL = {"fetch.allow_networks": "127.0.0.0/8"}
 SPIDERS = """

@@ -13,7 +13,7 @@ import shoal
 from shoal.errors import InvalidInput, InvalidLimit
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 

@@ -16,7 +16,7 @@ import pytest
 from tests.servers import server, wait_until
 from tests.site.responses import page, redirect, robots
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 

@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.servers import free_port
 from tests.site.responses import Response, page, robots
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 pytestmark = pytest.mark.full
 PHASES = ["lease", "robots", "delay", "fetch", "parse", "links", "write", "acknowledge"]

@@ -14,7 +14,7 @@ from shoal.model.crawl_spec import CrawlSpec
 from shoal.operations.time_windows import keep_to_windows, time_windows_of
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import Shell
+from tests.system.shell import Shell
 
 
 def _at(text: str) -> float:

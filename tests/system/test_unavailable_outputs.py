@@ -12,7 +12,7 @@ import pytest
 from tests.servers import Server, server, wait_until
 from tests.site.site import Site
 from tests.site.tree import Tree
-from tests.system.commanding import LOCAL, Running, Shell
+from tests.system.shell import LOCAL, Running, Shell
 
 pytestmark = pytest.mark.full
 

@@ -14,7 +14,7 @@ import pytest
 from tests.servers import WAIT_SECONDS, Server, wait_until
 from tests.site.responses import page
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, ROOT, Shell
+from tests.system.shell import LOCAL, ROOT, Shell
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 

@@ -19,7 +19,7 @@ import pytest
 from tests.api.process import serve_api
 from tests.servers import Server, free_port, wait_until
 from tests.site.site import Site
-from tests.system.commanding import LOCAL, Shell
+from tests.system.shell import LOCAL, Shell
 
 pytestmark = pytest.mark.full
 
