@@ -33,16 +33,16 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Server]:
-    """A server that keeps what it has said, for the frontier."""
-    with server(tmp_path / "store") as one:
-        yield one
+    """A server for the frontier that loses no write after its reply."""
+    with server(tmp_path / "store") as valkey:
+        yield valkey
 
 
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a password, for streams of records and requests."""
-    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as one:
-        yield one
+    with server(tmp_path_factory.mktemp("valkey"), options={"requirepass": "hunter2"}) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -147,9 +147,9 @@ def test_submitting_to_a_store_works_like_submitting_to_an_api(crawls: Crawls, s
     assert "already exists" in result.err
     assert shell.run(*command, "--max-pages", "1").code == 1
     request = {"url": f"http://{host}/two", "appid": "app", "crawlid": "1"}
-    result = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, given=json.dumps(request))
+    result = shell.run("submit", "--request", "-", "--out", "main", "--wait", *store, stdin=json.dumps(request))
     assert (result.code, result.out) == (0, "app:1\n")
-    result = shell.run("submit", "--request", "-", "--wait", *store, given=json.dumps(request))
+    result = shell.run("submit", "--request", "-", "--wait", *store, stdin=json.dumps(request))
     assert result.code == 2
     assert "No output: pass e.g." in result.err
     assert shell.run("submit", *store).code == 2

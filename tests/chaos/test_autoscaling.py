@@ -34,7 +34,7 @@ class Autoscaler:
         target = int(self._client.stats()["workers_wanted"])
         if target > len(self.running):
             worker = self._shell.start("worker", "--store", self._store.url, *LOCAL, "--workers", "1")
-            worker.until_said("1 worker on")
+            worker.wait_for_output("1 worker on")
             self.running.append(worker)
             self.most = max(self.most, len(self.running))
         elif target < len(self.running):

@@ -50,7 +50,7 @@ def start_worker(sources: Path, folder: Path, store: Server) -> Running:
     )  # fmt: skip
     worker = Running(process)
     # Not recognized by its output: another version may use other words.
-    wait_until(lambda: folder.name in pages(store), f"{folder.name} has joined: {worker.said}")
+    wait_until(lambda: folder.name in pages(store), f"{folder.name} has joined: {worker.stderr_lines}")
     return worker
 
 

@@ -38,7 +38,7 @@ def test_prometheus_answers_every_query_of_the_dashboard(
     (tmp_path / "token").write_text(token)
     shell.environ["SHOAL_OUTPUTS_RESULTS"] = f"{store.url}/0/results"
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker on")
+    worker.wait_for_output("1 worker on")
     result = shell.run(
         "submit", "--store", store.url, "--scope", "any", "--delay", "0.2", "--out", "results", tree.url(0)
     )

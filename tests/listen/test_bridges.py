@@ -119,7 +119,7 @@ def post(request: pytest.FixtureRequest) -> Post:
 
 def listening(shell: Shell, post: Post, store: Server, **how: Any) -> Running:
     running = shell.start("listen", how.get("uri", post.uri), "--store", store.url)
-    running.until_said("Listening to ")
+    running.wait_for_output("Listening to ")
     return running
 
 
@@ -169,7 +169,7 @@ def test_each_of_a_thousand_requests_is_one_crawl_though_bridge_and_broker_die(
     store.thaw()
     assert len(crawls(store)) < COUNT - 100, "it was in the middle of something"
     second = listening(shell, post, store)
-    wait_until(lambda: second.said[1:], "the second continues")
+    wait_until(lambda: second.stderr_lines[1:], "the second continues")
     if "kafka" not in post.uri:
         # Kafka's brokers keep everything in memory.
         restart(request.getfixturevalue("rabbit" if "amqp" in post.uri else "valkey"))
@@ -181,7 +181,7 @@ def test_each_of_a_thousand_requests_is_one_crawl_though_bridge_and_broker_die(
     assert ended.code == 0, ended.err
     assert crawls(store) == Counter(names(range(COUNT)))
     for secret in ("hunter2", PASSWORD, "pass%2F"):
-        assert secret not in ended.err + "".join(first.said)
+        assert secret not in ended.err + "".join(first.stderr_lines)
 
 
 def test_an_invalid_message_is_kept_with_the_reason_and_the_bridge_continues(
@@ -315,7 +315,7 @@ def test_each_request_without_a_name_is_one_crawl(shell: Shell, store: Server, v
     valkey.ask("ZADD", "nameless-bridges", 1, "dead")
     for _ in range(2):
         again = shell.start("listen", uri, "--store", store.url)
-        again.until_said("Listening to ")
+        again.wait_for_output("Listening to ")
         wait_until(lambda: not valkey.ask("EXISTS", "nameless-taken:dead"), "the next takes what a dead bridge held")
         wait_until(lambda: len(crawls(store)) == 4, "and stores it")
         assert again.end(signal.SIGTERM).code == 0
@@ -347,7 +347,10 @@ def test_a_request_results_in_one_message_per_page(
         valkey.ask("LPUSH", "requests", json.dumps(request).encode())
         bridge = shell.start("listen", f"{valkey.url}/0/requests", "--store", store.url)
         worker = shell.start("worker", "--store", store.url, "--workers", 1, *LOCAL)
-        wait_until(lambda: valkey.ask("LLEN", "pages") >= 20, f"all pages are there; {worker.said} {bridge.said}")
+        wait_until(
+            lambda: valkey.ask("LLEN", "pages") >= 20,
+            f"all pages are there; {worker.stderr_lines} {bridge.stderr_lines}",
+        )
         assert worker.end(signal.SIGTERM).code == 0
         assert bridge.end(signal.SIGTERM).code == 0
         seen = [
@@ -370,10 +373,10 @@ def test_a_request_results_in_one_message_per_page(
 def test_a_bridge_waits_for_an_unavailable_store(shell: Shell, store: Server, valkey: Server) -> None:
     shell.environ["SHOAL_STORE_TIMEOUT_SECONDS"] = "1"
     running = shell.start("listen", f"{valkey.url}/0/patient", "--store", store.url)
-    running.until_said("Listening to ")
+    running.wait_for_output("Listening to ")
     store.kill()
     valkey.ask("LPUSH", "patient", request_of(1), b"bad")
-    running.until_said("did not respond")
+    running.wait_for_output("did not respond")
     store.start()
     wait_until(lambda: crawls(store) == Counter(["crawl-1"]), "it is stored in the end")
     assert running.end(signal.SIGTERM).code == 0

@@ -35,7 +35,7 @@ def bridge(shell: Shell, store: Server) -> Any:
 
     def start(uri: str) -> Running:
         running = shell.start("listen", uri, "--store", store.url)
-        running.until_said("Listening to ")
+        running.wait_for_output("Listening to ")
         return running
 
     return start
@@ -105,7 +105,7 @@ def test_a_bridge_waits_until_a_deleted_stream_exists_again(bridge: Any, store: 
     running = bridge(f"{valkey.url}/0/gone?stream")
     wait_until(lambda: valkey.ask("EXISTS", "gone"), "the bridge has made the stream")
     valkey.ask("DEL", "gone")
-    running.until_said("has lost its stream; retrying")
+    running.wait_for_output("has lost its stream; retrying")
     valkey.ask("XADD", "gone", "*", "json", GOOD)
     wait_until(lambda: crawls(store), "the request is a crawl")
     assert running.end(signal.SIGTERM).code == 0
@@ -156,7 +156,7 @@ def test_the_password_of_a_source_is_not_in_the_process_list(shell: Shell, store
     with server(tmp_path / "broker", options={"requirepass": "hunter2"}, ready=False) as broker:
         (shell.folder / "shoal.toml").write_text(f'[sources]\ndesk = "redis://:hunter2@{broker.where}/0/desk"\n')
         running = shell.start("listen", "desk", "--store", store.url)
-        running.until_said("Listening to redis://***@")
+        running.wait_for_output("Listening to redis://***@")
         assert b"hunter2" not in command_line(running.process.pid)
         assert running.end(signal.SIGTERM).code == 0
 

@@ -118,7 +118,7 @@ def _serve() -> None:
     assert "twisted.internet.reactor" not in sys.modules
     gc.freeze()
 
-    def tell(*event: Any) -> None:
+    def report(*event: Any) -> None:
         os.write(1, json.dumps(event).encode() + b"\n")
 
     def reap(*_: Any) -> None:
@@ -129,7 +129,7 @@ def _serve() -> None:
                 return
             if not pid:
                 return
-            tell("ended", pid, status)
+            report("ended", pid, status)
 
     signal.signal(signal.SIGCHLD, reap)
     # The next request comes after the reply to this one, so a forked process finds none in its buffer.
@@ -140,7 +140,7 @@ def _serve() -> None:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             _run(**json.loads(line))
             sys.exit()
-        tell("started", pid, 0)
+        report("started", pid, 0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 

@@ -24,7 +24,7 @@ def test_a_crawl_is_paused_resumed_and_stopped_from_elsewhere(site: Site, shell:
     running = shell.start("crawl", tree.url(0), *LOCAL, "--delay", "0.05", "--name", "far")
     wait_until(lambda: len(site.requests(host)) > 3, "it runs")
     assert "Crawl far is paused." in shell.run("pause", "far").err
-    running.until_said("The crawl was paused externally. Resume with: shoal resume far")
+    running.wait_for_output("The crawl was paused externally. Resume with: shoal resume far")
     wait_until(lambda: shell.counts("far")["counts"]["leased"] == 0, "what was leased has ended")
     before = len(site.requests(host))
     assert "Crawl far is running." in shell.run("resume", "far").err

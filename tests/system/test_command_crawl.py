@@ -68,7 +68,7 @@ def test_seeds_are_read_from_files_and_from_standard_input(site: Site, shell: Sh
     # A bare host is meant as http, as for curl and wget.
     result = shell.crawl("--seeds", "seeds.txt", f"{second}/b?c", "--delay", "0", "--no-follow")
     assert result.code == 1, result.err
-    result = shell.crawl("--seeds", "-", "--delay", "0", given=f"http://{third}/c\n")
+    result = shell.crawl("--seeds", "-", "--delay", "0", stdin=f"http://{third}/c\n")
     assert [path for host in (first, second, third) for path in site.judge(host).paths(host)] == [
         "/robots.txt", "/a", "/robots.txt", "/b?c", "/robots.txt", "/c",
     ]  # fmt: skip
@@ -173,7 +173,7 @@ def test_a_crawl_of_a_spider_is_resumed_with_it(site: Site, shell: Shell) -> Non
         shell.run("failed", "mine", "--retry").err
     )
     running = shell.start(*again.split()[1:], "--workers", "1")
-    running.until_said("Resuming crawl mine with 1 worker.")
+    running.wait_for_output("Resuming crawl mine with 1 worker.")
     # It began with a URL, which its spider does not know.
     wait_until(lambda: len(running.workers()) == 1, "its worker runs")
     result = running.end(signal.SIGINT)
@@ -220,7 +220,7 @@ def test_a_second_signal_stops_everything_at_once(site: Site, shell: Shell) -> N
     workers = running.workers()
     assert workers
     running.process.send_signal(signal.SIGINT)
-    running.until_said("Press Ctrl-C again to quit now")
+    running.wait_for_output("Press Ctrl-C again to quit now")
     assert running.end(signal.SIGINT).code == 130
     wait_until(lambda: not any(map(alive, workers)), "the workers are gone")
     # The visits of the killed workers are taken back at once: no lease has to expire.
@@ -250,7 +250,7 @@ def test_two_crawls_in_one_folder_do_not_disturb_each_other(site: Site, shell: S
     long_host, short_host = site.take(2)
     long, short = site.plant(40, [long_host]), site.plant(10, [short_host])
     first = shell.start("crawl", long.url(0), *LOCAL, "--delay", "0.05", "--name", "long", "--out", "long.jsonl")
-    first.until_said("Starting crawl long")
+    first.wait_for_output("Starting crawl long")
     second = shell.start("crawl", short.url(0), *LOCAL, "--delay", "0.05", "--name", "short", "--out", "short.jsonl")
     result = second.end()
     assert result.code == 0, result.err

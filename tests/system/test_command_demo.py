@@ -58,6 +58,6 @@ def test_a_demo_in_which_a_guarantee_is_broken_reports_it(shell: Shell, program:
 
 def test_an_interrupted_demo_leaves_nothing_running(shell: Shell) -> None:
     running = shell.start("demo")
-    running.until_said("Starting crawl demo")
+    running.wait_for_output("Starting crawl demo")
     result = running.end(signal.SIGINT)
     assert result.code == 130, result.err

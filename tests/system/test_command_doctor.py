@@ -10,7 +10,7 @@ import pytest
 
 from shoal import Frontier
 from tests.servers import cluster, free_port, server
-from tests.system.shell import Ran, Shell
+from tests.system.shell import Result, Shell
 
 pytestmark = pytest.mark.full
 
@@ -20,7 +20,7 @@ LIMITED = (
 )
 
 
-def findings(result: Ran) -> dict[str, str]:
+def findings(result: Result) -> dict[str, str]:
     """State and text by check; a check that is there twice fails."""
     results: dict[str, str] = {}
     for line in result.out.splitlines():

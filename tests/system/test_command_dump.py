@@ -71,7 +71,7 @@ def test_a_dump_can_be_piped(shell: Shell, tmp_path: Path) -> None:
     assert dumped.code == 0, dumped.err
     lines = [json.loads(line) for line in dumped.out.splitlines()]
     assert lines[-1] == {"end": len(lines) - 1}
-    result = shell.run("load", "--folder", "other", given=dumped.out)
+    result = shell.run("load", "--folder", "other", stdin=dumped.out)
     assert result.code == 0, result.err
     assert "Loaded; 30 URLs are waiting." in result.err
     assert shell.counts("far", "--folder", "other")["counts"]["waiting"] == 30
@@ -159,7 +159,7 @@ def test_a_broken_pipe_is_reported(shell: Shell, tmp_path: Path) -> None:
         filled(valkey.url)
         lines = shell.run("dump", "--store", valkey.url).out.splitlines(keepends=True)
         valkey.ask("FLUSHALL")
-        result = shell.run("load", "-", "--store", valkey.url, given="".join(lines[:-1]))
+        result = shell.run("load", "-", "--store", valkey.url, stdin="".join(lines[:-1]))
         assert result.code == 2
         assert "The dump is cut off" in result.err
 

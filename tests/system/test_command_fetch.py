@@ -101,7 +101,7 @@ def test_a_prompt_has_the_page_and_can_fetch_another(shell: Shell, site: Site) -
     site.at(host, "/", page("/a", title="Hello"))
     site.at(host, "/a", page(title="Other"))
     typed = f"print(page.title, response.status, links)\nfetch('http://{host}/a')\nprint(page.title, record.url)\n"
-    result = shell.run("shell", f"http://{host}/", "--delay", "0", *LOCAL, given=typed)
+    result = shell.run("shell", f"http://{host}/", "--delay", "0", *LOCAL, stdin=typed)
     assert result.code == 0, result.err
     assert f"Hello 200 ['http://{host}/a']" in result.out
     assert f"Other http://{host}/a" in result.out
@@ -119,11 +119,11 @@ def test_a_changed_spider_is_run_again_on_the_same_page(shell: Shell, site: Site
     watching = shell.start(
         "fetch", f"http://{host}/", "--spider", "titles.py:Titles", "--watch", "--delay", "0", *LOCAL
     )
-    watching.until_said("Watching")
+    watching.wait_for_output("Watching")
     (shell.folder / "words.py").write_text("WORD = 'the second'\n")
-    wait_until(lambda: sum("Watching" in line for line in watching.said) == 2, "it runs again")
+    wait_until(lambda: sum("Watching" in line for line in watching.stderr_lines) == 2, "it runs again")
     spider.write_text("import shoal\nclass Titles(shoal.Spider\n")
-    watching.until_said("cannot be loaded")
+    watching.wait_for_output("cannot be loaded")
     result = watching.end(signal.SIGINT)
     assert result.code == 130
     assert '{"word":"first"}' in result.out

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 
 def deaths(running: Running) -> int:
-    return sum("died (killed by SIGKILL)" in line for line in running.said)
+    return sum("died (killed by SIGKILL)" in line for line in running.stderr_lines)
 
 
 @pytest.mark.smoke

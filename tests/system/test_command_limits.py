@@ -147,7 +147,7 @@ def test_a_second_signal_still_prints_the_command_to_resume(shell: Shell, site: 
     running = shell.start("crawl", f"http://{host}/", *HOW, "--allow-network", "127.0.0.0/8")
     wait_until(lambda: len(site.judge(host).paths(host)) > 1, "the page is requested")
     running.process.send_signal(signal.SIGINT)
-    running.until_said("Pausing")
+    running.wait_for_output("Pausing")
     result = running.end(signal.SIGINT)
     assert result.code == 130
     assert "Crawl c was interrupted. Resume with: shoal crawl --name c --allow-network 127.0.0.0/8" in result.err

@@ -51,7 +51,7 @@ def test_a_command_killed_while_reading_seeds_gets_the_rest_when_it_is_repeated(
     pipe.close()
     # Without the file nothing is added, and the command reports it.
     running = shell.start("crawl", "--name", "many", *LOCAL)
-    running.until_said("Crawl many was interrupted before all of its seeds were read; pass --seeds again.")
+    running.wait_for_output("Crawl many was interrupted before all of its seeds were read; pass --seeds again.")
     assert running.end(signal.SIGINT).code == 130
     assert admitted(shell, "many") == 3000
     running = shell.start(*typed)
@@ -69,7 +69,7 @@ def test_a_silent_pipe_of_seeds_delays_neither_the_crawl_nor_its_end(site: Site,
     os.mkfifo(shell.folder / "pipe")
     running = shell.start("crawl", "--seeds", "pipe", "--name", "slow", "--delay", "0", "--no-follow", *LOCAL)
     pipe = poured(shell, lines(hosts, 1100))
-    running.until_said("Starting crawl slow")
+    running.wait_for_output("Starting crawl slow")
     wait_until(lambda: shell.counts("slow")["counts"]["failed"] == 1000, "the first are visited")
     # More may come: it is not over.
     assert shell.counts("slow")["state"] == "running"
@@ -135,7 +135,7 @@ def test_a_long_seed_file_takes_little_memory(site: Site, shell: Shell) -> None:
     with (shell.folder / "seeds").open("w") as file:
         file.writelines(f"http://{hosts[number % 10]}/{'path/' * 36}{number}\n" for number in range(100_000))
     running = shell.start("crawl", "--seeds", "seeds", "--name", "long", "--delay", "60", "--no-follow", *LOCAL)
-    running.until_said("Starting crawl long")
+    running.wait_for_output("Starting crawl long")
     before = peak_bytes(running.process.pid)
     wait_until(lambda: admitted(shell, "long") == 100_000, "all are added")
     assert peak_bytes(running.process.pid) - before < 10_000_000

@@ -32,7 +32,7 @@ def test_workers_join_a_store_and_leave_it(site: Site, store: Server, shell: She
     hosts = site.take(4)
     tree = site.plant(80, hosts)
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker on")
+    worker.wait_for_output("1 worker on")
     result = shell.crawl(
         tree.url(0), "--store", store.url, "--scope", "any", "--delay", "0.05", "--workers", "1", "--out", "p.jsonl"
     )
@@ -129,12 +129,12 @@ def test_an_unavailable_store_is_reported_at_once_with_the_reason(
     else:
         store.freeze()
     # Before any call has failed: they are retried for a minute.
-    running.until_said(f"The store at {store.url} is unavailable (")
+    running.wait_for_output(f"The store at {store.url} is unavailable (")
     if how == "killed":
         store.start()
     else:
         store.thaw()
-    running.until_said("The store responds again, after ")
+    running.wait_for_output("The store responds again, after ")
     result = running.end()
     assert result.code == 0, result.err
     assert ("connection refused" if how == "killed" else "no reply") in result.err
@@ -153,7 +153,7 @@ def test_crawls_of_scrapy_on_the_store_are_shown_and_do_not_block_others(
     (host,) = site.take()
     tree = site.plant(5, [host])
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker on")
+    worker.wait_for_output("1 worker on")
     result = shell.run(
         "submit", tree.url(0), "--store", store.url, "--name", "ours", "--delay", "0", "--out", "p.jsonl"
     )
@@ -188,7 +188,7 @@ def test_a_crawl_with_an_unusable_output_is_paused_and_others_continue(site: Sit
     here, there = site.take(2)
     bad, good = site.plant(5, [here]), site.plant(5, [there])
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker on")
+    worker.wait_for_output("1 worker on")
     outputs = {"bad": "sqlite:foreign.db", "nameless": "warehouse", "good": "good.db"}
     for name, output in outputs.items():
         url = good.url(0) if name == "good" else bad.url(0)
@@ -200,7 +200,7 @@ def test_a_crawl_with_an_unusable_output_is_paused_and_others_continue(site: Sit
         wait_until(lambda name=name: shell.counts(name, *where)["state"] == "paused", "it is paused")  # type: ignore[misc]
         counts = shell.counts(name, *where)["counts"]
         assert counts["stored"] == counts["failed"] == 0
-        worker.until_said(f"Crawl {name} is paused: ")
+        worker.wait_for_output(f"Crawl {name} is paused: ")
     # After the repair it resumes, and nothing is missing.
     (shell.folder / "foreign.db").unlink()
     assert shell.run("resume", "bad", *where).code == 0

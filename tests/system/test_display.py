@@ -278,10 +278,10 @@ def test_a_json_log_reports_progress_and_remaining_time(site: Site, shell: Shell
 def test_workers_log_their_start_and_end(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = "json"
     running = shell.start("worker", "--workers", "1", *LOCAL)
-    running.until_said("workers.started")
+    running.wait_for_output("workers.started")
     wait_until(running.workers, "the worker process")
     os.kill(running.workers()[0], signal.SIGKILL)
-    running.until_said("worker.died")
+    running.wait_for_output("worker.died")
     result = running.end(signal.SIGTERM)
     assert result.code == 0, result.err
     events = {event["event"]: event for event in objects(result.err)}

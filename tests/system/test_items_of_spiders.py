@@ -104,7 +104,7 @@ def test_a_reader_that_closes_the_pipe_pauses_the_crawl(site: Site, shell: Shell
     assert running.process.stdout is not None
     # Its reader is a thread of the test: the pipe is closed under it once a line has come.
     while not running._out:
-        assert running.process.poll() is None, running.said
+        assert running.process.poll() is None, running.stderr_lines
     running.process.stdout.close()
     code = running.process.wait(60)
     assert code in (130, 1)
@@ -174,7 +174,7 @@ def test_an_interrupted_crawl_prints_each_record_once(site: Site, shell: Shell) 
     tree = site.plant(60, [host])
     running = shell.start("crawl", tree.url(0), "--delay", "0.05", "--out", "-", "--name", "n", *LOCAL)
     while len(site.requests(host)) < 20:
-        assert running.process.poll() is None, running.said
+        assert running.process.poll() is None, running.stderr_lines
     first = running.end(signal.SIGINT)
     assert first.code == 130, first.err
     second = shell.crawl("--name", "n")

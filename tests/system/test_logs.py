@@ -83,8 +83,8 @@ def test_a_service_logs_json_without_a_terminal_and_text_on_request(kind: str, s
     shell.environ["SHOAL_LOG"] = ""
     running = shell.start(*command(kind, store))
     plain = shell.start(*command(kind, store), "--log", "text")
-    running.until_said(BEGINS[kind])
-    plain.until_said(BEGINS[kind])
+    running.wait_for_output(BEGINS[kind])
+    plain.wait_for_output(BEGINS[kind])
     result = running.end(signal.SIGTERM)
     assert result.code == 0, result.err
     names = [event["event"] for event in events(result.err)]
@@ -146,7 +146,7 @@ def _drain(descriptor: int) -> None:
 def test_interactive_commands_print_plain_lines_into_a_pipe(shell: Shell) -> None:
     shell.environ["SHOAL_LOG"] = ""
     running = shell.start("crawl", "http://127.0.0.1:1/", *LOCAL)
-    running.until_said("Press Ctrl-C to pause it.")
+    running.wait_for_output("Press Ctrl-C to pause it.")
     assert running.end(signal.SIGINT).err.startswith("Starting crawl ")
 
 
@@ -442,7 +442,7 @@ def test_a_bridge_logs_the_same_operations_with_their_source(store: Server, shel
     shell.environ["SHOAL_LOG"] = ""
     (shell.folder / "shoal.toml").write_text('[outputs]\ndefault = "postgresql://root:hunter2@127.0.0.1:1/pages"\n')
     running = shell.start(*command("listen", store))
-    running.until_said("listen.started")
+    running.wait_for_output("listen.started")
     own = json.dumps(request("own", app="shop", outputs=["default"]))
     action = {"appid": "shop", "uuid": "1"}
     bodies = [
@@ -451,7 +451,7 @@ def test_a_bridge_logs_the_same_operations_with_their_source(store: Server, shel
     ]  # fmt: skip
     for body in bodies:
         store.ask("LPUSH", "asked", body)
-    wait_until(lambda: sum("request.refused" in line for line in running.said) == 2, f"{running.said}")
+    wait_until(lambda: sum("request.refused" in line for line in running.stderr_lines) == 2, f"{running.stderr_lines}")
     result = running.end(signal.SIGTERM)
     assert result.code == 0, result.err
     _, *entries, end = events(result.err)

@@ -81,7 +81,7 @@ def test_workers_of_another_process_are_requested_to_close_their_parts(site: Sit
     hosts = site.take(4)
     tree = site.plant(120, hosts)
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("connected to")
+    worker.wait_for_output("connected to")
     result = start(shell, store, tree.url(0)).end()
     assert result.code == 0, result.err
     assert stored(shell.folder) == {key: Counter(tree.walk()) for key in ("jsonl", "csv", "parquet", "warc")}
@@ -96,7 +96,7 @@ def test_a_command_that_cannot_merge_a_page_names_the_file_and_fails(site: Site,
     hung = OpenPart(parts_folder(held), "hung")
     try:
         running = shell.start("crawl", f"http://{host}/", *LOCAL, "--delay", "0", "--out", held)
-        running.until_said("Waiting for other workers to write the last pages of")
+        running.wait_for_output("Waiting for other workers to write the last pages of")
         result = running.end(signal.SIGINT)
     finally:
         hung.close()

@@ -20,7 +20,7 @@ def test_a_crawl_waits_for_an_unavailable_proxy_and_no_host_is_blamed(site: Site
     crawl = shell.start(
         "crawl", tree.url(0), *LOCAL, "--proxy", f"http://127.0.0.1:{port}", "--name", "p", "--delay", "0"
     )
-    crawl.until_said("The proxy is unavailable (proxy refused). Retrying.")
+    crawl.wait_for_output("The proxy is unavailable (proxy refused). Retrying.")
     assert site.requests(host) == []
     fields = dict(line.rsplit(None, 1) for line in shell.run("hosts", host).out.splitlines())
     assert (fields["failures"], fields["backoff until"]) == ("0", "-")

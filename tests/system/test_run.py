@@ -133,7 +133,7 @@ def test_submit_with_wait_waits_for_an_open_feed_or_branch(site: Site, shell: Sh
     running = shell.start(
         "submit", "http://127.0.0.1:9/", "--spider", "Lister", "--name", "c", "--out", "pages.db", "--wait"
     )
-    running.until_said("No worker")
+    running.wait_for_output("No worker")
     on_store(shell.folder, put)
     on_store(shell.folder, visit)
     time.sleep(LONG_ENOUGH_SECONDS)

@@ -126,7 +126,7 @@ def test_two_spiders_with_separate_workers_serve_one_crawl(site: Site, shell: Sh
             "--out", "b.jsonl", "--workers", "1", *where, *LOCAL,
         )  # fmt: skip
         # Lists are read; no worker has the spider of the authors, which the command and the status report.
-        crawl.until_said("waiting: no worker has spider Authors")
+        crawl.wait_for_output("waiting: no worker has spider Authors")
         status = shell.counts("two", *where)
         assert status["waiting"] == ["waiting: no worker has spider Authors"]
         assert not any("author" in request.path for request in site.requests(root.removeprefix("http://")))
@@ -182,7 +182,7 @@ def test_a_killed_crawl_with_a_spider_is_resumed_and_loses_and_repeats_nothing(s
     typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.03", "--name", "k", *LOCAL)
     outputs = ("--out", "b.db", "--out", "b.jsonl", "--workers", "2")
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("Starting crawl")
+    crawl.wait_for_output("Starting crawl")
     host = root.removeprefix("http://")
     wait_until(lambda: len(site.requests(host)) > 20, "some pages are fetched")
     pids = [*crawl.workers(), crawl.process.pid]
@@ -358,13 +358,13 @@ def test_a_killed_crawl_is_resumed_with_its_branches(site: Site, shell: Shell) -
     typed = ("crawl", f"{root}/list/0", "--spider", "books.py:Books", "--delay", "0.02", "--name", "k", *LOCAL)
     outputs = ("--out", "b.jsonl", "--workers", "1")
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("waiting: no worker has spider Authors")
+    crawl.wait_for_output("waiting: no worker has spider Authors")
     for pid in [*crawl.workers(), crawl.process.pid]:
         os.kill(pid, signal.SIGKILL)
     crawl.process.wait()
     # In an embedded store an interrupted crawl is paused, but not one that is resumed.
     crawl = shell.start(*typed, *outputs)
-    crawl.until_said("Resuming crawl")
+    crawl.wait_for_output("Resuming crawl")
     shell.start("worker", "--spider", "books.py:Authors", "--workers", "1", *LOCAL)
     result = crawl.end()
     assert result.code == 0, result.err

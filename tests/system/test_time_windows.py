@@ -79,7 +79,7 @@ def test_a_crawl_sends_nothing_outside_of_its_time_window(site: Site, shell: She
         "crawl", f"http://{host}/", "--name", "n", "--delay", "0", "--between", f"{later}-{end} UTC",
         "--allow-network", "127.0.0.0/8",
     )  # fmt: skip
-    running.until_said(f"Crawl n waits until {later} (--between).")
+    running.wait_for_output(f"Crawl n waits until {later} (--between).")
     assert site.requests(host) == []
     assert running.end(signal.SIGINT).code == 130
     assert site.requests(host) == []

@@ -32,7 +32,7 @@ def fleet(shell: Shell, store: Server) -> Running:
 
 def start(shell: Shell, store: Server) -> Running:
     worker = shell.start("worker", "--store", store.url, *LOCAL, "--workers", "1")
-    worker.until_said("1 worker on")
+    worker.wait_for_output("1 worker on")
     return worker
 
 
@@ -55,7 +55,7 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     submit(shell, store, "far", far, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is back: ")
+    fleet.wait_for_output("Crawl far is paused until its output is back: ")
     status = shell.counts("far", "--store", store.url)
     assert (status["state"], status["why"]) == ("paused", "output unavailable")
     submit(shell, store, "near", near, "near.db")
@@ -67,7 +67,7 @@ def test_a_crawl_waits_for_its_output_and_others_continue(
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "paused", "it is paused again")
     assert len(site.requests(*hosts[:3])) == before
     output.start()
-    fleet.until_said("Crawl far is resumed: its output is back.")
+    fleet.wait_for_output("Crawl far is resumed: its output is back.")
     wait_until(lambda: shell.counts("far", "--store", store.url)["state"] == "finished", "it ends")
     # A list gets a record at least once. Nothing was requested twice: the pages were kept.
     assert set(stored(output)) == set(far.walk())
@@ -84,7 +84,7 @@ def test_a_crawl_resumes_after_the_worker_that_paused_it_has_died(
     submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is back: ")
+    fleet.wait_for_output("Crawl far is paused until its output is back: ")
     assert fleet.end(signal.SIGKILL).code == -9
     output.start()
     again = start(shell, store)
@@ -100,10 +100,10 @@ def test_a_crawl_that_an_operator_pauses_meanwhile_stays_paused(
     submit(shell, store, "far", tree, f"{output.url}/0/{NAME}")
     wait_until(lambda: stored(output), "its first page is stored")
     output.kill()
-    fleet.until_said("Crawl far is paused until its output is back: ")
+    fleet.wait_for_output("Crawl far is paused until its output is back: ")
     assert shell.run("pause", "far", "--store", store.url).code == 0
     output.start()
-    fleet.until_said("its output is back.")
+    fleet.wait_for_output("its output is back.")
     wait_until(lambda: len(set(stored(output))) > 1, "what was kept is stored")
     status = shell.counts("far", "--store", store.url)
     assert (status["state"], status["why"]) == ("paused", "")
